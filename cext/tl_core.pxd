@@ -1,0 +1,229 @@
+# The C core, declared once; nothing else. Each declaration stands in the header named above it.
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "status.h" nogil:
+    ctypedef enum tl_status:
+        TL_OK, TL_FULL, TL_NEED_SCRATCH, TL_PARTIAL
+        TL_TRUNCATED, TL_BAD_SIZE, TL_BAD_MAGIC, TL_BAD_CRC, TL_BAD_CODEC, TL_BAD_COUNT, TL_TRAILING_BYTES
+        TL_BAD_VARINT, TL_BAD_RECORD_LENGTH, TL_BAD_FIELD_LENGTH, TL_BAD_HEADER_COUNT, TL_BAD_OFFSET
+        TL_BAD_TIMESTAMP, TL_BAD_COMPRESSED, TL_BAD_CONTROL, TL_BAD_LEGACY, TL_BAD_VERSION, TL_BAD_ORDER, TL_BAD_ENTRY
+        TL_OVER_LIMIT, TL_NO_MEMORY, TL_BAD_ARGUMENT
+
+    ctypedef struct tl_fault:
+        uint64_t position
+        int64_t base_offset
+        int64_t record
+        int64_t expected
+        int64_t found
+
+    const char *tl_status_name(tl_status status) noexcept
+    const char *tl_status_text(tl_status status) noexcept
+
+
+cdef extern from "checksum.h" nogil:
+    uint32_t tl_crc32c(uint32_t crc, const uint8_t *data, size_t size) noexcept
+    uint32_t tl_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) noexcept
+    const char *tl_crc32c_implementation() noexcept
+    uint32_t tl_crc32c_table(uint32_t crc, const uint8_t *data, size_t size) noexcept
+    uint32_t tl_crc32(uint32_t crc, const uint8_t *data, size_t size) noexcept
+    uint32_t tl_xxhash32(const uint8_t *data, size_t size, uint32_t seed) noexcept
+
+
+cdef extern from "codec.h" nogil:
+    ctypedef struct tl_codecs:
+        pass
+    tl_status tl_codecs_create(tl_codecs **out) noexcept
+    void tl_codecs_destroy(tl_codecs *codecs) noexcept
+    tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, size_t size, size_t limit, size_t *bound,
+                                  tl_fault *fault) noexcept
+    tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *data, size_t size, uint8_t *out,
+                            size_t capacity, size_t limit, size_t *out_size, tl_fault *fault) noexcept
+
+
+cdef extern from "aborted.h" nogil:
+    ctypedef struct tl_aborted:
+        int64_t producer_id
+        int64_t first_offset
+        int64_t last_offset
+    tl_status tl_aborted_sort(tl_aborted *entries, size_t count, size_t *out_count, tl_fault *fault) noexcept
+    bint tl_is_aborted(const tl_aborted *entries, size_t count, int64_t producer_id, int64_t base_offset) noexcept
+
+
+cdef extern from "batch.h" nogil:
+    ctypedef struct tl_batch_header:
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int32_t size_bytes
+        int32_t leader_epoch
+        uint32_t crc
+        int32_t last_offset_delta
+        int32_t base_sequence
+        int32_t record_count
+        int16_t attributes
+        int16_t producer_epoch
+        int8_t magic
+
+    tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) noexcept
+    tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault) noexcept
+
+    ctypedef struct tl_batch_table:
+        size_t capacity
+        size_t count
+        int64_t *base_offset
+        int64_t *last_offset
+        int64_t *position
+        int32_t *size_bytes
+        int32_t *leader_epoch
+        int64_t *base_timestamp
+        int64_t *max_timestamp
+        int64_t *producer_id
+        int16_t *producer_epoch
+        int32_t *base_sequence
+        int32_t *record_count
+        int16_t *attributes
+        int8_t *magic
+        uint32_t *crc
+        uint8_t *crc_ok
+
+    tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bint verify_crc, size_t *at,
+                      tl_batch_table *table, tl_fault *fault) noexcept
+
+
+cdef extern from "decode.h" nogil:
+    ctypedef struct tl_binary:
+        int32_t *offsets
+        uint8_t *data
+        int64_t data_capacity
+        int64_t data_size
+        uint8_t *validity
+        int64_t null_count
+
+    enum:
+        TL_COLUMN_KEY, TL_COLUMN_VALUE, TL_COLUMN_OFFSET, TL_COLUMN_TIMESTAMP, TL_COLUMN_TIMESTAMP_TYPE
+        TL_COLUMN_HEADERS, TL_COLUMN_LEADER_EPOCH, TL_COLUMN_BATCH, TL_COLUMN_SEQUENCE
+
+    ctypedef struct tl_columns:
+        uint32_t want
+        int64_t row_capacity
+        int64_t rows
+        tl_binary key
+        tl_binary value
+        int64_t *offset
+        int64_t *timestamp
+        int32_t *timestamp_type
+        int32_t *leader_epoch
+        int64_t *batch_position
+        int32_t *sequence
+        int32_t *header_offsets
+        uint8_t *header_validity
+        int64_t header_null_count
+        int64_t header_capacity
+        int64_t header_count
+        tl_binary header_key
+        tl_binary header_value
+
+    void tl_columns_reset(tl_columns *columns) noexcept
+
+    ctypedef struct tl_decode_options:
+        uint64_t base_position
+        int64_t from_offset
+        int64_t to_offset_exclusive
+        int64_t from_timestamp
+        int64_t to_timestamp_exclusive
+        int64_t timestamp_multiplier
+        uint64_t decompressed_limit
+        const tl_aborted *aborted
+        size_t aborted_count
+        bint verify_crc
+        bint control_records
+
+    ctypedef struct tl_decode_state:
+        uint64_t at
+        uint64_t record_at
+        uint64_t content_size
+        int64_t record
+        int64_t previous_offset
+        int32_t in_batch
+        int32_t verified
+        int64_t legacy_base
+        uint64_t batches, batches_skipped, records, decompressed_bytes
+
+    ctypedef struct tl_scratch:
+        uint8_t *data
+        size_t capacity
+        tl_codecs *codecs
+
+    tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
+                        const tl_scratch *scratch, tl_columns *columns, tl_fault *fault) noexcept
+
+
+cdef extern from "index.h" nogil:
+    enum:
+        TL_OFFSET_ENTRY, TL_TIME_ENTRY, TL_TXN_ENTRY
+
+    size_t tl_offset_index_entries(const uint8_t *data, size_t size) noexcept
+    size_t tl_time_index_entries(const uint8_t *data, size_t size) noexcept
+    void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target, int64_t *offset,
+                                int32_t *position) noexcept
+    int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
+                                int64_t end_offset_inclusive) noexcept
+    int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,
+                                        int64_t size_bytes) noexcept
+    void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
+                              int64_t *timestamp, int64_t *offset) noexcept
+    tl_status tl_offset_index_check(const uint8_t *data, size_t size, int64_t base_offset, int64_t segment_size,
+                                    tl_fault *fault) noexcept
+    tl_status tl_time_index_check(const uint8_t *data, size_t size, int64_t base_offset, tl_fault *fault) noexcept
+    tl_status tl_txn_index_check(const uint8_t *data, size_t size, int64_t base_offset, tl_fault *fault) noexcept
+    void tl_offset_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *offset,
+                              int32_t *position) noexcept
+    void tl_time_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *timestamp,
+                            int64_t *offset) noexcept
+
+    ctypedef struct tl_txn_entry:
+        int64_t producer_id
+        int64_t first_offset
+        int64_t last_offset
+        int64_t last_stable_offset
+    tl_status tl_txn_index_read(const uint8_t *data, size_t size, tl_txn_entry *out, size_t *count,
+                                tl_fault *fault) noexcept
+    tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_offset,
+                                   int64_t upper_bound_exclusive, tl_aborted *out, size_t *count, bint *complete,
+                                   tl_fault *fault) noexcept
+
+
+cdef extern from "chunks.h" nogil:
+    ctypedef struct tl_chunk_index:
+        int64_t original_chunk_size
+        int64_t original_file_size
+        int64_t transformed_chunk_size
+        int64_t final_transformed_chunk_size
+        const int32_t *transformed_sizes
+        const int64_t *transformed_positions
+        int64_t chunk_count
+
+    ctypedef struct tl_chunk_view:
+        int64_t chunk
+        int64_t original_size
+        int64_t from_ "from"
+        int64_t to
+        int64_t transformed_position
+        int64_t transformed_size
+
+    tl_status tl_chunk_index_check(const tl_chunk_index *index, tl_fault *fault) noexcept
+    int64_t tl_chunk_index_object_size(const tl_chunk_index *index) noexcept
+    tl_status tl_chunk_count(const tl_chunk_index *index, int64_t start, int64_t end_exclusive, int64_t *count) noexcept
+    tl_status tl_chunk_views(const tl_chunk_index *index, int64_t start, int64_t end_exclusive, tl_chunk_view *out,
+                             size_t capacity, size_t *count) noexcept
+    tl_status tl_chunk_sizes_count(const uint8_t *data, size_t size, int64_t *count, tl_fault *fault) noexcept
+    tl_status tl_chunk_sizes_decode(const uint8_t *data, size_t size, int32_t *sizes, size_t capacity,
+                                    tl_fault *fault) noexcept
+
+
+cdef extern from "tierlog.h" nogil:
+    int TIERLOG_ABI_VERSION
+    int tl_abi_version() noexcept

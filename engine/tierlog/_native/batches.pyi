@@ -1,0 +1,27 @@
+from typing_extensions import Buffer
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.errors import CorruptRecordError
+
+def scan_batches(
+    data: Buffer, *, base_position: int = 0, verify_crc: bool = True
+) -> tuple[dict[str, NDArray[np.generic]], int, bool, CorruptRecordError | None]:
+    """Index the record batches of a byte range that begins at a batch border.
+
+    Args:
+        data: Any contiguous buffer; not copied.
+        base_position: Position of data[0] in its file, bytes; added to ``position`` and to fault positions.
+        verify_crc: Compute each checksum; else ``crc_ok`` is all true.
+
+    Returns:
+        ``(columns, end_position, partial, fault)``. Columns, all of shape (n_batches,), in file order: base_offset,
+        last_offset, position, base_timestamp, max_timestamp, producer_id: int64; size_bytes, leader_epoch,
+        base_sequence, record_count: int32; attributes, producer_epoch: int16; magic: int8; crc: uint32; crc_ok: bool.
+        ``end_position``: behind the last whole batch, bytes, with base_position. ``partial``: the data end inside a
+        batch. ``fault``: what is wrong with the batch at end_position, or None. A wrong CRC is no fault here.
+
+    Thread safety: any number of threads; the GIL is released for the whole range.
+    Source: Kafka FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
+    """

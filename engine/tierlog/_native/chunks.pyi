@@ -1,0 +1,44 @@
+from typing_extensions import Buffer
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: chunk, original_size, from, to, transformed_position, transformed_size: int64 each (the C struct tl_chunk_view).
+CHUNK_VIEW_DTYPE: np.dtype[np.void]
+
+class ChunkIndex:
+    """Where the chunks of a remote segment lie; fixed sizes, or one size a chunk. Immutable, picklable, thread-safe.
+
+    Args (bytes):
+        original_chunk_size: > 0. original_file_size: >= 0, of the untransformed segment.
+        transformed_chunk_size, final_transformed_chunk_size: the fixed form.
+        transformed_sizes: int32[chunk_count], the variable form; excludes the two above.
+
+    Raises:
+        CorruptObjectError: the numbers contradict each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        original_chunk_size: int,
+        original_file_size: int,
+        transformed_chunk_size: int | None = None,
+        final_transformed_chunk_size: int | None = None,
+        transformed_sizes: NDArray[np.int32] | None = None,
+    ) -> None: ...
+    @property
+    def original_chunk_size(self) -> int: ...
+    @property
+    def original_file_size(self) -> int: ...
+    @property
+    def chunk_count(self) -> int: ...
+    @property
+    def object_size_bytes(self) -> int:
+        """Size of the transformed object that this index describes."""
+    def views(self, start_position: int, end_position_exclusive: int) -> NDArray[np.void]:
+        """The chunks that a range of the original file needs, ascending, as CHUNK_VIEW_DTYPE: number, whole original
+        size, the part [from, to) of the untransformed chunk, and where the transformed chunk lies in the object."""
+
+def decode_chunk_sizes(data: Buffer) -> NDArray[np.int32]:
+    """The plugin's binary chunk size list (after base64 and zstd). Raises CorruptObjectError."""

@@ -1,0 +1,115 @@
+"""Builds the native core and the thin Cython modules over it; everything else is in ``pyproject.toml``.
+
+The C sources are those of ``cext/core/sources.txt``, the same list that CMake reads. Libraries are found by pkg-config;
+a missing one stops the build with the name of the package that carries it.
+
+Environment:
+    TIERLOG_WERROR=1   warnings are errors (our CI)
+    TIERLOG_DEBUG=1    bounds checks, asserts, no optimisation
+    TIERLOG_STATIC=1   link the codecs statically (for manylinux wheels)
+    TIERLOG_ANNOTATE=1 write Cython's HTML annotation beside each module
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).resolve().parent
+CORE = pathlib.Path("cext/core")
+SOURCES = [str(CORE / line) for line in (ROOT / CORE / "sources.txt").read_text().split()]
+HEADERS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / CORE).glob("*.h"))]
+MODULES = ["batches", "checksums", "chunks", "codecs", "decoding", "indexes", "status"]
+PACKAGES = {  # pkg-config name -> Debian package
+    "libzstd": "libzstd-dev",
+    "liblz4": "liblz4-dev",
+    "snappy": "libsnappy-dev",
+    "libdeflate": "libdeflate-dev",
+}
+DEBUG = os.environ.get("TIERLOG_DEBUG") == "1"
+STATIC = os.environ.get("TIERLOG_STATIC") == "1"
+
+
+def pkg_config(*arguments: str) -> list[str]:
+    """What pkg-config answers for all the codecs at once; a clear end of the build where one is missing."""
+    for name, package in PACKAGES.items():
+        try:
+            found = subprocess.run(["pkg-config", "--exists", name], check=False).returncode == 0
+        except FileNotFoundError:
+            sys.exit("tierlog: pkg-config is needed to build; on Debian: apt-get install pkg-config")
+        if not found:
+            sys.exit(f"tierlog: the library {name} is needed to build; on Debian: apt-get install {package}")
+    done = subprocess.run(["pkg-config", *arguments, *PACKAGES], check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def compile_flags() -> list[str]:
+    flags = ["-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden", *pkg_config("--cflags")]
+    flags += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O3", "-g1"]
+    return flags
+
+
+def link_flags() -> list[str]:
+    if not STATIC:
+        return pkg_config("--libs")
+    libraries = [f"-l:lib{name}.a" for name in ("zstd", "lz4", "snappy", "deflate")]
+    paths = [flag for flag in pkg_config("--static", "--libs") if flag.startswith("-L")]
+    return [*paths, *libraries, "-lstdc++", "-lm", "-lpthread"]
+
+
+class BuildExt(build_ext):
+    """Compiles the core once into a static archive and links it into every module."""
+
+    def build_extensions(self) -> None:
+        temp = pathlib.Path(self.build_temp)
+        strict = ["-Wconversion"] + (["-Werror"] if os.environ.get("TIERLOG_WERROR") == "1" else [])
+        objects = self.compiler.compile(
+            SOURCES, output_dir=str(temp), extra_postargs=[*compile_flags(), *strict], depends=HEADERS
+        )
+        archive = str(temp / "libtierlog_core.a")
+        pathlib.Path(archive).unlink(missing_ok=True)
+        self.compiler.create_static_lib(objects, "tierlog_core", output_dir=str(temp))
+        for extension in self.extensions:
+            extension.extra_objects.append(archive)
+            extension.depends.append(archive)
+        super().build_extensions()
+
+
+def extensions() -> list[Extension]:
+    modules = [
+        Extension(
+            f"tierlog._native.{name}",
+            [f"cext/{name}.pyx"],
+            include_dirs=[str(CORE), "cext"],
+            extra_compile_args=compile_flags() + ["-Wno-unused-function"],
+            extra_link_args=link_flags(),
+            depends=[*HEADERS, *[str(p) for p in pathlib.Path("cext").glob("*.pxd")]],
+            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+        )
+        for name in MODULES
+        if (ROOT / "cext" / f"{name}.pyx").exists()
+    ]
+    return cythonize(
+        modules,
+        build_dir="build/cython",
+        include_path=["cext"],
+        annotate=os.environ.get("TIERLOG_ANNOTATE") == "1",
+        compiler_directives={
+            "language_level": 3,
+            "embedsignature": True,
+            "boundscheck": DEBUG,
+            "wraparound": False,
+            "initializedcheck": DEBUG,
+            "freethreading_compatible": True,
+        },
+    )
+
+
+if __name__ == "__main__":
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})
