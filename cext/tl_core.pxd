@@ -146,7 +146,7 @@ cdef extern from "decode.h" nogil:
         uint64_t record_at
         uint64_t content_size
         int64_t record
-        int64_t previous_offset
+        int64_t next_offset
         int32_t in_batch
         int32_t verified
         int64_t legacy_base

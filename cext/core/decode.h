@@ -83,8 +83,9 @@ typedef struct tl_decode_state {
     uint64_t record_at;    /* inside the batch's records (data or scratch): next record */
     uint64_t content_size; /* of the records under way: uncompressed bytes */
     int64_t record;        /* index of the next record in its batch */
-    int64_t previous_offset; /* of the record before, for the rising check */
-    int32_t in_batch;      /* 0 = at a border, 1 = inside an uncompressed batch, 2 = inside one that is in scratch */
+    int64_t next_offset;   /* lowest offset that the next batch or record may have: offsets rise across the range */
+    int32_t in_batch;      /* 0 = at a border, 1 = inside an uncompressed batch, 2 = inside one that is in scratch,
+                              -1 = ended by to_offset_exclusive */
     int32_t verified;      /* the CRC of the batch at `at` was checked */
     int64_t legacy_base;   /* magic 1 wrapper: what to add to inner offsets */
     /* counters, for metrics */
@@ -98,7 +99,7 @@ typedef struct tl_scratch {
 } tl_scratch;
 
 /* Decodes from where `state` stands.
- *   TL_OK            all of data[0..size) is done, or a batch at or above to_offset_exclusive was met
+ *   TL_OK            all of data[0..size) is done, or a batch at or above to_offset_exclusive was met (in_batch -1)
  *   TL_PARTIAL       data ends inside the batch at state->at; fault->expected = its size (0: not even that is known)
  *   TL_FULL          no room for the next record. fault->found says which: the TL_COLUMN_* bit of the array, 0 = rows;
  *                    fault->expected: bytes (or header entries) that the column needs in all

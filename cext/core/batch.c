@@ -1,0 +1,110 @@
+#include "batch.h"
+
+#include "checksum.h"
+#include "cursor.h"
+
+static tl_status batch_fault(tl_fault *fault, tl_status status, int64_t base_offset, int64_t expected, int64_t found) {
+    *fault = (tl_fault){.position = 0, .base_offset = base_offset, .record = -1, .expected = expected, .found = found};
+    return status;
+}
+
+static void parse_v2(const uint8_t *data, tl_batch_header *out) {
+    out->leader_epoch = tl_load_i32(data + 12);
+    out->crc = tl_load_u32(data + 17);
+    out->attributes = tl_load_i16(data + 21);
+    out->last_offset_delta = tl_load_i32(data + 23);
+    out->base_timestamp = tl_load_i64(data + 27);
+    out->max_timestamp = tl_load_i64(data + 35);
+    out->producer_id = tl_load_i64(data + 43);
+    out->producer_epoch = tl_load_i16(data + 51);
+    out->base_sequence = tl_load_i32(data + 53);
+    out->record_count = tl_load_i32(data + 57);
+}
+
+static void parse_legacy(const uint8_t *data, tl_batch_header *out) {
+    out->leader_epoch = -1;
+    out->crc = tl_load_u32(data + 12);
+    out->attributes = data[17];
+    out->last_offset_delta = 0;
+    out->base_timestamp = out->max_timestamp = out->magic == 1 ? tl_load_i64(data + 18) : -1;
+    out->producer_id = -1;
+    out->producer_epoch = -1;
+    out->base_sequence = -1;
+    out->record_count = (out->attributes & TL_ATTRIBUTE_CODEC) == 0 ? 1 : -1;
+}
+
+tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) {
+    if (size <= TL_MAGIC_POSITION) return batch_fault(fault, TL_PARTIAL, -1, 0, (int64_t)size);
+    int64_t base_offset = tl_load_i64(data);
+    int32_t length = tl_load_i32(data + 8);
+    if (length < TL_OVERHEAD_V0) return batch_fault(fault, TL_BAD_SIZE, base_offset, TL_OVERHEAD_V0, length);
+    int64_t entry_size = (int64_t)length + TL_LOG_OVERHEAD;
+    if ((uint64_t)entry_size > size) return batch_fault(fault, TL_PARTIAL, base_offset, entry_size, (int64_t)size);
+    int8_t magic = (int8_t)data[TL_MAGIC_POSITION];
+    if (magic < 0 || magic > 2) return batch_fault(fault, TL_BAD_MAGIC, base_offset, 2, magic);
+    int32_t minimum = magic == 2 ? TL_HEADER_SIZE_V2 - TL_LOG_OVERHEAD : magic == 1 ? TL_OVERHEAD_V1 : TL_OVERHEAD_V0;
+    /* INT32_MAX - 11 and above: 12 more would not fit the size column; no broker writes such a batch. */
+    if (length < minimum || entry_size > INT32_MAX) return batch_fault(fault, TL_BAD_SIZE, base_offset, minimum, length);
+    out->base_offset = base_offset;
+    out->size_bytes = (int32_t)entry_size;
+    out->magic = magic;
+    if (magic == 2) {
+        parse_v2(data, out);
+    } else {
+        parse_legacy(data, out);
+    }
+    return TL_OK;
+}
+
+tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault) {
+    size_t size = (size_t)header->size_bytes;
+    uint32_t computed = header->magic == 2 ? tl_crc32c(0, data + 21, size - 21) : tl_crc32(0, data + 16, size - 16);
+    if (computed == header->crc) return TL_OK;
+    return batch_fault(fault, TL_BAD_CRC, header->base_offset, header->crc, computed);
+}
+
+#define TL_SET(column, value) \
+    if (table->column) table->column[row] = (value)
+
+static void append_row(tl_batch_table *table, const tl_batch_header *header, int64_t position, bool crc_ok) {
+    size_t row = table->count++;
+    /* Wraps like Java where hostile headers overflow; the decoder refuses them. */
+    int64_t last = (int64_t)((uint64_t)header->base_offset + (uint64_t)(int64_t)header->last_offset_delta);
+    TL_SET(base_offset, header->base_offset);
+    TL_SET(last_offset, last);
+    TL_SET(position, position);
+    TL_SET(size_bytes, header->size_bytes);
+    TL_SET(leader_epoch, header->leader_epoch);
+    TL_SET(base_timestamp, header->base_timestamp);
+    TL_SET(max_timestamp, header->max_timestamp);
+    TL_SET(producer_id, header->producer_id);
+    TL_SET(producer_epoch, header->producer_epoch);
+    TL_SET(base_sequence, header->base_sequence);
+    TL_SET(record_count, header->record_count);
+    TL_SET(attributes, header->attributes);
+    TL_SET(magic, header->magic);
+    TL_SET(crc, header->crc);
+    TL_SET(crc_ok, crc_ok ? 1 : 0);
+}
+
+tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bool verify_crc, size_t *at,
+                  tl_batch_table *table, tl_fault *fault) {
+    tl_batch_header header;
+    while (*at < size) {
+        if (table->count == table->capacity) return TL_FULL;
+        uint64_t position = base_position + *at;
+        tl_status status = tl_batch_parse(data + *at, size - *at, &header, fault);
+        if (status != TL_OK) {
+            fault->position = position;
+            return status;
+        }
+        bool crc_ok = true;
+        if (verify_crc) {
+            tl_fault mismatch;
+            crc_ok = tl_batch_verify(data + *at, &header, &mismatch) == TL_OK;
+        }
+        append_row(table, &header, (int64_t)position, crc_ok);
+        *at += (size_t)header.size_bytes;
+    }
+    return TL_OK;
+}

@@ -1,0 +1,405 @@
+#include "decode.h"
+
+#include "columns.h"
+#include "cursor.h"
+#include "record.h"
+
+enum { BORDER = 0, IN_DATA = 1, IN_SCRATCH = 2, ENDED = -1 };
+
+/* What one call works on; only pointers of the caller and values derived from the header under way. */
+typedef struct run {
+    const uint8_t *data;
+    size_t size;
+    const tl_decode_options *options;
+    tl_decode_state *state;
+    const tl_scratch *scratch;
+    tl_columns *columns;
+    tl_fault *fault;
+    tl_batch_header header;
+    bool filtered; /* some records of the batch may lie outside the asked range */
+} run;
+
+static tl_status fail(run *r, tl_status status, int64_t expected, int64_t found) {
+    *r->fault = (tl_fault){.position = r->options->base_position + r->state->at,
+                           .base_offset = r->header.base_offset,
+                           .record = -1,
+                           .expected = expected,
+                           .found = found};
+    return status;
+}
+
+/* ---- one varint after another, for records that are as they should be -------------------------------------------- */
+
+/* Up to 5 bytes at p, all readable; NULL when the varint is longer. */
+static inline const uint8_t *fast_varint(const uint8_t *p, int32_t *out) {
+    uint32_t value = p[0];
+    if (value < 0x80) {
+        *out = tl_unzigzag32(value);
+        return p + 1;
+    }
+    value = (value & 0x7f) | (uint32_t)p[1] << 7;
+    if (p[1] < 0x80) {
+        *out = tl_unzigzag32(value);
+        return p + 2;
+    }
+    value = (value & 0x3fff) | (uint32_t)p[2] << 14;
+    if (p[2] < 0x80) {
+        *out = tl_unzigzag32(value);
+        return p + 3;
+    }
+    value = (value & 0x1fffff) | (uint32_t)p[3] << 21;
+    if (p[3] < 0x80) {
+        *out = tl_unzigzag32(value);
+        return p + 4;
+    }
+    value = (value & 0xfffffff) | (uint32_t)p[4] << 28;
+    if (p[4] < 0x80) {
+        *out = tl_unzigzag32(value);
+        return p + 5;
+    }
+    return NULL;
+}
+
+static inline const uint8_t *fast_varlong(const uint8_t *p, int64_t *out) {
+    uint64_t value = 0;
+    for (unsigned i = 0; i < 10; i++) {
+        value |= (uint64_t)(p[i] & 0x7f) << (7 * i);
+        if (p[i] < 0x80) {
+            *out = tl_unzigzag64(value);
+            return p + i + 1;
+        }
+    }
+    return NULL;
+}
+
+/* The common record: sound and without headers, with bytes to spare behind each varint. False: anything else; then
+ * tl_record_parse decides what it is, so that this path needs no faults of its own. */
+static inline bool fast_record(const uint8_t *at, const uint8_t *end, tl_record *record) {
+    enum { LEAD = 5 + 1 + 10 + 5 + 5, MIDDLE = 5 + 1 };
+    int32_t length, offset_delta;
+    if (end - at < LEAD + MIDDLE) return false;
+    const uint8_t *p = fast_varint(at, &length);
+    if (!p || length < 0 || length > end - p) return false;
+    const uint8_t *record_end = p + length;
+    p = fast_varlong(p + 1, &record->timestamp);
+    if (!p) return false;
+    p = fast_varint(p, &offset_delta);
+    if (!p) return false;
+    record->offset = offset_delta;
+    p = fast_varint(p, &record->key_length);
+    if (!p || record->key_length < -1) return false;
+    record->key = p;
+    if (record->key_length > 0) {
+        if (end - p < (int64_t)record->key_length + MIDDLE) return false;
+        p += record->key_length;
+    }
+    if (end - p < MIDDLE) return false;
+    p = fast_varint(p, &record->value_length);
+    if (!p || record->value_length < -1) return false;
+    record->value = p;
+    if (record->value_length > 0) {
+        if (end - p <= record->value_length) return false;
+        p += record->value_length;
+    }
+    if (p >= end || *p != 0 || p + 1 != record_end) return false;
+    record->header_count = 0;
+    record->headers = record->end = record_end;
+    return true;
+}
+
+/* ---- records of one batch ----------------------------------------------------------------------------------------- */
+
+static inline bool is_wanted(const tl_decode_options *options, const tl_record *record) {
+    return record->offset >= options->from_offset && record->offset < options->to_offset_exclusive &&
+           record->timestamp >= options->from_timestamp && record->timestamp < options->to_timestamp_exclusive;
+}
+
+/* The columns that are the same for a whole batch, for rows from..rows. */
+static void fill_batch_columns(run *r, int64_t from) {
+    const tl_columns *columns = r->columns;
+    const tl_batch_header *header = &r->header;
+    int64_t rows = columns->rows;
+    bool append_time = header->attributes & TL_ATTRIBUTE_LOG_APPEND_TIME;
+    if (columns->want & TL_COLUMN_TIMESTAMP_TYPE) {
+        int32_t type = header->magic == 0 ? -1 : append_time ? 1 : 0;
+        for (int64_t row = from; row < rows; row++) columns->timestamp_type[row] = type;
+    }
+    if (columns->want & TL_COLUMN_LEADER_EPOCH)
+        for (int64_t row = from; row < rows; row++) columns->leader_epoch[row] = header->leader_epoch;
+    if (columns->want & TL_COLUMN_BATCH) {
+        int64_t position = (int64_t)(r->options->base_position + r->state->at);
+        for (int64_t row = from; row < rows; row++) columns->batch_position[row] = position;
+    }
+}
+
+/* Sequence of a record: counts on from the batch's and wraps after INT32_MAX to 0, as in DefaultRecordBatch. */
+static inline int32_t sequence_of(const tl_batch_header *header, int64_t offset_delta) {
+    if (header->base_sequence < 0) return -1;
+    return (int32_t)(((int64_t)header->base_sequence + offset_delta) & INT32_MAX);
+}
+
+static tl_status fail_record(run *r, tl_status status) {
+    r->fault->position = r->options->base_position + r->state->at;
+    r->fault->base_offset = r->header.base_offset;
+    r->fault->record = r->state->record;
+    return status;
+}
+
+static tl_status bad_offset(run *r, int64_t expected, int64_t found) {
+    r->fault->expected = expected;
+    r->fault->found = found;
+    return fail_record(r, TL_BAD_OFFSET);
+}
+
+static tl_status append_record(run *r, const tl_record *record, const uint8_t *content_end) {
+    if (r->filtered && !is_wanted(r->options, record)) return TL_OK;
+    tl_columns *columns = r->columns;
+    int64_t row = columns->rows;
+    tl_status status = tl_columns_append(columns, record, content_end, r->options->timestamp_multiplier, r->fault);
+    if (status != TL_OK) return status;
+    if (columns->want & TL_COLUMN_SEQUENCE)
+        columns->sequence[row] = sequence_of(&r->header, record->offset - r->header.base_offset);
+    r->state->records++;
+    return TL_OK;
+}
+
+static tl_status decode_v2(run *r, const uint8_t *content, size_t size) {
+    tl_decode_state *state = r->state;
+    const tl_batch_header header = r->header;
+    const uint8_t *at = content + state->record_at, *end = content + size, *next;
+    bool append_time = header.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME;
+    bool control = header.attributes & TL_ATTRIBUTE_CONTROL;
+    tl_record record;
+    while (state->record < header.record_count) {
+        tl_status status;
+        if (fast_record(at, end, &record)) {
+            next = record.end;
+        } else if ((status = tl_record_parse(at, end, &record, &next, r->fault)) != TL_OK) {
+            return fail_record(r, status);
+        }
+        int64_t delta = record.offset;
+        record.offset += header.base_offset;
+        if (delta < 0 || delta > header.last_offset_delta) return bad_offset(r, header.last_offset_delta, delta);
+        if (record.offset < state->next_offset) return bad_offset(r, state->next_offset, record.offset);
+        /* Wraps where hostile bases overflow, as Java's addition does. */
+        record.timestamp = append_time ? header.max_timestamp
+                                       : (int64_t)((uint64_t)header.base_timestamp + (uint64_t)record.timestamp);
+        if (control && (record.key_length < 4 || tl_load_i16(record.key) < 0)) {
+            r->fault->expected = 4;
+            r->fault->found = record.key_length;
+            return fail_record(r, TL_BAD_CONTROL);
+        }
+        status = append_record(r, &record, end);
+        if (status != TL_OK) return status == TL_FULL ? status : fail_record(r, status);
+        state->next_offset = record.offset + 1;
+        state->record++;
+        at = next;
+        state->record_at = (uint64_t)(at - content);
+    }
+    if (at != end) return fail(r, TL_TRAILING_BYTES, 0, end - at);
+    return TL_OK;
+}
+
+/* One uncompressed message, or the inner messages of a wrapper. */
+static tl_status decode_legacy(run *r, const uint8_t *content, size_t size, bool wrapped) {
+    tl_decode_state *state = r->state;
+    const tl_batch_header outer = r->header;
+    tl_record record;
+    while (state->record_at < size) {
+        tl_batch_header inner = outer;
+        const uint8_t *at = content + state->record_at;
+        /* The survey has parsed every inner message before. */
+        if (wrapped && tl_batch_parse(at, size - state->record_at, &inner, r->fault) != TL_OK)
+            return fail_record(r, TL_BAD_ARGUMENT);
+        tl_status status = tl_legacy_parse(at, &inner, &record, r->fault);
+        if (status != TL_OK) return fail_record(r, status);
+        if (wrapped) {
+            record.offset += state->legacy_base;
+            if (outer.magic == 1 && (outer.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME)) record.timestamp = outer.max_timestamp;
+        }
+        if (record.offset < state->next_offset) return bad_offset(r, state->next_offset, record.offset);
+        status = append_record(r, &record, content + size);
+        if (status != TL_OK) return status == TL_FULL ? status : fail_record(r, status);
+        state->next_offset = record.offset + 1;
+        state->record++;
+        state->record_at += (uint64_t)inner.size_bytes;
+    }
+    return TL_OK;
+}
+
+/* ---- batch by batch ------------------------------------------------------------------------------------------------ */
+
+static void finish_batch(run *r, bool skipped) {
+    tl_decode_state *state = r->state;
+    state->at += (uint64_t)r->header.size_bytes;
+    state->record = 0;
+    state->record_at = 0;
+    state->content_size = 0;
+    state->in_batch = BORDER;
+    state->verified = 0;
+    if (skipped) {
+        state->batches_skipped++;
+    } else {
+        state->batches++;
+    }
+}
+
+/* Whether the header alone rules the batch out; its checksum has been seen to. */
+static bool is_ruled_out(const tl_decode_options *options, const tl_batch_header *header) {
+    if ((header->attributes & TL_ATTRIBUTE_CONTROL) && header->magic == 2 && !options->control_records) return true;
+    if (header->magic == 2 && header->max_timestamp < options->from_timestamp) return true;
+    if (header->magic == 2 && (header->attributes & TL_ATTRIBUTE_LOG_APPEND_TIME) &&
+        header->max_timestamp >= options->to_timestamp_exclusive)
+        return true;
+    return options->aborted && header->magic == 2 &&
+           (header->attributes & (TL_ATTRIBUTE_TRANSACTIONAL | TL_ATTRIBUTE_CONTROL)) == TL_ATTRIBUTE_TRANSACTIONAL &&
+           tl_is_aborted(options->aborted, options->aborted_count, header->producer_id, header->base_offset);
+}
+
+/* The wrapped or compressed content into the scratch. */
+static tl_status inflate(run *r, const uint8_t *payload, size_t payload_size, int codec) {
+    const tl_scratch *scratch = r->scratch;
+    size_t limit = (size_t)r->options->decompressed_limit, bound = 0, out_size = 0;
+    tl_fault inner = {.record = -1};
+    tl_status status = tl_decompress_bound(codec, r->header.magic, payload, payload_size, limit, &bound, &inner);
+    if (status == TL_OK && bound > scratch->capacity) return fail(r, TL_NEED_SCRATCH, (int64_t)bound, 0);
+    size_t capacity = scratch->capacity < limit ? scratch->capacity : limit;
+    if (status == TL_OK)
+        status = tl_decompress(scratch->codecs, codec, r->header.magic, payload, payload_size, scratch->data, capacity,
+                               limit, &out_size, &inner);
+    if (status != TL_OK) return fail(r, status, inner.expected, inner.found);
+    r->state->content_size = out_size;
+    r->state->decompressed_bytes += out_size;
+    r->state->in_batch = IN_SCRATCH;
+    return TL_OK;
+}
+
+/* Opens the payload of the batch: checks the count, decompresses, surveys a wrapper. */
+static tl_status open_batch(run *r, const uint8_t *batch) {
+    const tl_batch_header *header = &r->header;
+    tl_decode_state *state = r->state;
+    int codec = header->attributes & TL_ATTRIBUTE_CODEC;
+    size_t overhead = TL_HEADER_SIZE_V2, payload_size;
+    if (header->magic == 2) {
+        payload_size = (size_t)header->size_bytes - overhead;
+        if (header->record_count < 0) return fail(r, TL_BAD_COUNT, 0, header->record_count);
+        if (codec == TL_CODEC_NONE && (size_t)header->record_count > payload_size / TL_RECORD_MINIMUM)
+            return fail(r, TL_BAD_COUNT, (int64_t)(payload_size / TL_RECORD_MINIMUM), header->record_count);
+        if (codec > TL_CODEC_ZSTD) return fail(r, TL_BAD_CODEC, TL_CODEC_ZSTD, codec);
+        if (codec == TL_CODEC_NONE || (payload_size == 0 && header->record_count == 0)) {
+            state->content_size = payload_size;
+            state->in_batch = IN_DATA;
+            return TL_OK;
+        }
+        return inflate(r, batch + overhead, payload_size, codec);
+    }
+    if (codec == TL_CODEC_NONE) {
+        state->content_size = (size_t)header->size_bytes;
+        state->in_batch = IN_DATA;
+        return TL_OK;
+    }
+    if (codec > TL_CODEC_LZ4) return fail(r, TL_BAD_CODEC, TL_CODEC_LZ4, codec);
+    tl_record wrapper;
+    tl_status status = tl_legacy_parse(batch, header, &wrapper, r->fault);
+    if (status != TL_OK) return fail(r, status, r->fault->expected, r->fault->found);
+    if (wrapper.value_length < 0) return fail(r, TL_BAD_LEGACY, 0, wrapper.value_length);
+    status = inflate(r, wrapper.value, (size_t)wrapper.value_length, codec);
+    if (status != TL_OK) return status;
+    int64_t count;
+    r->fault->record = -1;
+    status = tl_legacy_survey(r->scratch->data, (size_t)state->content_size, header, r->options->verify_crc, &count,
+                              &state->legacy_base, r->fault);
+    if (status != TL_OK) {
+        int64_t record = r->fault->record;
+        state->in_batch = BORDER;
+        fail(r, status, r->fault->expected, r->fault->found);
+        r->fault->record = record;
+    }
+    return status;
+}
+
+/* At a border: reads the header and decides. TL_OK with in_batch set: records are to come; with BORDER: skipped. */
+static tl_status begin_batch(run *r) {
+    tl_decode_state *state = r->state;
+    const tl_decode_options *options = r->options;
+    const uint8_t *batch = r->data + state->at;
+    tl_batch_header *header = &r->header;
+    bool compressed = header->attributes & TL_ATTRIBUTE_CODEC;
+    int64_t last_offset;
+    if (header->base_offset < 0 || header->last_offset_delta < 0 ||
+        __builtin_add_overflow(header->base_offset, (int64_t)header->last_offset_delta, &last_offset) ||
+        last_offset == INT64_MAX)
+        return fail(r, TL_BAD_OFFSET, 0, header->base_offset < 0 ? header->base_offset : header->last_offset_delta);
+    if (header->base_offset < state->next_offset) return fail(r, TL_BAD_OFFSET, state->next_offset, header->base_offset);
+    if (last_offset < options->from_offset) {
+        state->next_offset = last_offset + 1;
+        finish_batch(r, true);
+        return TL_OK;
+    }
+    /* The offset of a legacy wrapper is that of its last record: earlier ones may still be wanted. */
+    if (header->base_offset >= options->to_offset_exclusive && (header->magic == 2 || !compressed)) {
+        state->in_batch = ENDED;
+        return TL_OK;
+    }
+    if (options->verify_crc && !state->verified) {
+        tl_fault mismatch;
+        if (tl_batch_verify(batch, header, &mismatch) != TL_OK) return fail(r, TL_BAD_CRC, mismatch.expected, mismatch.found);
+        state->verified = 1;
+    }
+    if (is_ruled_out(options, header)) {
+        state->next_offset = last_offset + 1;
+        finish_batch(r, true);
+        return TL_OK;
+    }
+    return open_batch(r, batch);
+}
+
+static bool needs_filter(const run *r) {
+    const tl_decode_options *options = r->options;
+    const tl_batch_header *header = &r->header;
+    if (options->from_timestamp != INT64_MIN || options->to_timestamp_exclusive != INT64_MAX) return true;
+    if (header->magic != 2) return true;
+    return header->base_offset < options->from_offset ||
+           header->base_offset + header->last_offset_delta >= options->to_offset_exclusive;
+}
+
+static tl_status decode_batch(run *r) {
+    tl_decode_state *state = r->state;
+    const uint8_t *batch = r->data + state->at;
+    int64_t first_row = r->columns->rows;
+    bool in_scratch = state->in_batch == IN_SCRATCH;
+    size_t overhead = r->header.magic == 2 ? TL_HEADER_SIZE_V2 : 0;
+    const uint8_t *content = in_scratch ? r->scratch->data : batch + overhead;
+    r->filtered = needs_filter(r);
+    tl_status status = r->header.magic == 2 ? decode_v2(r, content, (size_t)state->content_size)
+                                            : decode_legacy(r, content, (size_t)state->content_size, in_scratch);
+    fill_batch_columns(r, first_row);
+    if (status != TL_OK) return status;
+    /* Compaction keeps the range of a batch whose last records are gone. */
+    int64_t last_offset = r->header.base_offset + r->header.last_offset_delta;
+    if (state->next_offset <= last_offset) state->next_offset = last_offset + 1;
+    finish_batch(r, false);
+    return TL_OK;
+}
+
+tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
+                    const tl_scratch *scratch, tl_columns *columns, tl_fault *fault) {
+    run r = {.data = data,
+             .size = size,
+             .options = options,
+             .state = state,
+             .scratch = scratch,
+             .columns = columns,
+             .fault = fault};
+    while (state->in_batch != ENDED && state->at < size) {
+        tl_status status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);
+        if (status != TL_OK) {
+            fault->position = options->base_position + state->at;
+            return status;
+        }
+        if (state->in_batch == BORDER) status = begin_batch(&r);
+        if (status == TL_OK && state->in_batch > BORDER) status = decode_batch(&r);
+        if (status != TL_OK) return status;
+    }
+    return TL_OK;
+}
