@@ -1,0 +1,89 @@
+"""What all tests share: where the golden data lies, and a check that a test leaves nothing open behind it."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+DATA = pathlib.Path(__file__).resolve().parent / "data"
+CHECKOUT = DATA.parent.parent
+FIXTURES = pathlib.Path(os.environ.get("TIERLOG_FIXTURES") or CHECKOUT.parent / "shared" / "fixtures")
+FIXTURES_ABSENT = f"the full golden data is not at {FIXTURES} (set TIERLOG_FIXTURES)"
+
+# A thread that ends on its own is given this long before it counts as left behind.
+SETTLE_SECONDS = 2.0
+# Threads that are allowed to outlive a test: name prefix -> why.
+LASTING_THREADS = {
+    "pytest-": "pytest's own watchers",
+    "ThreadPoolExecutor-py4j": "py4j keeps its callback pool for the life of the Spark session",
+}
+# Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
+SHARED_PEER_MARKS = ("spark", "interop", "bench")
+
+
+@pytest.fixture(scope="session")
+def data() -> pathlib.Path:
+    """The committed subset of the golden data: ``data/<run>/…`` in the shape of the full set."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> pathlib.Path:
+    """The full golden data; the test is skipped, and the summary says so, where it is absent."""
+    if not (FIXTURES / "README.md").is_file():
+        pytest.skip(FIXTURES_ABSENT)
+    return FIXTURES
+
+
+def open_descriptors(*, sockets: bool) -> collections.Counter[str]:
+    """What this process holds open: path or kind → how often. Event descriptors and pipes of the native runtimes
+    (tokio in obstore) start with their first use and stay: they are not counted."""
+    found: collections.Counter[str] = collections.Counter()
+    for entry in os.scandir("/proc/self/fd"):
+        try:
+            target = os.readlink(entry.path)
+        except FileNotFoundError:  # the descriptor of this very scan
+            continue
+        if target.startswith("socket:"):
+            found["a socket"] += sockets
+        elif target.startswith("/") and not target.startswith(("/proc/", "/dev/", "/sys/")):
+            found[target] += 1
+    return found
+
+
+def lasting(thread: threading.Thread) -> bool:
+    return any(thread.name.startswith(prefix) for prefix in LASTING_THREADS)
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves a file, a socket or a thread behind: in a daemon each one is a slow death."""
+    shared_peer = any(request.node.get_closest_marker(mark) for mark in SHARED_PEER_MARKS)
+    descriptors = open_descriptors(sockets=not shared_peer)
+    threads = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        left = open_descriptors(sockets=not shared_peer) - descriptors
+        alive = [t for t in threading.enumerate() if t not in threads and not lasting(t) and not shared_peer]
+        if not left and not alive:
+            return
+        if time.monotonic() > deadline:
+            pytest.fail(f"left open: {sorted(left)}; left running: {[t.name for t in alive]}")
+        gc.collect()  # a traceback's cycle may hold the file for a moment longer
+        time.sleep(0.02)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line that says what was left out, so that a green run is not taken for more than it is."""
+    reasons = [str(getattr(report, "longrepr", "")) for report in terminalreporter.stats.get("skipped", [])]
+    without = sum(FIXTURES_ABSENT in reason for reason in reasons)
+    if without:
+        terminalreporter.write_line(f"{without} tests skipped: {FIXTURES_ABSENT}")
