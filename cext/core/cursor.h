@@ -30,6 +30,12 @@ static inline uint64_t tl_load_u64(const uint8_t *p) {
     memcpy(&v, p, 8);
     return __builtin_bswap64(v);
 }
+/* Little-endian, as LZ4 and gzip have it; the host is little-endian. */
+static inline uint32_t tl_load_le32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
 static inline int16_t tl_load_i16(const uint8_t *p) { return (int16_t)tl_load_u16(p); }
 static inline int32_t tl_load_i32(const uint8_t *p) { return (int32_t)tl_load_u32(p); }
 static inline int64_t tl_load_i64(const uint8_t *p) { return (int64_t)tl_load_u64(p); }
