@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from tierlog.errors import ConfigError
@@ -123,7 +122,7 @@ class ScanRequest:
     clamp_offsets: bool = False
     record_filter: RecordFilter = RecordFilter()
     isolation_level: IsolationLevel = "read_uncommitted"
-    log_start_offsets: Mapping[str, Mapping[int, int]] = MappingProxyType({})
+    log_start_offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     max_bytes_per_range: int = 128 << 20
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
