@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from status cimport error_of
+from tl_errors cimport error_of
 from tl_core cimport TL_FULL, TL_OK, TL_PARTIAL, tl_batch_table, tl_fault, tl_scan, tl_status
 
 import numpy as np

@@ -9,7 +9,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from status cimport error_of
+from tl_errors cimport error_of
 from tl_core cimport (
     TL_COLUMN_BATCH,
     TL_COLUMN_HEADERS,

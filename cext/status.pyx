@@ -1,58 +1,7 @@
-"""Statuses of the core as exceptions of :mod:`tierlog.errors`; every other module raises through here."""
+"""Which core this is; the statuses themselves become exceptions in ``tl_errors.pxd``."""
 
-from tl_core cimport (
-    TL_BAD_ARGUMENT,
-    TL_BAD_CRC,
-    TL_NO_MEMORY,
-    TL_OK,
-    TL_OVER_LIMIT,
-    tl_abi_version,
-    tl_fault,
-    tl_status,
-    tl_status_name,
-    tl_status_text,
-)
-
-from tierlog.errors import CorruptRecordError, SizeLimitError
+from tl_core cimport tl_abi_version
 
 
-cdef object error_of(tl_status status, const tl_fault *fault, object kind):
-    """The exception for a status that is not TL_OK: ``kind`` (a CorruptDataError) for faults of the bytes."""
-    text = tl_status_text(status).decode()
-    if status == TL_NO_MEMORY:
-        return MemoryError(text)
-    if status == TL_BAD_ARGUMENT:
-        return ValueError(text)
-    if status == TL_OVER_LIMIT:
-        kind = SizeLimitError
-        text = f"{text} of {fault.expected} bytes"
-    elif status == TL_BAD_CRC:
-        text = f"{text}: computed 0x{fault.found & 0xffffffff:08x}, stored 0x{fault.expected & 0xffffffff:08x}"
-    elif fault.expected or fault.found:
-        text = f"{text}: expected {fault.expected}, found {fault.found}"
-    if fault.record >= 0:
-        text = f"record {fault.record}: {text}"
-    return kind(
-        text,
-        fault=tl_status_name(status).decode(),
-        position=fault.position,
-        base_offset=fault.base_offset,
-        record=fault.record,
-        expected=fault.expected,
-        found=fault.found,
-    )
-
-
-cdef int check_status(tl_status status, const tl_fault *fault, object kind) except -1:
-    """Raises what ``status`` means; nothing for TL_OK."""
-    if status == TL_OK:
-        return 0
-    raise error_of(status, fault, kind)
-
-
-def abi_version() -> int:
-    """TIERLOG_ABI_VERSION of the core that is linked in."""
+def abi_version():
     return tl_abi_version()
-
-
-_DEFAULT_KIND = CorruptRecordError
