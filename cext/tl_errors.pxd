@@ -43,7 +43,7 @@ cdef inline object error_of(tl_status status, const tl_fault *fault, object kind
     )
 
 
-cdef int check_status(tl_status status, const tl_fault *fault, object kind) except -1:
+cdef inline int check_status(tl_status status, const tl_fault *fault, object kind) except -1:
     """Raises what ``status`` means; nothing for TL_OK."""
     if status == TL_OK:
         return 0
