@@ -5,7 +5,7 @@ that straddles two inputs.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -178,9 +178,9 @@ cdef class RecordDecoder:
         uint64_t base_position=0,
         bint verify_crc=True,
         int64_t from_offset=0,
-        int64_t to_offset_exclusive=2**63 - 1,
-        int64_t from_timestamp_ms=-(2**63),
-        int64_t to_timestamp_exclusive_ms=2**63 - 1,
+        int64_t to_offset_exclusive=INT64_MAX,
+        int64_t from_timestamp_ms=INT64_MIN,
+        int64_t to_timestamp_exclusive_ms=INT64_MAX,
         aborted=None,
         bint control_records=False,
         str timestamp_unit="ms",
