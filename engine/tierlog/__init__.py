@@ -1,7 +1,7 @@
 """Tierlog: Kafka tiered storage (KIP-405) without a broker.
 
-What belongs here: the names a user imports first, each loaded when it is first used, so that ``import tierlog`` is cheap
-and cannot fail for want of an extra. What does not: anything else.
+What belongs here: the names a user imports first, each loaded when it is first used, so that ``import tierlog`` is
+cheap and cannot fail for want of an extra. What does not: anything else.
 
 >>> import tierlog
 >>> reader = tierlog.read("s3://bucket/prefix", "orders")  # doctest: +SKIP

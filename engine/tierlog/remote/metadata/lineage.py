@@ -7,34 +7,26 @@ segment says. The unit is (epoch, offset): one epoch has one leader, so a pair n
 A segment counts where its own range of an epoch overlaps the lineage's range of the same epoch, and nowhere else. What
 counts is covered greedily, furthest reach first, so that each offset comes from one segment and cuts are few.
 
-Source: KIP-405 scripts 1 to 5; Kafka RemoteLogManager#isRemoteSegmentWithinLeaderEpochs, which decides by segment and so
-serves dead records at a segment's tail; here the tail is cut at the start of the next epoch of the lineage.
+Source: KIP-405 scripts 1 to 5; Kafka RemoteLogManager#isRemoteSegmentWithinLeaderEpochs, which decides by segment and
+so serves dead records at a segment's tail; here the tail is cut at the start of the next epoch of the lineage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from tierlog.errors import CorruptIndexError
+from tierlog.remote.api import RemoteLogSegmentMetadata
 
 
 class LineageSegment(Protocol):
-    """What the lineage asks of a segment."""
+    """What the lineage asks of a segment: its metadata. Whatever holds them (a StoredSegment) is passed through."""
 
     @property
-    def segment_id(self) -> str: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int:
-        """Last offset, inclusive; below ``start_offset`` for a segment without records."""
-    @property
-    def leader_epochs(self) -> Mapping[int, int]:
-        """Epoch to its first offset in this segment, clipped to the segment; empty where the layout knows none."""
-    @property
-    def event_timestamp_ms(self) -> int: ...
+    def metadata(self) -> RemoteLogSegmentMetadata: ...
 
 
 S = TypeVar("S", bound=LineageSegment)
@@ -77,11 +69,11 @@ class Lineage(Generic[S]):
 
     @property
     def earliest_offset(self) -> int:
-        return self.spans[0].first_offset if self.spans else self.newest.end_offset + 1
+        return self.spans[0].first_offset if self.spans else self.newest.metadata.end_offset + 1
 
     @property
     def end_offset_exclusive(self) -> int:
-        return self.spans[-1].end_offset_exclusive if self.spans else self.newest.end_offset + 1
+        return self.spans[-1].end_offset_exclusive if self.spans else self.newest.metadata.end_offset + 1
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of an offset; -1 if it lies before the lineage."""
@@ -90,7 +82,7 @@ class Lineage(Generic[S]):
 
 def newest_segment(segments: Sequence[S]) -> S:
     """The segment whose checkpoint decides: highest last epoch, then highest end offset, then the later upload."""
-    return max(segments, key=lambda s: (_last_epoch(s), s.end_offset, s.event_timestamp_ms, s.segment_id))
+    return max(segments, key=lambda s: (_last_epoch(s.metadata), s.metadata.end_offset, *_upload(s.metadata)))
 
 
 def resolve_lineage(segments: Sequence[S], checkpoint: Sequence[tuple[int, int]] | None) -> Lineage[S]:
@@ -105,18 +97,36 @@ def resolve_lineage(segments: Sequence[S], checkpoint: Sequence[tuple[int, int]]
         CorruptIndexError: the checkpoint's pairs do not rise, or lack the newest segment's last epoch.
     """
     newest = newest_segment(segments)
-    epochs = merged_epochs(segments) if checkpoint is None else _checked(checkpoint, newest)
-    end = newest.end_offset + 1
+    if checkpoint is None:
+        epochs = merged_epochs(segment.metadata for segment in segments)
+    else:
+        epochs = _checked(checkpoint, newest.metadata)
+    end = newest.metadata.end_offset + 1
     lineage = _ranges(epochs, end)
     pieces = [
-        Span(segment, first, last)
-        for segment in segments
-        for first, last in _counted_ranges(segment, lineage, end)
+        Span(segment, first, last) for segment in segments for first, last in _counted_ranges(segment.metadata, lineage)
     ]
+    return _assembled(segments, newest, epochs, pieces)
+
+
+def resolve_single_log(segments: Sequence[S], epochs: Sequence[tuple[int, int]]) -> Lineage[S]:
+    """The same for the segments of one broker's log: there are no branches, so every offset counts, whatever its epoch.
+
+    Args:
+        segments: At least one.
+        epochs: (epoch, start offset) pairs of the log, for what they say; () where the log knows none (old formats).
+    """
+    pieces = [Span(s, s.metadata.start_offset, s.metadata.end_offset + 1) for s in segments]
+    return _assembled(segments, max(segments, key=lambda s: s.metadata.end_offset), tuple(epochs), pieces)
+
+
+def _assembled(
+    segments: Sequence[S], newest: S, epochs: tuple[tuple[int, int], ...], pieces: Sequence[Span[S]]
+) -> Lineage[S]:
     spans = _cover(pieces)
     gaps = tuple(
         Gap(before.end_offset_exclusive, after.first_offset)
-        for before, after in zip(spans, spans[1:], strict=False)
+        for before, after in itertools.pairwise(spans)
         if before.end_offset_exclusive < after.first_offset
     )
     used = {id(span.segment) for span in spans}
@@ -124,14 +134,14 @@ def resolve_lineage(segments: Sequence[S], checkpoint: Sequence[tuple[int, int]]
     return Lineage(epochs, tuple(spans), gaps, unreferenced, newest)
 
 
-def merged_epochs(segments: Sequence[LineageSegment]) -> tuple[tuple[int, int], ...]:
+def merged_epochs(segments: Iterable[RemoteLogSegmentMetadata]) -> tuple[tuple[int, int], ...]:
     """A lineage from the segments' own epochs: the smallest start of each epoch, a later epoch cutting earlier ones.
 
     Cutting is what a log does when a new leader's epoch begins (Kafka LeaderEpochFileCache#assign).
     """
     starts: dict[int, int] = {}
     for segment in segments:
-        for epoch, start in segment.leader_epochs.items():
+        for epoch, start in segment.segment_leader_epochs.items():
             starts[epoch] = min(start, starts.get(epoch, start))
     merged: list[tuple[int, int]] = []
     for epoch in sorted(starts):
@@ -141,33 +151,33 @@ def merged_epochs(segments: Sequence[LineageSegment]) -> tuple[tuple[int, int], 
     return tuple(merged)
 
 
-def _last_epoch(segment: LineageSegment) -> int:
-    return max(segment.leader_epochs, default=-1)
+def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
+    return max(segment.segment_leader_epochs)
 
 
-def _checked(checkpoint: Sequence[tuple[int, int]], newest: LineageSegment) -> tuple[tuple[int, int], ...]:
-    for (epoch, start), (next_epoch, next_start) in zip(checkpoint, checkpoint[1:], strict=False):
+def _upload(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
+    """Of two copies of the same records the later one wins, as in Kafka's segment table; ids only break a tie."""
+    return segment.event_timestamp_ms, str(segment.remote_log_segment_id.id)
+
+
+def _checked(checkpoint: Sequence[tuple[int, int]], newest: RemoteLogSegmentMetadata) -> tuple[tuple[int, int], ...]:
+    for (epoch, start), (next_epoch, next_start) in itertools.pairwise(checkpoint):
         if next_epoch <= epoch or next_start < start:
             raise CorruptIndexError(
                 f"leader epochs do not rise: {epoch} from {start}, then {next_epoch} from {next_start}",
                 fault="BAD_ORDER",
             )
     last = _last_epoch(newest)
-    if last >= 0 and last not in {epoch for epoch, _ in checkpoint}:
+    if last not in {epoch for epoch, _ in checkpoint}:
         raise CorruptIndexError(f"leader epoch {last} of the newest segment is not in its checkpoint")
     return tuple(checkpoint)
 
 
-def _counted_ranges(
-    segment: LineageSegment, lineage: Mapping[int, tuple[int, int]], end_offset_exclusive: int
-) -> list[tuple[int, int]]:
+def _counted_ranges(segment: RemoteLogSegmentMetadata, lineage: Mapping[int, tuple[int, int]]) -> list[tuple[int, int]]:
     """The offset ranges [first, end) of a segment that lie in the lineage, neighbours joined."""
-    segment_end = segment.end_offset + 1
-    if not segment.leader_epochs:
-        whole = (segment.start_offset, min(segment_end, end_offset_exclusive))
-        return [whole] if whole[0] < whole[1] else []
+    own = _ranges(sorted(segment.segment_leader_epochs.items()), segment.end_offset + 1)
     ranges: list[tuple[int, int]] = []
-    for epoch, (first, last) in _ranges(sorted(segment.leader_epochs.items()), segment_end).items():
+    for epoch, (first, last) in own.items():
         if epoch not in lineage:
             continue
         first = max(first, lineage[epoch][0], segment.start_offset)
@@ -184,14 +194,14 @@ def _counted_ranges(
 def _ranges(epochs: Sequence[tuple[int, int]], end_offset_exclusive: int) -> dict[int, tuple[int, int]]:
     """Epoch to its offsets [first, end): up to the start of the next epoch."""
     ends = [start for _, start in epochs[1:]] + [end_offset_exclusive]
-    return {
-        epoch: (start, min(end, end_offset_exclusive)) for (epoch, start), end in zip(epochs, ends, strict=True)
-    }
+    return {epoch: (start, min(end, end_offset_exclusive)) for (epoch, start), end in zip(epochs, ends, strict=True)}
 
 
 def _cover(pieces: Sequence[Span[S]]) -> list[Span[S]]:
-    """Each offset once. At the position reached, the piece that reaches furthest wins; of equals the one that begins
-    latest (least overlap), then the later upload."""
+    """Each offset once, by the piece that reaches furthest from the position reached.
+
+    Of equals the one that begins latest (least overlap) wins, then the later upload.
+    """
     spans: list[Span[S]] = []
     waiting = sorted(pieces, key=lambda piece: piece.first_offset)
     at = 0
@@ -207,5 +217,4 @@ def _cover(pieces: Sequence[Span[S]]) -> list[Span[S]]:
 
 
 def _reach(piece: Span[S]) -> tuple[int, int, int, str]:
-    segment = piece.segment
-    return (piece.end_offset_exclusive, piece.first_offset, segment.event_timestamp_ms, segment.segment_id)
+    return (piece.end_offset_exclusive, piece.first_offset, *_upload(piece.segment.metadata))

@@ -1,0 +1,1 @@
+"""Helpers of the tests: builders of synthetic data. Nothing here is a test, and nothing here imitates a store."""

@@ -1,0 +1,97 @@
+"""Record batches (magic 2, uncompressed) spelled out on ``struct``, independent of the code under test.
+
+Source: the formats of DefaultRecordBatch and EndTransactionMarker.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as a script gives it; ``marker`` makes it a control batch ("commit" or "abort")."""
+
+    base_offset: int
+    values: tuple[bytes, ...] = (b"v",)
+    epoch: int = 0
+    timestamp_ms: int = 1_700_000_000_000
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transactional: bool = False
+    marker: str | None = None
+    keys: tuple[bytes | None, ...] = ()
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + len(self.values) - 1
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self.timestamp_ms + len(self.values) - 1
+
+
+def encode(batch: Batch) -> bytes:
+    """The bytes of a batch as a broker stores it; record i has timestamp ``timestamp_ms + i``."""
+    if batch.marker is not None:
+        kind = {"abort": 0, "commit": 1}[batch.marker]
+        records = [_record(0, 0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))]
+    else:
+        keys = batch.keys or (None,) * len(batch.values)
+        records = [_record(i, i, key, value) for i, (key, value) in enumerate(zip(keys, batch.values, strict=True))]
+    attributes = (_TRANSACTIONAL if batch.transactional or batch.marker else 0) | (_CONTROL if batch.marker else 0)
+    covered = struct.pack(
+        ">hiqqqhii",
+        attributes,
+        len(records) - 1,
+        batch.timestamp_ms,
+        batch.timestamp_ms + len(records) - 1,
+        batch.producer_id,
+        batch.producer_epoch,
+        -1 if batch.marker or batch.producer_id < 0 else batch.base_offset,
+        len(records),
+    ) + b"".join(records)
+    head = struct.pack(">qiibI", batch.base_offset, 9 + len(covered), batch.epoch, 2, crc32c(covered))
+    return head + covered
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _table() -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ 0x82F63B78 if value & 1 else value >> 1
+        table.append(value)
+    return tuple(table)
+
+
+_TABLE = _table()
+
+
+def _varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while True:
+        byte, value = value & 0x7F, value >> 7
+        if not value:
+            return bytes([*out, byte])
+        out.append(byte | 0x80)
+
+
+def _record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + _field(key) + _field(value) + _varint(0)
+    return _varint(len(body)) + body
+
+
+def _field(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
