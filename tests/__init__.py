@@ -1,0 +1,1 @@
+"""Tests mirror the rooms of ``engine/tierlog``; ``support`` builds inputs, ``data`` holds what real systems wrote."""
