@@ -80,6 +80,57 @@ cdef class _Borrowed:
         PyBuffer_Release(&self.view)
 
 
+cdef class _Straddle:
+    """The one batch that begins in one input and ends in a later one: the only bytes that are ever copied."""
+    cdef uint8_t head[HEADER_BYTES]
+    cdef object buffer      # of Arrow's pool, which reuses memory: fresh pages cost more than the copy
+    cdef uint8_t *data
+    cdef size_t have, need
+    cdef uint64_t position
+
+    cdef int begin(self, const uint8_t *data, size_t size, uint64_t position, uint64_t limit) except -1:
+        self.buffer = None
+        self.data = self.head
+        self.have = 0
+        self.need = HEADER_BYTES
+        self.position = position
+        self.add(data, size, limit)
+        return 0
+
+    cdef size_t add(self, const uint8_t *data, size_t size, uint64_t limit) except? 0:
+        """Takes what is still needed; returns how many bytes that was."""
+        cdef size_t taken = 0, more
+        while self.have < self.need and taken < size:
+            more = min(self.need - self.have, size - taken)
+            memcpy(self.data + self.have, data + taken, more)
+            self.have += more
+            taken += more
+            if self.have == HEADER_BYTES and self.buffer is None:
+                self.enlarge(limit)
+        return taken
+
+    cdef int enlarge(self, uint64_t limit) except -1:
+        """The header is there: room for the whole batch. A header that cannot be stays as it is; decoding names it."""
+        cdef tl_batch_header header
+        cdef tl_fault fault
+        if tl_batch_parse(self.head, HEADER_BYTES, &header, &fault) != TL_PARTIAL or fault.expected == 0:
+            return 0
+        if <uint64_t>fault.expected > limit:
+            raise SizeLimitError(
+                f"a batch of {fault.expected} bytes is larger than the limit of {limit}", fault="OVER_LIMIT",
+                position=self.position, base_offset=fault.base_offset, expected=limit, found=fault.expected,
+            )
+        self.need = <size_t>fault.expected
+        self.buffer = pa.allocate_buffer(self.need)
+        self.data = <uint8_t *><size_t>self.buffer.address
+        memcpy(self.data, self.head, HEADER_BYTES)
+        return 0
+
+    cdef _Borrowed whole(self):
+        """The batch, once have == need."""
+        return _Borrowed(self.buffer if self.buffer is not None else self.head[:self.have])
+
+
 cdef class _Binary:
     """The Arrow buffers of one binary column; the core sees them as a tl_binary."""
     cdef tl_binary *out
@@ -158,8 +209,8 @@ cdef class RecordDecoder:
     cdef readonly object schema
     cdef list _names, _todo
     cdef _Borrowed _current
-    cdef bytearray _carry
-    cdef uint64_t _carry_position, _end_position
+    cdef _Straddle _straddle
+    cdef uint64_t _end_position
     cdef int64_t _target_bytes, _next_rows, _next_headers, _row_bytes
     cdef bint _allocated
 
@@ -209,7 +260,7 @@ cdef class RecordDecoder:
         self._target_bytes = target_bytes
         self._next_rows = FIRST_ROWS
         self._next_headers = 64
-        self._carry = bytearray()
+        self._straddle = None
         self._todo = []
         self._fixed = {}
         self.schema = self._make_schema(timestamp_unit)
@@ -247,7 +298,7 @@ cdef class RecordDecoder:
     def position(self):
         if self._current is not None:
             return self._options.base_position + self._state.at
-        return self._carry_position if self._carry else self._end_position
+        return self._straddle.position if self._straddle is not None else self._end_position
 
     @property
     def done(self):
@@ -402,57 +453,37 @@ cdef class RecordDecoder:
         self._state.at = 0
         return 0
 
-    cdef _Borrowed _join(self, _Borrowed item):
-        """Tops the straddling batch up from `item`. Returns it when it is whole, else None; `item` is cut."""
-        cdef tl_batch_header header
-        cdef tl_fault fault
-        cdef tl_status status
-        cdef size_t have, need, more
-        while True:
-            have = len(self._carry)
-            status = tl_batch_parse(<const uint8_t *><char *>self._carry, have, &header, &fault)
-            if status != TL_PARTIAL:
-                return _Borrowed(self._carry)
-            need = fault.expected if fault.expected else HEADER_BYTES
-            if need > self._options.decompressed_limit:
-                raise SizeLimitError(
-                    f"a batch of {need} bytes is larger than the limit of {self._options.decompressed_limit}",
-                    fault="OVER_LIMIT", position=self._carry_position, base_offset=fault.base_offset,
-                    expected=self._options.decompressed_limit, found=need,
-                )
-            more = min(need - have, item.size)
-            if more == 0:
-                return None
-            self._carry += item.data[:more]
-            item.data += more
-            item.size -= more
-
     cdef bint _next_input(self) except -1:
         """Makes the next buffer, or the batch that straddles two, the current one. False: nothing left."""
-        cdef _Borrowed item, joined
+        cdef _Borrowed item
+        cdef size_t taken
         while self._todo:
             item = self._todo[0]
-            if not self._carry:
+            if self._straddle is None:
                 self._todo.pop(0)
                 self._start(item, self._end_position)
                 self._end_position += item.size
                 return True
-            before = item.size
-            joined = self._join(item)
-            self._end_position += before - item.size
+            taken = self._straddle.add(item.data, item.size, self._options.decompressed_limit)
+            item.data += taken
+            item.size -= taken
+            self._end_position += taken
             if item.size == 0:
                 self._todo.pop(0)
-            if joined is not None:
-                self._start(joined, self._carry_position)
-                self._carry = bytearray()
+            if self._straddle.have == self._straddle.need:
+                self._start(self._straddle.whole(), self._straddle.position)
+                self._straddle = None
                 return True
         return False
 
     cdef int _keep_rest(self) except -1:
         """The current buffer ends inside a batch: what is left waits for the next one."""
         cdef size_t at = <size_t>self._state.at
-        self._carry_position = self._options.base_position + at
-        self._carry = bytearray(self._current.data[at:self._current.size])
+        cdef _Borrowed item = self._current
+        self._current = None
+        self._straddle = _Straddle()
+        self._straddle.begin(item.data + at, item.size - at, self._options.base_position + at,
+                             self._options.decompressed_limit)
         return 0
 
     def feed(self, data):
@@ -474,7 +505,6 @@ cdef class RecordDecoder:
                 self._current = None
             elif status == TL_PARTIAL:
                 self._keep_rest()
-                self._current = None
             elif status == TL_NEED_SCRATCH:
                 self._grow_scratch(fault.expected)
             elif status == TL_FULL:
@@ -490,7 +520,7 @@ cdef class RecordDecoder:
         if self._state.in_batch < 0:
             self._todo.clear()
             self._current = None
-            self._carry = bytearray()
+            self._straddle = None
 
     def skip_batch(self):
         cdef tl_batch_header header
@@ -516,10 +546,9 @@ cdef class RecordDecoder:
     def finish(self, *, bint allow_partial=False):
         cdef tl_fault fault
         cdef tl_batch_header header
-        cdef tl_status status
         if self._columns.rows and self._allocated:
             yield self._take()
-        if self._carry and not allow_partial:
-            status = tl_batch_parse(<const uint8_t *><char *>self._carry, len(self._carry), &header, &fault)
-            fault.position = self._carry_position
-            raise error_of(TL_TRUNCATED if status == TL_PARTIAL else status, &fault, CorruptRecordError)
+        if self._straddle is not None and not allow_partial:
+            tl_batch_parse(self._straddle.data, self._straddle.have, &header, &fault)
+            fault.position = self._straddle.position
+            raise error_of(TL_TRUNCATED, &fault, CorruptRecordError)
