@@ -1,0 +1,136 @@
+"""Object keys of every layout, taken apart: from a key alone, topic, partition, offset and ids.
+
+A key that fits no layout is a foreign object: ignored, counted. Decimal digits of any script are read (the plugin
+formats offsets in the JVM's locale: section 18.5 of the object format).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
+
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
+_ID: Final = r"[A-Za-z0-9_-]{22}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """One object of a segment, as its key says.
+
+    Args:
+        prefix: What stands before the part that names topic and segment: "" or as it is, with its "/" if it has one.
+        segment_id: None where the layout has none (a broker's disk).
+        suffix: The kind of part, as in the layout: "log", "rsm-manifest", "leader-epoch-checkpoint" …
+        segment_path: What all parts of one segment share: the key without its suffix.
+    """
+
+    prefix: str
+    topic_id_partition: TopicIdPartition
+    start_offset: int
+    segment_id: Uuid | None
+    suffix: str
+    segment_path: str
+
+
+_AIVEN: Final = re.compile(
+    rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
+    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest)"
+)
+_LOCAL_TIERED: Final = re.compile(
+    rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
+    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))"
+    r"\.(?P<suffix>log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)"
+)
+_KAFKA: Final = re.compile(
+    rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
+    rf"(?P<segment_id>{_ID}))/"
+    r"(?:(?P<offset>\d{20})\.(?P<suffix>log|index|timeindex|txnindex|snapshot)"
+    r"|(?P<whole>segment\.json|leader-epoch-checkpoint))"
+)
+_LOG_DIR: Final = re.compile(
+    r"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{1,10})/)"
+    r"(?:(?P<offset>\d{20})\.(?P<suffix>log|index|timeindex|txnindex|snapshot)"
+    r"|(?P<whole>leader-epoch-checkpoint|partition\.metadata))"
+)
+_TOPIC_FOLDER: Final = re.compile(rf"(?P<topic>[^/]+?)(?:-\d{{1,10}})?-{_ID}/")
+_PARTITION_FOLDER: Final = re.compile(r"(?P<topic>[^/]+)-(?P<partition>\d{1,10})/?")
+
+
+def _parse(found: re.Match[str] | None) -> ObjectKey | None:
+    if found is None:
+        return None
+    parts = found.groupdict()
+    offset, partition = int(parts["offset"] or 0), int(parts["partition"])
+    if offset > _INT64_MAX or partition > _INT32_MAX:
+        return None
+    topic_id = Uuid.from_text(parts["topic_id"]) if parts.get("topic_id") else ZERO_UUID
+    return ObjectKey(
+        prefix=parts["lead"],
+        topic_id_partition=TopicIdPartition(topic_id, parts["topic"], partition),
+        start_offset=offset,
+        segment_id=Uuid.from_text(parts["segment_id"]) if parts.get("segment_id") else None,
+        suffix=parts["suffix"] or parts["whole"],
+        segment_path=parts["main"],
+    )
+
+
+def parse_aiven(key: str) -> ObjectKey | None:
+    """``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``."""
+    return _parse(_AIVEN.fullmatch(key))
+
+
+def parse_local_tiered(key: str) -> ObjectKey | None:
+    """``<prefix><topic>-<partition>-<id>/<offset20>-<segment id>.<suffix>``."""
+    return _parse(_LOCAL_TIERED.fullmatch(key))
+
+
+def parse_kafka(key: str) -> ObjectKey | None:
+    """``<prefix><topic>-<id>/<partition>/<segment id>/<Kafka's file name>``; start_offset 0 for segment.json and the
+    checkpoint, and of a snapshot the offset behind the segment's end.
+    """
+    return _parse(_KAFKA.fullmatch(key))
+
+
+def parse_log_dir(key: str) -> ObjectKey | None:
+    """``<prefix><topic>-<partition>/<Kafka's file name>``; start_offset 0 for the two files without one."""
+    return _parse(_LOG_DIR.fullmatch(key))
+
+
+#: In this order: the folder of a segment in the kafka layout may look like a partition of a log directory.
+PARSERS: Final[dict[str, Callable[[str], ObjectKey | None]]] = {
+    "aiven": parse_aiven,
+    "kafka": parse_kafka,
+    "local-tiered": parse_local_tiered,
+    "log-dir": parse_log_dir,
+}
+
+
+def recognise(key: str) -> str | None:
+    """The layout that a key belongs to; None for a foreign object."""
+    for layout, parse in PARSERS.items():
+        if parse(key) is not None:
+            return layout
+    return None
+
+
+def find_partition_folder(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a folder of a broker's log directory; None if the name is none."""
+    found = _PARTITION_FOLDER.fullmatch(name)
+    if found is None or int(found["partition"]) > _INT32_MAX:
+        return None
+    return found["topic"], int(found["partition"])
+
+
+def may_hold_topic(folder: str, accepts: Callable[[str], bool]) -> bool:
+    """Whether a first-level folder can hold segments of an accepted topic: False only for the folder of another one.
+
+    The folder of a topic is ``<topic>-<id>/`` or ``<topic>-<partition>-<id>/``: both readings are asked.
+    """
+    if (found := _TOPIC_FOLDER.fullmatch(folder)) is None:
+        return True
+    return accepts(found["topic"]) or accepts(folder[:-24])

@@ -1,0 +1,61 @@
+"""Time, as an argument."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the rest of the program may know of time. Any number of threads."""
+
+    def time_ms(self) -> int:
+        """Wall-clock time, milliseconds since 1970-01-01 UTC; may jump."""
+
+    def monotonic_seconds(self) -> float:
+        """Time that never goes back, from an arbitrary start: for durations."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; zero or less returns at once."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_seconds(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that moves only when told to, or when somebody sleeps: for tests and simulation."""
+
+    def __init__(self, *, time_ms: int = 1_700_000_000_000) -> None:
+        self._lock = threading.Lock()
+        self._start_ms = time_ms
+        self._elapsed_seconds = 0.0
+
+    def time_ms(self) -> int:
+        with self._lock:
+            return self._start_ms + int(self._elapsed_seconds * 1000)
+
+    def monotonic_seconds(self) -> float:
+        with self._lock:
+            return self._elapsed_seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(max(seconds, 0.0))
+
+    def advance(self, seconds: float) -> None:
+        """Move forward. Raises ValueError for a negative step."""
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        with self._lock:
+            self._elapsed_seconds += seconds
