@@ -1,0 +1,91 @@
+"""The offset index: where in a ``.log`` to start looking for an offset.
+
+Entries of 8 bytes, big-endian: ``int32 relative offset, int32 position``. An entry says that the batch at *position*
+ends with *offset* (Kafka 4.3), or that the batch at *position* is the first of an append that ends with *offset*
+(older brokers); both are sound. Offsets strictly rise. The file of an active segment is allocated ahead and zero
+behind its last entry.
+
+Source: Kafka OffsetIndex, AbstractIndex; the searching is native (``cext/core/index.h``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Buffer
+
+from tierlog._native import indexes
+
+ENTRY_SIZE_BYTES = 8
+_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPosition:
+    """An offset of the log and a byte position in its file."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetIndex:
+    """A view of an offset index; nothing is copied.
+
+    Args:
+        data: The file's bytes, with or without the zeros of preallocation.
+        base_offset: Of the segment.
+
+    Thread safety: any number of threads.
+    """
+
+    data: Buffer
+    base_offset: int
+
+    def __len__(self) -> int:
+        """Entries in use."""
+        return indexes.offset_index_entries(self.data)
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(offsets, positions) of the entries in use: absolute, bytes; both rise in a sound file."""
+        return indexes.read_offset_index(self.data, self.base_offset)
+
+    def lookup(self, target_offset: int) -> OffsetPosition:
+        """The entry with the largest offset at or below the target; without one, the start of the segment."""
+        return OffsetPosition(*indexes.lookup_offset(self.data, self.base_offset, target_offset))
+
+    def find_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
+        """Offset of the first entry at or behind ``position + size_bytes``: what a fetch of that size cannot pass."""
+        return indexes.find_upper_bound_offset(self.data, self.base_offset, position, size_bytes)
+
+    def find_end_position(self, end_offset_inclusive: int) -> int | None:
+        """A position at or behind which every batch lies wholly above the offset; None if the index cannot say."""
+        return indexes.find_end_position(self.data, self.base_offset, end_offset_inclusive)
+
+    def check(self, *, segment_size_bytes: int | None = None) -> None:
+        """Raises CorruptIndexError at the first entry that breaks size, order or range."""
+        indexes.check_offset_index(self.data, self.base_offset, segment_size_bytes)
+
+
+def encode_offset_index(base_offset: int, offsets: ArrayLike, positions: ArrayLike) -> bytes:
+    """The bytes of an index, without preallocation.
+
+    Raises:
+        ValueError: offsets do not strictly rise, or an offset or position does not fit its 31 bits.
+    """
+    absolute = np.asarray(offsets, np.int64)
+    relative = absolute - base_offset
+    places = np.asarray(positions, np.int64)
+    if absolute.shape != places.shape or absolute.ndim != 1:
+        raise ValueError("offsets and positions differ in shape")
+    if absolute.size and (relative[0] < 0 or relative[-1] > _INT32_MAX or (np.diff(absolute) <= 0).any()):
+        raise ValueError(f"offsets must strictly rise from {base_offset}, at most 2^31-1 above it")
+    if ((places < 0) | (places > _INT32_MAX)).any():
+        raise ValueError("a position is not 0 … 2^31-1")
+    entries = np.empty(absolute.size, _ENTRY)
+    entries["relative_offset"] = relative
+    entries["position"] = places
+    return entries.tobytes()

@@ -1,0 +1,94 @@
+"""Names in a log directory: what a file is, and which partition a folder holds.
+
+A segment's files are named by its base offset in 20 digits; a producer snapshot by the offset behind the data it
+covers, which is the base offset of the *next* segment. While Kafka cleans, swaps or deletes, it appends a suffix to
+the whole name; such files are no part of the log.
+
+Source: Kafka LogFileUtils, UnifiedLog#parseTopicPartitionName, LocalLog.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+
+OFFSET_MAX: Final = 2**63 - 1
+PARTITION_MAX: Final = 2**31 - 1
+
+_FILE_NAME = re.compile(r"([0-9]{1,20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+_UNIQUE_FOLDER = re.compile(r"(\S+)-([0-9]{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
+_PLAIN_FOLDER = re.compile(r"(\S+)-([0-9]{1,10})")
+
+
+class SegmentFileKind(StrEnum):
+    """What a file of a log directory is; the value is its suffix."""
+
+    LOG = ".log"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TRANSACTION_INDEX = ".txnindex"
+    PRODUCER_SNAPSHOT = ".snapshot"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentFileName:
+    """A name that Kafka gives to a file of a log directory.
+
+    Attributes:
+        base_offset: Of the segment; of a snapshot the offset behind what it covers.
+        kind: By the suffix.
+        transient: "deleted", "cleaned" or "swap" for a file that is on its way out or in; "" for one that counts.
+    """
+
+    base_offset: int
+    kind: SegmentFileKind
+    transient: str = ""
+
+    def __str__(self) -> str:
+        suffix = f".{self.transient}" if self.transient else ""
+        return f"{self.base_offset:020d}{self.kind.value}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """A folder name of a log dir.
+
+    Attributes:
+        purpose: "" for a live partition; "delete", "future" or "stray" for one that Kafka has set aside.
+    """
+
+    topic: str
+    partition: int
+    purpose: str = ""
+
+
+def segment_file_name(base_offset: int, kind: SegmentFileKind) -> str:
+    """``00000000000000000042.log`` and the like."""
+    return str(SegmentFileName(base_offset, kind))
+
+
+def find_segment_file(name: str) -> SegmentFileName | None:
+    """What a file is by its name (no folder in front); None if it is none of a segment's files."""
+    match = _FILE_NAME.fullmatch(name)
+    if match is None or int(match[1]) > OFFSET_MAX:
+        return None
+    return SegmentFileName(int(match[1]), SegmentFileKind(match[2]), (match[3] or "")[1:])
+
+
+def find_partition_folder(name: str) -> PartitionFolder | None:
+    """Which partition a folder of a log dir holds; None if it holds none (as ``remote-log-index-cache``).
+
+    The partition is what follows the last ``-``: topics may hold dashes and dots.
+    """
+    match = _UNIQUE_FOLDER.fullmatch(name)
+    purpose = match[4] if match else ""
+    match = match or _PLAIN_FOLDER.fullmatch(name)
+    if match is None or int(match[2]) > PARTITION_MAX:
+        return None
+    return PartitionFolder(match[1], int(match[2]), purpose)
