@@ -43,12 +43,15 @@ def fixtures() -> pathlib.Path:
 
 
 def open_descriptors(*, sockets: bool) -> collections.Counter[str]:
-    """What this process holds open: path or kind → how often. Event descriptors and pipes of the native runtimes
-    (tokio in obstore) start with their first use and stay: they are not counted."""
+    """What this process holds open: path or kind → how often.
+
+    Event descriptors and pipes of the native runtimes (tokio in obstore) start with their first use and stay: they are
+    not counted.
+    """
     found: collections.Counter[str] = collections.Counter()
-    for entry in os.scandir("/proc/self/fd"):
+    for descriptor in pathlib.Path("/proc/self/fd").iterdir():
         try:
-            target = os.readlink(entry.path)
+            target = str(descriptor.readlink())
         except FileNotFoundError:  # the descriptor of this very scan
             continue
         if target.startswith("socket:"):
@@ -76,7 +79,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         if not left and not alive:
             return
         if time.monotonic() > deadline:
-            pytest.fail(f"left open: {sorted(left)}; left running: {[t.name for t in alive]}")
+            pytest.fail(f"left open: {sorted(left)}; left running: {[t.name for t in alive]}", pytrace=False)
         gc.collect()  # a traceback's cycle may hold the file for a moment longer
         time.sleep(0.02)
 

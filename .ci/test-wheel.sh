@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds sdist and wheel, repairs the wheel so that it carries its libraries, and passes the tests on what ships: from a
+# fresh environment, outside the checkout. Usage: test-wheel.sh PYTHON-WITH-DEV-EXTRAS [PYTEST-ARGUMENT...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=$1
+shift
+rm -rf dist wheelhouse build/wheel
+# The wheel is built from the sdist, so a file that the sdist lacks is noticed.
+"$python" -m build --outdir dist .
+"$python" -m auditwheel show dist/*.whl
+PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir wheelhouse dist/*.whl
+
+away=$(mktemp -d)
+trap 'rm -rf "$away"' EXIT
+"$python" -m venv "$away/venv"
+wheel=$(ls "$PWD"/wheelhouse/*.whl)
+"$away/venv/bin/pip" install --quiet "$wheel[all,dev]"
+cp -r tests pyproject.toml "$away"
+cd "$away"
+export TIERLOG_FIXTURES="${TIERLOG_FIXTURES:-$OLDPWD/../shared/fixtures}"
+export PYSPARK_PYTHON="$away/venv/bin/python" PYSPARK_DRIVER_PYTHON="$away/venv/bin/python"
+"$away/venv/bin/python" -c 'import tierlog, pyspark_tierlog; print("testing", tierlog.__file__)'
+"$away/venv/bin/python" -m pytest "$@"

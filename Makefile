@@ -1,0 +1,110 @@
+# `make help` lists the targets. Everything runs from a bare checkout; a second run is quick (stamp files in .venv).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := build/core
+FUZZ := build/fuzz
+FUZZ_SECONDS ?= 600
+PYTEST_ARGUMENTS ?=
+CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* CMakeLists.txt)
+NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.pxd) $(CORE_SOURCES) setup.py
+
+# Spark's workers and its look-up of data sources take another Python unless they are told.
+SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(BIN)/python"
+
+##@ Use
+
+.PHONY: help demo
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup ## read a tiered bucket that ships with the project through Spark
+	@$(SPARK_ENV) $(BIN)/python bindings/spark/demo.py
+
+##@ Check
+
+.PHONY: test test-native test-python test-interop lint format fuzz bench
+test: test-native test-python ## set up everything and pass the tests
+
+test-native: setup $(CORE)/.built ## the C core by ctest
+	@ctest --test-dir $(CORE) --output-on-failure
+
+test-python: setup ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
+	@$(SPARK_ENV) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+test-interop: setup ## the tests that need real servers (S3, Azure, GCS), and the slow ones
+	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow" $(PYTEST_ARGUMENTS)
+
+lint: setup ## format, lint, types, imports, stubs, C style
+	@$(BIN)/python -m pytest -q tests/test_lint.py tests/test_imports.py tests/test_stubs.py
+
+format: setup ## rewrite the sources as the formatters want them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	clang-format -i cext/core/*.[ch] cext/core/*/*.[ch]
+
+fuzz: setup-fuzz ## libFuzzer over every entry point of the core (FUZZ_SECONDS each)
+	@cmake -S . -B $(FUZZ) -DCMAKE_C_COMPILER=clang -DTIERLOG_FUZZ=ON >/dev/null
+	@cmake --build $(FUZZ) -j"$$(nproc)"
+	@.ci/fuzz.sh $(FUZZ) $(FUZZ_SECONDS)
+
+bench: setup ## measure against peers; tables in bench/README.md
+	@$(SPARK_ENV) $(BIN)/python -m pytest -m bench bench $(PYTEST_ARGUMENTS)
+
+##@ Build
+
+.PHONY: setup setup-fuzz native debug docs wheel clean
+setup: $(VENV)/.native ## system packages, virtual environment, native build
+	@.ci/java-home.sh >/dev/null
+
+setup-fuzz: setup
+	@.ci/system-packages.sh --fuzz
+
+$(VENV)/.packages: .ci/system-packages.sh .ci/find-python.sh .ci/java-home.sh
+	@.ci/system-packages.sh
+	@mkdir -p $(VENV) && touch $@
+
+$(VENV)/.python: $(VENV)/.packages
+	@test -x $(BIN)/python || "$$(.ci/find-python.sh)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.python pyproject.toml
+	@echo "installing tierlog and its tools into $(VENV)"
+	@TIERLOG_WERROR=1 $(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	@touch $@
+
+$(VENV)/.native: $(VENV)/.installed $(NATIVE_SOURCES)
+	@if [ -n "$$(find $(NATIVE_SOURCES) -newer $(VENV)/.installed)" ]; then \
+	  echo "building the native modules"; \
+	  TIERLOG_WERROR=1 $(BIN)/python setup.py --quiet build_ext --inplace; \
+	fi
+	@touch $@
+
+$(CORE)/.built: $(CORE_SOURCES)
+	@cmake -S . -B $(CORE) -DCMAKE_BUILD_TYPE=Release >/dev/null
+	@cmake --build $(CORE) -j"$$(nproc)"
+	@touch $@
+
+native: setup ## build the native modules in place, warnings are errors
+
+debug: setup ## the same with bounds checks and asserts; `make clean native` goes back
+	TIERLOG_DEBUG=1 $(BIN)/python setup.py build_ext --inplace --force
+	@touch $(VENV)/.native
+
+docs: setup ## write the reference pages anew from the code
+	@$(BIN)/python docs/generate.py
+
+wheel: setup ## sdist and repaired wheel, and the tests on that wheel outside the checkout
+	@$(SPARK_ENV) .ci/test-wheel.sh "$(CURDIR)/$(BIN)/python" $(PYTEST_ARGUMENTS)
+
+clean: ## remove what was built; the virtual environment stays
+	rm -rf build dist wheelhouse out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -f engine/tierlog/_native/*.so $(VENV)/.native

@@ -1,0 +1,72 @@
+"""Importing: the arrows between the rooms, and what an import costs and needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.checkout import ROOT, needs_checkout, run_tool
+
+HEAVY = ("pyspark", "pandas", "pyarrow", "obstore", "numpy", "typer", "rich", "tierlog._native")
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter holds after the statement."""
+    code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+@needs_checkout
+def test_the_arrows_hold() -> None:
+    """Otherwise a room reaches up, and nobody can use or test it alone any more (the map is ARCHITECTURE.md)."""
+    run_tool("lint-imports", "--no-cache")
+
+
+@pytest.mark.parametrize("package", ["tierlog", "pyspark_tierlog"])
+def test_an_import_is_light(package: str) -> None:
+    """Spark imports every data source of the environment to look one up: a heavy or failing import breaks them all."""
+    loaded = loaded_by(f"import {package}")
+    assert package in loaded
+    assert not [name for name in HEAVY if name in loaded]
+
+
+def test_every_name_of_the_front_page_is_there() -> None:
+    """Otherwise ``from tierlog import read``, which the README shows, fails at its first use."""
+    import tierlog
+
+    for name in tierlog.__all__:
+        assert getattr(tierlog, name) is not None
+    with pytest.raises(AttributeError):
+        tierlog.no_such_name  # noqa: B018
+
+
+def test_a_missing_native_module_is_an_import_error() -> None:
+    """A quiet fall-back to Python would make a broken install look like a slow day."""
+    code = (
+        "import sys\n"
+        "for name in ('batches', 'decoding', 'indexes', 'checksums', 'chunks', 'codecs'):\n"
+        "    sys.modules['tierlog._native.' + name] = None\n"
+        "try:\n"
+        "    import tierlog.records\n"
+        "    tierlog.records.decode\n"
+        "except ImportError:\n"
+        "    sys.exit(0)\n"
+        "sys.exit('imported without its native half')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_checkout
+def test_each_room_says_what_it_is() -> None:
+    """Each room opens with what it is, why, and what does not belong: the next reader has no other guide."""
+    silent = []
+    for path in sorted((ROOT / "engine" / "tierlog").rglob("__init__.py")):
+        text = path.read_text()
+        if not text.startswith('"""') or "belongs" not in text.split('"""')[1].lower():
+            silent.append(str(path.relative_to(ROOT)))
+    assert not silent
