@@ -3,6 +3,10 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
+cdef extern from "stdbool.h" nogil:
+    ctypedef bint tl_bool "bool"    # where C writes one through a pointer: a bint is an int
+
+
 cdef extern from "status.h" nogil:
     ctypedef enum tl_status:
         TL_OK, TL_FULL, TL_NEED_SCRATCH, TL_PARTIAL
@@ -192,7 +196,7 @@ cdef extern from "index.h" nogil:
     tl_status tl_txn_index_read(const uint8_t *data, size_t size, tl_txn_entry *out, size_t *count,
                                 tl_fault *fault) noexcept
     tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_offset,
-                                   int64_t upper_bound_exclusive, tl_aborted *out, size_t *count, bint *complete,
+                                   int64_t upper_bound_exclusive, tl_aborted *out, size_t *count, tl_bool *complete,
                                    tl_fault *fault) noexcept
 
 

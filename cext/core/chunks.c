@@ -18,9 +18,9 @@ static tl_status check_variable(const tl_chunk_index *index, tl_fault *fault) {
     if (positions[0]) return fault_at(fault, TL_BAD_SIZE, 0, 0, positions[0]);
     for (int64_t i = 0; i < index->chunk_count; i++) {
         int64_t end, size = index->transformed_sizes[i];
-        if (size <= 0) return fault_at(fault, TL_BAD_SIZE, (size_t)i, 1, size);
+        if (size <= 0) return fault_at(fault, TL_BAD_SIZE, (size_t)positions[i], 1, size);
         if (__builtin_add_overflow(positions[i], size, &end) || positions[i + 1] != end)
-            return fault_at(fault, TL_BAD_SIZE, (size_t)i, end, positions[i + 1]);
+            return fault_at(fault, TL_BAD_SIZE, (size_t)positions[i], end, positions[i + 1]);
     }
     return TL_OK;
 }

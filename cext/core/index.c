@@ -78,7 +78,8 @@ int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_of
     /* An entry names a batch's last offset and first byte (before 4.3: of a whole append). So only what begins at the
      * entry after the first one at or above the end is sure to lie above it. */
     size_t after = count_below_offset(data, entries, relative_target(base_offset, end_offset_inclusive)) + 1;
-    return after < entries ? file_position(data, after) : INT32_MAX;
+    int32_t position = after < entries ? file_position(data, after) : -1;
+    return position < 0 ? INT32_MAX : position;
 }
 
 int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,

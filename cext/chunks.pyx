@@ -1,0 +1,155 @@
+"""Chunk indexes of remote segments over ``cext/core/chunks.h``."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from tl_core cimport (
+    TL_OK,
+    tl_chunk_count,
+    tl_chunk_index,
+    tl_chunk_index_check,
+    tl_chunk_index_object_size,
+    tl_chunk_sizes_count,
+    tl_chunk_sizes_decode,
+    tl_chunk_view,
+    tl_chunk_views,
+    tl_fault,
+    tl_status,
+)
+from tl_errors cimport check_status
+
+import numpy as np
+
+from tierlog.errors import CorruptObjectError
+
+CHUNK_VIEW_DTYPE = np.dtype(
+    [
+        (name, np.int64)
+        for name in ("chunk", "original_size", "from", "to", "transformed_position", "transformed_size")
+    ]
+)
+
+# A manifest may say that a segment is in chunks of one byte; a list of so many views would be the memory of a host.
+# 4 Mi chunks of 1 KiB are 4 GiB, twice what a segment can hold.
+cdef int64_t _VIEWS_MAX = 1 << 22
+
+
+cdef size_t _address(array) except? 0:
+    return array.ctypes.data
+
+
+cdef class ChunkIndex:
+    cdef tl_chunk_index index
+    cdef object sizes, positions    # keep what `index` points to
+
+    def __cinit__(
+        self,
+        *,
+        int64_t original_chunk_size,
+        int64_t original_file_size,
+        transformed_chunk_size=None,
+        final_transformed_chunk_size=None,
+        transformed_sizes=None,
+    ):
+        cdef tl_fault fault
+        cdef bint fixed = transformed_sizes is None
+        if fixed != (transformed_chunk_size is not None) or fixed != (final_transformed_chunk_size is not None):
+            raise ValueError(
+                "a chunk index has transformed_chunk_size and final_transformed_chunk_size, or transformed_sizes"
+            )
+        memset(&self.index, 0, sizeof(self.index))
+        self.index.original_chunk_size = original_chunk_size
+        self.index.original_file_size = original_file_size
+        if fixed:
+            self.index.transformed_chunk_size = transformed_chunk_size
+            self.index.final_transformed_chunk_size = final_transformed_chunk_size
+            if original_chunk_size > 0 and original_file_size > 0:
+                self.index.chunk_count = (original_file_size - 1) // original_chunk_size + 1
+        else:
+            self.sizes = np.array(transformed_sizes, np.int32, ndmin=1)
+            self.positions = np.zeros(self.sizes.size + 1, np.int64)
+            np.cumsum(self.sizes, dtype=np.int64, out=self.positions[1:])
+            self.index.transformed_sizes = <const int32_t *>_address(self.sizes)
+            self.index.transformed_positions = <const int64_t *>_address(self.positions)
+            self.index.chunk_count = self.sizes.size
+        check_status(tl_chunk_index_check(&self.index, &fault), &fault, CorruptObjectError)
+
+    @property
+    def original_chunk_size(self):
+        return self.index.original_chunk_size
+
+    @property
+    def original_file_size(self):
+        return self.index.original_file_size
+
+    @property
+    def chunk_count(self):
+        return self.index.chunk_count
+
+    @property
+    def object_size_bytes(self):
+        return tl_chunk_index_object_size(&self.index)
+
+    def views(self, int64_t start_position, int64_t end_position_exclusive):
+        cdef int64_t needed
+        cdef size_t count = 0
+        if tl_chunk_count(&self.index, start_position, end_position_exclusive, &needed) != TL_OK:
+            raise ValueError(
+                f"[{start_position}, {end_position_exclusive}) is no range of a file of "
+                f"{self.index.original_file_size} bytes"
+            )
+        if needed > _VIEWS_MAX:
+            raise CorruptObjectError(
+                f"a range of {needed} chunks: chunks of {self.index.original_chunk_size} bytes are too small",
+                fault="BAD_COUNT",
+                expected=_VIEWS_MAX,
+                found=needed,
+            )
+        views = np.empty(needed, CHUNK_VIEW_DTYPE)
+        cdef tl_chunk_view *out = <tl_chunk_view *>_address(views)
+        cdef tl_status status
+        with nogil:
+            status = tl_chunk_views(&self.index, start_position, end_position_exclusive, out, <size_t>needed, &count)
+        if status != TL_OK:
+            raise AssertionError("the range was checked above")
+        return views
+
+    def __reduce__(self):
+        return _rebuild, (
+            self.index.original_chunk_size,
+            self.index.original_file_size,
+            None if self.sizes is not None else self.index.transformed_chunk_size,
+            None if self.sizes is not None else self.index.final_transformed_chunk_size,
+            self.sizes,
+        )
+
+
+def _rebuild(original_chunk_size, original_file_size, transformed_chunk_size, final_transformed_chunk_size, sizes):
+    return ChunkIndex(
+        original_chunk_size=original_chunk_size,
+        original_file_size=original_file_size,
+        transformed_chunk_size=transformed_chunk_size,
+        final_transformed_chunk_size=final_transformed_chunk_size,
+        transformed_sizes=sizes,
+    )
+
+
+def decode_chunk_sizes(data):
+    cdef Py_buffer view
+    cdef tl_fault fault
+    cdef tl_status status
+    cdef int64_t count
+    cdef int32_t *out
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        status = tl_chunk_sizes_count(<const uint8_t *>view.buf, <size_t>view.len, &count, &fault)
+        check_status(status, &fault, CorruptObjectError)
+        sizes = np.empty(count, np.int32)
+        out = <int32_t *>_address(sizes)
+        with nogil:
+            status = tl_chunk_sizes_decode(<const uint8_t *>view.buf, <size_t>view.len, out, <size_t>count, &fault)
+        check_status(status, &fault, CorruptObjectError)
+    finally:
+        PyBuffer_Release(&view)
+    return sizes

@@ -1,0 +1,108 @@
+"""Compressed streams of record batches and chunks over ``cext/core/codec.h``."""
+
+import threading
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport Py_DECREF, Py_XDECREF, PyObject
+from libc.stdint cimport uint8_t
+
+from tl_core cimport (
+    TL_NEED_SCRATCH,
+    TL_OK,
+    TL_OVER_LIMIT,
+    tl_codecs,
+    tl_codecs_create,
+    tl_codecs_destroy,
+    tl_decompress,
+    tl_decompress_bound,
+    tl_fault,
+    tl_status,
+)
+from tl_errors cimport check_status
+
+from tierlog.errors import CorruptRecordError
+
+
+cdef extern from "Python.h":
+    # By pointer, since a bytes object may be filled and cut only while nobody else has seen it.
+    PyObject *PyBytes_FromStringAndSize(const char *value, Py_ssize_t size) except NULL
+    int _PyBytes_Resize(PyObject **value, Py_ssize_t size) except -1
+    char *PyBytes_AS_STRING(PyObject *value)
+
+
+cdef class _Codecs:
+    """The library contexts of one thread, made once: a zstd context alone takes 150 KiB and some µs."""
+    cdef tl_codecs *codecs
+
+    def __cinit__(self):
+        if tl_codecs_create(&self.codecs) != TL_OK:
+            raise MemoryError("no memory for the contexts of the codecs")
+
+    def __dealloc__(self):
+        tl_codecs_destroy(self.codecs)
+
+
+_local = threading.local()
+
+
+cdef _Codecs _contexts():
+    try:
+        return <_Codecs>_local.codecs
+    except AttributeError:
+        _local.codecs = _Codecs()
+        return <_Codecs>_local.codecs
+
+
+def decompress(data, int codec, *, int magic=2, size_t limit=1 << 28):
+    cdef Py_buffer view
+    cdef tl_fault fault
+    cdef tl_status status
+    cdef size_t capacity = 0, written = 0
+    cdef PyObject *out = NULL
+    cdef char *start
+    cdef _Codecs contexts = _contexts()
+    cdef tl_codecs *codecs = contexts.codecs
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        status = tl_decompress_bound(codec, magic, <const uint8_t *>view.buf, <size_t>view.len, limit, &capacity, &fault)
+        check_status(status, &fault, CorruptRecordError)
+        while True:
+            out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)
+            start = PyBytes_AS_STRING(out)
+            with nogil:
+                status = tl_decompress(codecs, codec, magic, <const uint8_t *>view.buf, <size_t>view.len,
+                                       <uint8_t *>start, capacity, limit, &written, &fault)
+            if status != TL_NEED_SCRATCH:
+                break
+            Py_DECREF(<object>out)
+            out = NULL
+            capacity = <size_t>fault.expected
+        check_status(status, &fault, CorruptRecordError)
+        if written != capacity:
+            _PyBytes_Resize(&out, <Py_ssize_t>written)
+        return <object>out
+    finally:
+        Py_XDECREF(out)
+        PyBuffer_Release(&view)
+
+
+def decompress_into(data, int codec, out, *, int magic=2):
+    cdef Py_buffer view, target
+    cdef tl_fault fault
+    cdef tl_status status
+    cdef size_t written = 0
+    cdef _Codecs contexts = _contexts()
+    cdef tl_codecs *codecs = contexts.codecs
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(out, &target, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            with nogil:
+                status = tl_decompress(codecs, codec, magic, <const uint8_t *>view.buf, <size_t>view.len,
+                                       <uint8_t *>target.buf, <size_t>target.len, <size_t>target.len, &written, &fault)
+        finally:
+            PyBuffer_Release(&target)
+    finally:
+        PyBuffer_Release(&view)
+    check_status(status, &fault, CorruptRecordError)
+    return written

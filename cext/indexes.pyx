@@ -1,0 +1,200 @@
+"""Kafka's sparse indexes and aborted transactions over ``cext/core/index.h`` and ``aborted.h``."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+
+from tl_core cimport (
+    TL_TXN_ENTRY,
+    tl_aborted,
+    tl_aborted_sort,
+    tl_bool,
+    tl_fault,
+    tl_is_aborted,
+    tl_offset_index_check,
+    tl_offset_index_end,
+    tl_offset_index_entries,
+    tl_offset_index_lookup,
+    tl_offset_index_read,
+    tl_offset_index_upper_bound,
+    tl_status,
+    tl_time_index_check,
+    tl_time_index_entries,
+    tl_time_index_lookup,
+    tl_time_index_read,
+    tl_txn_entry,
+    tl_txn_index_check,
+    tl_txn_index_collect,
+    tl_txn_index_read,
+)
+from tl_errors cimport check_status
+
+import numpy as np
+
+from tierlog.errors import CorruptIndexError
+
+ABORTED_DTYPE = np.dtype([(name, np.int64) for name in ("producer_id", "first_offset", "last_offset")])
+TRANSACTION_DTYPE = np.dtype(
+    [(name, np.int64) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")]
+)
+
+
+cdef class _Bytes:
+    """Borrowed bytes of any contiguous buffer, given back when the call ends."""
+    cdef Py_buffer view
+    cdef const uint8_t *start
+    cdef size_t size
+
+    def __cinit__(self, data not None):
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+        self.start = <const uint8_t *>self.view.buf
+        self.size = <size_t>self.view.len
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)    # no-op where none was taken
+
+
+cdef size_t _address(array) except? 0:
+    return array.ctypes.data
+
+
+def offset_index_entries(data):
+    cdef _Bytes index = _Bytes(data)
+    return tl_offset_index_entries(index.start, index.size)
+
+
+def read_offset_index(data, int64_t base_offset):
+    cdef _Bytes index = _Bytes(data)
+    cdef size_t entries = tl_offset_index_entries(index.start, index.size)
+    offsets = np.empty(entries, np.int64)
+    positions = np.empty(entries, np.int32)
+    cdef int64_t *offset = <int64_t *>_address(offsets)
+    cdef int32_t *position = <int32_t *>_address(positions)
+    with nogil:
+        tl_offset_index_read(index.start, entries, base_offset, offset, position)
+    return offsets, positions
+
+
+def lookup_offset(data, int64_t base_offset, int64_t target_offset):
+    cdef _Bytes index = _Bytes(data)
+    cdef int64_t offset
+    cdef int32_t position
+    cdef size_t entries = tl_offset_index_entries(index.start, index.size)
+    tl_offset_index_lookup(index.start, entries, base_offset, target_offset, &offset, &position)
+    return offset, position
+
+
+def find_end_position(data, int64_t base_offset, int64_t end_offset_inclusive):
+    cdef _Bytes index = _Bytes(data)
+    cdef size_t entries = tl_offset_index_entries(index.start, index.size)
+    cdef int32_t position = tl_offset_index_end(index.start, entries, base_offset, end_offset_inclusive)
+    return None if position == INT32_MAX else position
+
+
+def find_upper_bound_offset(data, int64_t base_offset, int64_t position, int64_t size_bytes):
+    cdef _Bytes index = _Bytes(data)
+    cdef size_t entries = tl_offset_index_entries(index.start, index.size)
+    cdef int64_t offset = tl_offset_index_upper_bound(index.start, entries, base_offset, position, size_bytes)
+    return None if offset < 0 else offset
+
+
+def check_offset_index(data, int64_t base_offset, segment_size_bytes=None):
+    cdef _Bytes index = _Bytes(data)
+    cdef int64_t segment_size = INT64_MAX if segment_size_bytes is None else segment_size_bytes
+    cdef tl_fault fault
+    cdef tl_status status
+    with nogil:
+        status = tl_offset_index_check(index.start, index.size, base_offset, segment_size, &fault)
+    check_status(status, &fault, CorruptIndexError)
+
+
+def time_index_entries(data):
+    cdef _Bytes index = _Bytes(data)
+    return tl_time_index_entries(index.start, index.size)
+
+
+def read_time_index(data, int64_t base_offset):
+    cdef _Bytes index = _Bytes(data)
+    cdef size_t entries = tl_time_index_entries(index.start, index.size)
+    timestamps = np.empty(entries, np.int64)
+    offsets = np.empty(entries, np.int64)
+    cdef int64_t *timestamp = <int64_t *>_address(timestamps)
+    cdef int64_t *offset = <int64_t *>_address(offsets)
+    with nogil:
+        tl_time_index_read(index.start, entries, base_offset, timestamp, offset)
+    return timestamps, offsets
+
+
+def lookup_timestamp(data, int64_t base_offset, int64_t target_timestamp_ms):
+    cdef _Bytes index = _Bytes(data)
+    cdef int64_t timestamp, offset
+    cdef size_t entries = tl_time_index_entries(index.start, index.size)
+    tl_time_index_lookup(index.start, entries, base_offset, target_timestamp_ms, &timestamp, &offset)
+    return timestamp, offset
+
+
+def check_time_index(data, int64_t base_offset):
+    cdef _Bytes index = _Bytes(data)
+    cdef tl_fault fault
+    cdef tl_status status
+    with nogil:
+        status = tl_time_index_check(index.start, index.size, base_offset, &fault)
+    check_status(status, &fault, CorruptIndexError)
+
+
+def read_transaction_index(data):
+    cdef _Bytes index = _Bytes(data)
+    cdef size_t count = index.size // TL_TXN_ENTRY
+    entries = np.empty(count, TRANSACTION_DTYPE)
+    cdef tl_txn_entry *out = <tl_txn_entry *>_address(entries)
+    cdef tl_fault fault
+    cdef tl_status status
+    with nogil:
+        status = tl_txn_index_read(index.start, index.size, out, &count, &fault)
+    check_status(status, &fault, CorruptIndexError)
+    return entries
+
+
+def check_transaction_index(data, int64_t base_offset):
+    cdef _Bytes index = _Bytes(data)
+    cdef tl_fault fault
+    cdef tl_status status
+    with nogil:
+        status = tl_txn_index_check(index.start, index.size, base_offset, &fault)
+    check_status(status, &fault, CorruptIndexError)
+
+
+def collect_aborted(data, int64_t fetch_offset, int64_t upper_bound_offset_exclusive):
+    cdef _Bytes index = _Bytes(data)
+    cdef size_t count = index.size // TL_TXN_ENTRY
+    entries = np.empty(count, ABORTED_DTYPE)
+    cdef tl_aborted *out = <tl_aborted *>_address(entries)
+    cdef tl_bool complete = False
+    cdef tl_fault fault
+    cdef tl_status status
+    with nogil:
+        status = tl_txn_index_collect(index.start, index.size, fetch_offset, upper_bound_offset_exclusive, out, &count,
+                                      &complete, &fault)
+    check_status(status, &fault, CorruptIndexError)
+    return entries[:count].copy(), bool(complete)
+
+
+def sort_aborted(entries):
+    if entries.dtype != ABORTED_DTYPE:
+        raise ValueError(f"entries must have the dtype ABORTED_DTYPE, not {entries.dtype}")
+    copied = np.array(entries, ABORTED_DTYPE, ndmin=1)
+    cdef tl_aborted *start = <tl_aborted *>_address(copied)
+    cdef size_t size = copied.size, count = 0
+    cdef tl_fault fault
+    cdef tl_status status
+    with nogil:
+        status = tl_aborted_sort(start, size, &count, &fault)
+    check_status(status, &fault, CorruptIndexError)
+    return copied[:count].copy()
+
+
+def is_aborted(sorted_entries, int64_t producer_id, int64_t base_offset):
+    if sorted_entries.dtype != ABORTED_DTYPE:
+        raise ValueError(f"entries must have the dtype ABORTED_DTYPE, not {sorted_entries.dtype}")
+    cdef _Bytes entries = _Bytes(sorted_entries)
+    cdef size_t count = entries.size // sizeof(tl_aborted)
+    return bool(tl_is_aborted(<const tl_aborted *>entries.start, count, producer_id, base_offset))
