@@ -1,0 +1,46 @@
+"""Fills topics of a running broker with the records of :mod:`bench.workload`. Run by the peers' interpreter."""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench import workload
+
+
+def fill(bootstrap: str, topic: str, codec: str, total_bytes: int, mean_size: int, partitions: int, batch: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"segment.bytes": str(256 << 20), "retention.ms": "-1", "max.message.bytes": str(8 << 20)}
+    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
+        future.result()
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.type": codec,
+            "batch.size": batch,
+            "batch.num.messages": 1_000_000,
+            "linger.ms": 500,
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "message.max.bytes": 8 << 20,
+            "enable.idempotence": True,
+        }
+    )
+    for number, (key, value, timestamp) in enumerate(workload.records(total_bytes, mean_size)):
+        while True:
+            try:
+                producer.produce(topic, value, key, partition=number % partitions, timestamp=timestamp)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    if producer.flush(300):
+        raise RuntimeError("the broker did not take all records")
+
+
+if __name__ == "__main__":
+    bootstrap, topic, codec, total_bytes, mean_size, partitions, batch = sys.argv[1:]
+    fill(bootstrap, topic, codec, int(total_bytes), int(mean_size), int(partitions), int(batch))
