@@ -1,0 +1,146 @@
+"""What a check has to say: a fault, or a note about something odd but legal."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import asdict, dataclass, field, replace
+from typing import Self
+
+from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
+
+
+class Severity(enum.StrEnum):
+    """A fault makes ``tierlog verify`` end with 1, an error (something could not be checked) with 3, a note with 0."""
+
+    FAULT = "fault"
+    ERROR = "error"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault or note.
+
+    Attributes:
+        kind: As the core spells its statuses (``BAD_CRC``), or a word of the checks above it (``MISSING_PART``).
+        text: What is wrong, in words; the other attributes are not repeated in it.
+        where: The object or file.
+        topic, partition: "" and -1 where they are not known.
+        position: Byte position in the file (of a segment: in its original log); -1 if it does not apply.
+        offset: Kafka offset of the batch or entry; -1 if unknown.
+        expected, found: What was looked for and what is there; None if it does not apply.
+    """
+
+    severity: Severity
+    kind: str
+    text: str
+    where: str
+    topic: str = ""
+    partition: int = -1
+    position: int = -1
+    offset: int = -1
+    expected: int | str | None = None
+    found: int | str | None = None
+
+    def placed(self, topic: str, partition: int) -> Self:
+        """The same finding with the partition that it belongs to."""
+        return replace(self, topic=topic, partition=partition)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON; unknown values are None."""
+        values = asdict(self)
+        values["severity"] = str(self.severity)
+        for name in ("partition", "position", "offset"):
+            values[name] = None if values[name] == -1 else values[name]
+        values["topic"] = self.topic or None
+        return values
+
+    def __str__(self) -> str:
+        place = self.where
+        if self.position >= 0:
+            place += f" @ {self.position}"
+        if self.offset >= 0:
+            place += f" (offset {self.offset})"
+        seen = "" if self.expected is None else f": expected {self.expected}, found {self.found}"
+        return f"{place}: {self.text}{seen}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What came out of checking one thing.
+
+    Attributes:
+        name: The segment, partition or file.
+        findings: In the order in which they were met.
+        size_bytes, batches, records: What was read of the log.
+    """
+
+    name: str
+    findings: list[Finding] = field(default_factory=list)
+    size_bytes: int = 0
+    batches: int = 0
+    records: int = 0
+
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+def fault(
+    kind: str,
+    text: str,
+    where: str,
+    *,
+    position: int = -1,
+    offset: int = -1,
+    expected: int | str | None = None,
+    found: int | str | None = None,
+) -> Finding:
+    """A fault, without the partition: whoever knows it adds it."""
+    return Finding(Severity.FAULT, kind, text, where, "", -1, position, offset, expected, found)
+
+
+def note(
+    kind: str,
+    text: str,
+    where: str,
+    *,
+    position: int = -1,
+    offset: int = -1,
+    expected: int | str | None = None,
+    found: int | str | None = None,
+) -> Finding:
+    """A note, without the partition."""
+    return Finding(Severity.NOTE, kind, text, where, "", -1, position, offset, expected, found)
+
+
+#: Numbers at the end of a text of the core: they stand in `expected` and `found` here.
+_NUMBERS = re.compile(r": (expected -?\d+, found -?\d+|computed 0x[0-9a-f]+, stored 0x[0-9a-f]+)$")
+
+
+def fault_of(error: CorruptDataError, where: str) -> Finding:
+    """What a room below raised about bytes, as a finding."""
+    known = bool(error.expected or error.found)
+    number = _checksum if error.fault == "BAD_CRC" else int
+    return fault(
+        error.fault,
+        _NUMBERS.sub("", error.text),
+        error.where or where,
+        position=error.position,
+        offset=error.base_offset,
+        expected=number(error.expected) if known else None,
+        found=number(error.found) if known else None,
+    )
+
+
+def _checksum(value: int) -> str:
+    return f"0x{value & 0xFFFFFFFF:08x}"
+
+
+def finding_of(error: TierlogError, where: str) -> Finding:
+    """Any error of a room below: bad bytes and missing objects are faults, the rest could not be checked."""
+    if isinstance(error, CorruptDataError):
+        return fault_of(error, where)
+    if isinstance(error, ObjectNotFoundError):
+        return fault("MISSING_OBJECT", str(error), where)
+    return Finding(Severity.ERROR, type(error).__name__, str(error), where)

@@ -1,0 +1,256 @@
+"""Every entry of an offset or time index against the log that it indexes, while the log streams by.
+
+Both styles of Kafka are legal: 4.3 points at the batch whose last offset the entry holds; before, one entry stood for
+a whole append, with the position of its first byte and the offset of its last record; before 0.11 with the first
+offset. What must hold in all of them is what a lookup relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+from typing_extensions import Buffer
+
+from tierlog._native import indexes
+from tierlog.errors import CorruptIndexError
+from tierlog.remote.manager.findings import Finding, fault, fault_of, note
+from tierlog.remote.manager.log_walk import BatchRun, LogWalk
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
+
+class SegmentCheck(Protocol):
+    """Looks at a segment's batches as they stream by."""
+
+    def observe(self, run: BatchRun) -> Iterator[Finding]: ...
+    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+        """After the last run; what the walk could not reach is a note."""
+
+
+def usable_entries(
+    data: Buffer, entry_bytes: int, check: Callable[[], None], count: Callable[[Buffer], int], where: str
+) -> tuple[int, list[Finding]]:
+    """How many entries of an index can be compared with the log, and what is wrong with the index in itself."""
+    findings: list[Finding] = []
+    size_bytes = memoryview(data).nbytes
+    in_use = count(data)
+    try:
+        check()
+    except CorruptIndexError as error:
+        findings.append(fault_of(error, where))
+        if error.position >= 0:
+            in_use = min(in_use, error.position // entry_bytes)
+    spare = size_bytes // entry_bytes - count(data)
+    if spare > 0:
+        findings.append(
+            note(
+                "PREALLOCATED",
+                f"{spare} empty entries behind the last one (the index was not trimmed)",
+                where,
+                position=count(data) * entry_bytes,
+            )
+        )
+    return in_use, findings
+
+
+class OffsetIndexCheck:
+    """Each entry points at the start of a batch that a lookup of its offset may begin at."""
+
+    def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
+        self._where = where
+        in_use, self._early = usable_entries(
+            data,
+            OFFSET_ENTRY_BYTES,
+            lambda: indexes.check_offset_index(data, base_offset),
+            indexes.offset_index_entries,
+            where,
+        )
+        whole = memoryview(data)[: in_use * OFFSET_ENTRY_BYTES]
+        offsets, positions = indexes.read_offset_index(whole, base_offset)
+        self._offsets = offsets.astype(np.int64)
+        self._positions = positions.astype(np.int64)
+        self._matched = 0  # entries whose position was compared
+        self._resolved = 0  # entries whose offset was compared
+        self._first_offset = np.full(len(self._offsets), -1, np.int64)  # of the batch at the entry's position
+        self._comparable = True
+
+    def observe(self, run: BatchRun) -> Iterator[Finding]:
+        yield from self._take_early()
+        yield from self._match_positions(run)
+        yield from self._resolve_offsets(run)
+
+    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+        yield from self._take_early()
+        if not walk.complete:
+            return
+        for entry in range(self._matched, len(self._offsets)):
+            yield fault(
+                "INDEX_POSITION",
+                "the entry points behind the last batch of the log",
+                self._where,
+                position=entry * OFFSET_ENTRY_BYTES,
+                offset=int(self._offsets[entry]),
+                expected=f"below {walk.end_position}",
+                found=int(self._positions[entry]),
+            )
+        for entry in range(self._resolved, self._matched if self._comparable else 0):
+            yield fault(
+                "INDEX_OFFSET",
+                "the entry's offset is above the last offset of the log",
+                self._where,
+                position=entry * OFFSET_ENTRY_BYTES,
+                found=int(self._offsets[entry]),
+                expected="the last offset of a batch",
+            )
+
+    def _take_early(self) -> Iterator[Finding]:
+        yield from self._early
+        self._early = []
+
+    def _match_positions(self, run: BatchRun) -> Iterator[Finding]:
+        batches = run.column("position")
+        stop = int(np.searchsorted(self._positions, run.end_position))
+        for entry in range(self._matched, stop):
+            place = int(np.searchsorted(batches, self._positions[entry], side="right")) - 1
+            first = int(run.column("base_offset")[place])
+            if int(batches[place]) != int(self._positions[entry]):
+                yield fault(
+                    "INDEX_POSITION",
+                    "the entry points into a batch, not at its start",
+                    self._where,
+                    position=entry * OFFSET_ENTRY_BYTES,
+                    offset=int(self._offsets[entry]),
+                    expected=int(batches[place]),
+                    found=int(self._positions[entry]),
+                )
+            elif int(self._offsets[entry]) < first and run.sound[place]:
+                yield fault(
+                    "INDEX_OFFSET",
+                    "the entry's offset is below the batch that it points at",
+                    self._where,
+                    position=entry * OFFSET_ENTRY_BYTES,
+                    expected=f"at least {first}",
+                    found=int(self._offsets[entry]),
+                )
+            self._first_offset[entry] = first
+        self._matched = max(self._matched, stop)
+
+    def _resolve_offsets(self, run: BatchRun) -> Iterator[Finding]:
+        last = run.column("last_offset")
+        self._comparable = self._comparable and bool(run.sound.all()) and bool((np.diff(last) > 0).all())
+        if not self._comparable:
+            return
+        stop = int(np.searchsorted(self._offsets[: self._matched], last[-1], side="right"))
+        for entry in range(self._resolved, stop):
+            offset = int(self._offsets[entry])
+            place = int(np.searchsorted(last, offset))
+            next_position = self._positions[entry + 1] if entry + 1 < len(self._positions) else None
+            if offset == int(self._first_offset[entry]) or offset < int(self._first_offset[entry]):
+                continue  # the oldest style, or said by _match_positions
+            if int(last[place]) != offset:
+                yield fault(
+                    "INDEX_OFFSET",
+                    "the entry's offset is not the last one of a batch",
+                    self._where,
+                    position=entry * OFFSET_ENTRY_BYTES,
+                    found=offset,
+                    expected=int(last[place]),
+                )
+            elif next_position is not None and int(run.column("position")[place]) >= int(next_position):
+                yield fault(
+                    "INDEX_OFFSET",
+                    "the entry's offset lies at or behind the next entry's batch",
+                    self._where,
+                    position=entry * OFFSET_ENTRY_BYTES,
+                    found=offset,
+                    expected=f"an offset before position {int(next_position)}",
+                )
+        self._resolved = max(self._resolved, stop)
+
+
+class TimeIndexCheck:
+    """Each entry holds the largest timestamp so far and an offset of the batch that has it."""
+
+    def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
+        self._where = where
+        in_use, self._early = usable_entries(
+            data,
+            TIME_ENTRY_BYTES,
+            lambda: indexes.check_time_index(data, base_offset),
+            indexes.time_index_entries,
+            where,
+        )
+        whole = memoryview(data)[: in_use * TIME_ENTRY_BYTES]
+        self._timestamps, self._offsets = indexes.read_time_index(whole, base_offset)
+        self._next = 0
+        self._newest = -1
+        self._comparable = True
+
+    def observe(self, run: BatchRun) -> Iterator[Finding]:
+        yield from self._early
+        self._early = []
+        last, newest = run.column("last_offset"), run.column("max_timestamp")
+        so_far = np.maximum.accumulate(np.maximum(newest, self._newest))
+        self._comparable = self._comparable and bool((np.diff(last) > 0).all())
+        stop = int(np.searchsorted(self._offsets, last[-1], side="right")) if self._comparable else self._next
+        for entry in range(self._next, stop):
+            place = int(np.searchsorted(last, self._offsets[entry]))
+            if run.sound[place]:
+                yield from self._compare(
+                    entry,
+                    int(run.column("base_offset")[place]),
+                    int(newest[place]),
+                    int(so_far[place]),
+                    int(run.column("position")[place]),
+                )
+        self._next = max(self._next, stop)
+        self._newest = int(so_far[-1])
+
+    def _compare(self, entry: int, first: int, newest: int, so_far: int, batch_position: int) -> Iterator[Finding]:
+        timestamp, offset = int(self._timestamps[entry]), int(self._offsets[entry])
+        position = entry * TIME_ENTRY_BYTES
+        if offset < first:
+            yield fault(
+                "TIME_INDEX_OFFSET",
+                "no batch of the log holds the entry's offset",
+                self._where,
+                position=position,
+                found=offset,
+                expected=f"an offset of a batch, as {first}",
+            )
+        elif timestamp != newest:
+            yield fault(
+                "TIME_INDEX_TIMESTAMP",
+                f"the timestamp is not the largest of the batch at log position {batch_position}",
+                self._where,
+                position=position,
+                offset=offset,
+                expected=newest,
+                found=timestamp,
+            )
+        elif so_far > timestamp:
+            yield fault(
+                "TIME_INDEX_TIMESTAMP",
+                "an earlier batch of the log has a larger timestamp",
+                self._where,
+                position=position,
+                offset=offset,
+                expected=so_far,
+                found=timestamp,
+            )
+
+    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+        yield from self._early
+        if not (walk.complete and self._comparable):
+            return
+        for entry in range(self._next, len(self._offsets)):
+            yield fault(
+                "TIME_INDEX_OFFSET",
+                "the entry's offset is above the last offset of the log",
+                self._where,
+                position=entry * TIME_ENTRY_BYTES,
+                found=int(self._offsets[entry]),
+            )

@@ -1,0 +1,257 @@
+"""One pass over the bytes of a segment: every batch's header, checksum, payload and records.
+
+Memory is bounded by a window and the largest batch; what is decoded is thrown away once it was looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from tierlog._native.batches import scan_batches
+from tierlog._native.decoding import RecordDecoder
+from tierlog.errors import CorruptRecordError, SizeLimitError
+from tierlog.remote.manager.findings import Finding, fault, fault_of, note
+
+CONTROL = 0x20
+TRANSACTIONAL = 0x10
+LOG_APPEND_TIME = 0x08
+#: A batch on disk may not be larger than what one decompresses to.
+BATCH_SIZE_BYTES_MAX = 256 << 20
+#: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
+SHARED_SIZE_BYTES_MAX = 32 << 20
+DECODE_TARGET_BYTES = 4 << 20
+_LARGE_BATCH = threading.Lock()
+_OVERHEAD = struct.Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRun:
+    """Neighbouring whole batches of a segment, n of them, in file order.
+
+    Attributes:
+        table: The columns of ``scan_batches``, each of shape (n,).
+        sound: bool[n]: checksum, codec and records of the batch are right.
+        record_timestamp_max: int64[n], ms: largest timestamp of the batch's records; -1 if it has none or is not sound.
+        markers: Index of a control batch in the run -> type of its first record (0 abort, 1 commit).
+    """
+
+    table: Mapping[str, NDArray[np.generic]]
+    sound: NDArray[np.bool_]
+    record_timestamp_max: NDArray[np.int64]
+    markers: Mapping[int, int]
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        return self.table[name].astype(np.int64, copy=False)
+
+    @property
+    def end_position(self) -> int:
+        return int(self.column("position")[-1] + self.column("size_bytes")[-1])
+
+
+@dataclass(slots=True)
+class LogWalk:
+    """Walks one log; iterate it once, then read what it found.
+
+    Attributes:
+        windows: The log's bytes in order, cut anywhere.
+        where: Name of the object or file, for findings.
+        live: The active segment of a running broker: what follows the last whole batch is a note.
+        findings: What is wrong with the bytes, so far.
+        faults_max: Faults to list before the walk stops; one flipped bit of an offset can put all that follows out
+            of order.
+        end_position: Behind the last whole batch, bytes.
+        complete: The end of the log was reached, so that what lies behind ``end_position`` is known.
+        batches, records: Counted so far.
+    """
+
+    windows: Iterable[Buffer]
+    where: str
+    live: bool = False
+    faults_max: int = 100
+    findings: list[Finding] = field(default_factory=list)
+    end_position: int = 0
+    complete: bool = False
+    batches: int = 0
+    records: int = 0
+
+    def __iter__(self) -> Iterator[BatchRun]:
+        rest = bytearray()
+        need = 0  # bytes that the batch at the start of `rest` has, if that is known
+        windows = iter(self.windows)
+        for window in windows:
+            if rest:
+                rest += window
+                if len(rest) < need:
+                    continue
+                data = memoryview(rest)
+            else:
+                data = memoryview(window)
+            table, end, partial, broken = scan_batches(data, base_position=self.end_position, verify_crc=False)
+            whole = end - self.end_position
+            if len(table["position"]):
+                yield self._run(table, data[:whole])
+            self.end_position = end
+            if broken is not None:
+                self._structure_lost(broken, data[whole:], windows)
+                return
+            rest = bytearray(data[whole:]) if partial else bytearray()
+            need = self._size_of_next(rest)
+            if need < 0 or self._too_many():
+                return
+        if rest:
+            self._tail(rest, need)
+        self.complete = True
+
+    def _run(self, table: dict[str, NDArray[np.generic]], data: memoryview) -> BatchRun:
+        decoding = _Decoding(table, data)
+        sound = np.ones(len(table["position"]), np.bool_)
+        for batch, error in decoding.faults():
+            self.findings.append(fault_of(error, self.where))
+            sound[batch] = False
+            if self._too_many():
+                break
+        self.batches += len(sound)
+        self.records += decoding.records
+        return BatchRun(table, sound, decoding.newest, decoding.markers)
+
+    def _too_many(self) -> bool:
+        if len(self.findings) < self.faults_max:
+            return False
+        if len(self.findings) == self.faults_max:
+            self.findings.append(
+                note(
+                    "NOT_CHECKED",
+                    f"more than {self.faults_max} faults: the rest of this log was not checked",
+                    self.where,
+                    position=self.end_position,
+                )
+            )
+        return True
+
+    def _size_of_next(self, rest: bytearray) -> int:
+        """Size of the batch that begins `rest`, 0 if unknown, -1 if it is beyond every limit."""
+        if len(rest) < _OVERHEAD.size:
+            return 0
+        base_offset, length = _OVERHEAD.unpack_from(rest)
+        size = int(length) + _OVERHEAD.size
+        if size > BATCH_SIZE_BYTES_MAX:
+            self.findings.append(
+                fault(
+                    "OVER_LIMIT",
+                    "a batch that is larger than the limit, or a wrong length; nothing behind it can be found",
+                    self.where,
+                    position=self.end_position,
+                    offset=base_offset,
+                    expected=f"at most {BATCH_SIZE_BYTES_MAX} bytes",
+                    found=size,
+                )
+            )
+            return -1
+        return size
+
+    def _structure_lost(self, broken: CorruptRecordError, rest: memoryview, windows: Iterator[Buffer]) -> None:
+        """What follows the last whole batch is no batch: zeros in a live log were preallocated."""
+        if self.live and not any(rest) and not any(any(memoryview(window)) for window in windows):
+            self.findings.append(
+                note(
+                    "PREALLOCATED",
+                    "the active segment ends in zeros (preallocated, or a crash)",
+                    self.where,
+                    position=self.end_position,
+                )
+            )
+            self.complete = True
+        else:
+            self.findings.append(fault_of(broken, self.where))
+
+    def _tail(self, rest: bytearray, need: int) -> None:
+        text, expected = "the log ends inside a batch", need or "at least 17 bytes"
+        if self.live:
+            self.findings.append(
+                note(
+                    "TORN_TAIL",
+                    f"{text} (the active segment: being written, or cut by recovery)",
+                    self.where,
+                    position=self.end_position,
+                    expected=expected,
+                    found=len(rest),
+                )
+            )
+        else:
+            self.findings.append(
+                fault("TRUNCATED", text, self.where, position=self.end_position, expected=expected, found=len(rest))
+            )
+
+
+class _Decoding:
+    """Decodes the records of one run and keeps what the checks ask of them."""
+
+    def __init__(self, table: Mapping[str, NDArray[np.generic]], data: memoryview) -> None:
+        self._data = data
+        self._positions = table["position"].astype(np.int64, copy=False)
+        self._sizes = table["size_bytes"].astype(np.int64, copy=False)
+        self._control = (table["attributes"].astype(np.int64) & CONTROL) != 0
+        # Keys are asked for only where control records need them.
+        self._columns = {"offset", "timestamp", "batchPosition"} | ({"key"} if self._control.any() else set())
+        self.newest = np.full(len(self._positions), -1, np.int64)
+        self.markers: dict[int, int] = {}
+        self.records = 0
+
+    def faults(self) -> Iterator[tuple[int, CorruptRecordError | SizeLimitError]]:
+        """Decodes everything; yields (index of the batch, fault), at most one a batch."""
+        decoder = self._decoder(int(self._positions[0]), SHARED_SIZE_BYTES_MAX)
+        feed = decoder.feed(self._data)
+        while True:
+            try:
+                self._look_at(feed)
+                self._look_at(decoder.finish())
+                return
+            except (CorruptRecordError, SizeLimitError) as error:
+                batch = int(np.searchsorted(self._positions, error.position, side="right")) - 1
+                fault_here = self._alone(batch) if isinstance(error, SizeLimitError) else error
+                if fault_here is not None:
+                    yield batch, fault_here
+                decoder.skip_batch()
+                feed = decoder.feed(b"")
+
+    def _alone(self, batch: int) -> CorruptRecordError | SizeLimitError | None:
+        """Decodes one large batch while no other walk does; its fault, if it has one."""
+        start = int(self._positions[batch] - self._positions[0])
+        with _LARGE_BATCH:
+            decoder = self._decoder(int(self._positions[batch]), BATCH_SIZE_BYTES_MAX)
+            try:
+                self._look_at(decoder.feed(self._data[start : start + int(self._sizes[batch])]))
+                self._look_at(decoder.finish())
+            except (CorruptRecordError, SizeLimitError) as error:
+                return error
+        return None
+
+    def _decoder(self, base_position: int, limit_bytes: int) -> RecordDecoder:
+        return RecordDecoder(
+            self._columns,
+            base_position=base_position,
+            from_offset=-(2**63),
+            control_records=True,
+            decompressed_limit=limit_bytes,
+            target_bytes=DECODE_TARGET_BYTES,
+        )
+
+    def _look_at(self, decoded: Iterator[pa.RecordBatch]) -> None:
+        for rows in decoded:
+            if rows.num_rows == 0:
+                continue
+            self.records += rows.num_rows
+            batch = np.searchsorted(self._positions, rows.column("batchPosition").to_numpy())
+            timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
+            np.maximum.at(self.newest, batch, timestamps)
+            for row in np.flatnonzero(self._control[batch]).tolist():
+                key = rows.column("key")[row].as_py()
+                self.markers.setdefault(int(batch[row]), int.from_bytes(key[2:4], "big"))
