@@ -1,0 +1,27 @@
+"""The ``tierlog`` command: a list of verbs over a bucket, a log directory or one file.
+
+What belongs here: arguments, the texts and tables that people read, progress, exit codes, and the reading of
+configuration files. What does not: anything that a Spark job or a server would want too. That lies in
+``tierlog.remote.manager`` and below, where nothing prints.
+
+Machine output goes to stdout, everything for people to stderr. Exit codes are those of
+:class:`tierlog.cli.exits.ExitCode`. One module a verb; a verb imports what is heavy when it runs, so that
+``tierlog --version`` and shell completion answer at once.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Entry point of the ``tierlog`` script. Never returns; never lets a traceback out."""
+    from tierlog.cli.exits import leave_quietly
+
+    leave_quietly(_run)
+
+
+def _run() -> None:
+    from tierlog.cli.app import application
+
+    application()(prog_name="tierlog")

@@ -1,0 +1,52 @@
+"""The application: which verbs there are, and what comes before any verb."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from typing import Annotated
+
+import typer
+
+from tierlog._version import __version__
+
+#: One module a verb; each has ``register(app)``. A new verb is a module and a line here.
+VERBS = ("verify",)
+
+
+def application() -> typer.Typer:
+    """The command with all its verbs."""
+    app = typer.Typer(
+        name="tierlog",
+        help="Reads Kafka tiered storage (KIP-405) and log directories without a broker.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,  # no traceback reaches a user
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_before_any_verb)
+    for verb in VERBS:
+        importlib.import_module(f"tierlog.cli.{verb}").register(app)
+    return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"tierlog {__version__}")
+        raise typer.Exit
+
+
+def _before_any_verb(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done, on stderr.")] = False,
+) -> None:
+    """Reads Kafka tiered storage (KIP-405) and log directories without a broker.
+
+    Exit codes: 0 done, 1 faults found, 2 wrong use, 3 a store or data error.
+    """
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="tierlog: %(levelname)s: %(message)s")
+    # No linear algebra is done here; a thread a core would only reserve address space.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

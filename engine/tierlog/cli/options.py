@@ -1,0 +1,55 @@
+"""Arguments and options that several verbs share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PATH_HELP = "A bucket URL (s3://, gs://, az://, file://), a local bucket folder, a broker's log directory, or one file."
+
+
+class Output(enum.StrEnum):
+    """--output"""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LayoutName(enum.StrEnum):
+    """--layout"""
+
+    AUTO = "auto"
+    AIVEN = "aiven"
+    KAFKA = "kafka"
+    LOG_DIR = "log-dir"
+    LOCAL_TIERED = "local-tiered"
+
+
+class Isolation(enum.StrEnum):
+    """--isolation"""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP, show_default=False)]
+TopicArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="One topic; all if left out. ID:TOPIC picks one of two of a name."),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The RSM's keys: .properties as a broker has it (rsm.config.*), or JSON/TOML of the same keys.",
+    ),
+]
+LayoutOption = Annotated[LayoutName, typer.Option("--layout", help="How the objects are laid out; auto looks.")]
+OutputOption = Annotated[Output, typer.Option("--output", help="Text for people, or one JSON object a line.")]
+PartitionOption = Annotated[
+    list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; may be repeated.")
+]
