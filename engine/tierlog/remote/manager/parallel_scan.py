@@ -1,0 +1,181 @@
+"""Ranges decoded side by side and handed over in order: every core works, one consumer sees one stream.
+
+Each range under way has a buffer of a few record batches. A worker fills it and goes away when it is full; taking from
+it calls a worker again. So nothing waits on a lock for a consumer that is slow or has gone, and memory is bounded by
+(threads + 1) buffers, whatever the plan's size.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import pyarrow as pa
+
+from tierlog.remote.manager.scan_range import ScanRange
+
+#: Record batches that wait in the buffer of one range.
+BUFFERED_BATCHES = 4
+THREADS_MAX = 16
+
+ReadRange = Callable[[ScanRange], Iterator[pa.RecordBatch]]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class ParallelScan:
+    """An iterator of record batches, in the order of the ranges; closing it, or dropping it, cancels what runs.
+
+    Args:
+        ranges: In the order wanted.
+        read_range: Gives the record batches of one range; called on worker threads, closed when cancelled.
+        threads: Workers; by default one a core, at most 16.
+        on_close: Called once, when all is read, closed or failed: for what belongs to this scan.
+
+    Raises (when iterated): what ``read_range`` raises, at the place in the order where it happened.
+
+    Not thread-safe: one consumer.
+    """
+
+    def __init__(
+        self,
+        ranges: Iterable[ScanRange],
+        read_range: ReadRange,
+        *,
+        threads: int | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self._ranges = iter(ranges)
+        self._read_range = read_range
+        self._threads = threads or min(usable_cores(), THREADS_MAX)
+        self._on_close = on_close
+        self._pool: ThreadPoolExecutor | None = None
+        self._feeds: collections.deque[_RangeFeed] = collections.deque()
+        self._closed = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            while not self._closed:
+                self._top_up()
+                if not self._feeds:
+                    break
+                batch = self._feeds[0].take()
+                if batch is not None:
+                    return batch
+                self._feeds.popleft()
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
+
+    def _top_up(self) -> None:
+        """Workers are made with the first batch that is asked for: a reader that is never used costs none."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="tierlog-scan")
+        while len(self._feeds) <= self._threads:
+            scan_range = next(self._ranges, None)
+            if scan_range is None:
+                return
+            self._feeds.append(_RangeFeed(self._pool, self._read_range, scan_range))
+
+    def close(self) -> None:
+        """Cancel what runs and wait for it; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for feed in self._feeds:
+                feed.cancel()
+            self._feeds.clear()
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+        finally:
+            if self._on_close is not None:
+                self._on_close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _RangeFeed:
+    """The buffer of one range, filled by a worker."""
+
+    def __init__(self, pool: ThreadPoolExecutor, read_range: ReadRange, scan_range: ScanRange) -> None:
+        self._pool = pool
+        self._read_range = read_range
+        self._scan_range = scan_range
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._buffer: collections.deque[pa.RecordBatch] = collections.deque()
+        self._changed = threading.Condition()
+        self._filling = True
+        self._ended = False
+        self._cancelled = False
+        self._error: BaseException | None = None
+        pool.submit(self._fill)
+
+    def take(self) -> pa.RecordBatch | None:
+        """The next batch; None behind the last. Raises what the worker met, after the batches before it."""
+        with self._changed:
+            while not self._buffer and not self._ended:
+                self._changed.wait()
+            if self._buffer:
+                batch = self._buffer.popleft()
+                if not self._filling and not self._ended and len(self._buffer) <= BUFFERED_BATCHES // 2:
+                    self._filling = True
+                    self._pool.submit(self._fill)
+                return batch
+            if self._error is not None:
+                raise self._error
+            return None
+
+    def cancel(self) -> None:
+        with self._changed:
+            self._cancelled = True
+            idle = not self._filling
+        if idle:
+            self._end(None)
+
+    def _fill(self) -> None:
+        """On a worker: decode until the buffer is full or the range is done."""
+        try:
+            if self._batches is None:
+                self._batches = self._read_range(self._scan_range)
+            while True:
+                with self._changed:
+                    if self._cancelled:
+                        break
+                    if len(self._buffer) >= BUFFERED_BATCHES:
+                        self._filling = False
+                        return
+                batch = next(self._batches, None)
+                if batch is None:
+                    break
+                with self._changed:
+                    self._buffer.append(batch)
+                    self._changed.notify()
+        except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever it is
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        batches, self._batches = self._batches, None
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+        with self._changed:
+            self._error = self._error or error
+            self._ended = True
+            self._filling = False
+            self._changed.notify()

@@ -1,0 +1,81 @@
+"""The batches of a range of a stored log: headers as columns, a window at a time, whole batches only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog._native.batches import scan_batches
+from tierlog.errors import CorruptRecordError, SizeLimitError
+from tierlog.remote.storage.segment import StoredSegment
+from tierlog.remote.storage.tier import Tier
+
+CONTROL_ATTRIBUTE = 0x20
+TRANSACTIONAL_ATTRIBUTE = 0x10
+#: A batch that straddles windows is held until it is whole, but no more than this.
+BATCH_SIZE_BYTES_MAX = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRun:
+    """Neighbouring whole batches.
+
+    Attributes:
+        columns: As ``scan_batches`` gives them, each of shape (n_batches,), n_batches > 0; positions in the log.
+        position: Of data[0] in the log, bytes.
+        data: Their bytes.
+    """
+
+    columns: Mapping[str, NDArray[np.generic]]
+    position: int
+    data: memoryview
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        return self.columns[name].astype(np.int64, copy=False)
+
+    def bytes_of(self, batch: int) -> memoryview:
+        start = int(self.columns["position"][batch]) - self.position
+        return self.data[start : start + int(self.columns["size_bytes"][batch])]
+
+
+def iter_batch_runs(
+    tier: Tier,
+    segment: StoredSegment,
+    start_position: int = 0,
+    end_position_exclusive: int | None = None,
+    *,
+    verify_crc: bool = False,
+    window_bytes: int | None = None,
+) -> Iterator[BatchRun]:
+    """Scan a range of a log that begins at a batch border.
+
+    Raises:
+        CorruptRecordError: a header is malformed, or the range ends inside a batch; the batches before it were given.
+        SizeLimitError: a batch claims more than 256 MiB.
+        CorruptObjectError, StoreError and its kinds: as ``Tier.iter_log_windows``.
+    """
+    carry = bytearray()
+    carry_position = start_position
+    windows = tier.iter_log_windows(segment, start_position, end_position_exclusive, window_bytes=window_bytes)
+    with closing(windows):  # type: ignore[type-var]
+        for position, window in windows:
+            data = window
+            if carry:
+                carry += window
+                position, data = carry_position, memoryview(bytes(carry))
+            columns, end, partial, fault = scan_batches(data, base_position=position, verify_crc=verify_crc)
+            if len(columns["position"]):
+                yield BatchRun(columns, position, data)
+            if fault is not None:
+                raise fault.located(segment.name)
+            carry, carry_position = (bytearray(data[end - position :]), end) if partial else (bytearray(), end)
+            if len(carry) > BATCH_SIZE_BYTES_MAX:
+                text = f"a batch is larger than {BATCH_SIZE_BYTES_MAX} bytes"
+                raise SizeLimitError(text, fault="OVER_LIMIT", position=end, where=segment.name)
+    if carry:
+        text = f"the log ends inside a batch, after {len(carry)} of its bytes"
+        raise CorruptRecordError(text, fault="TRUNCATED", position=carry_position, where=segment.name)
