@@ -214,10 +214,12 @@ static tl_status decode_legacy(run *r, const uint8_t *content, size_t size, bool
         tl_status status = tl_legacy_parse(at, &inner, &record, r->fault);
         if (status != TL_OK) return fail_record(r, status);
         if (wrapped) {
-            record.offset += state->legacy_base;
+            /* Wraps below 0 where hostile offsets overflow, and is refused as any offset that does not rise. */
+            record.offset = (int64_t)((uint64_t)record.offset + (uint64_t)state->legacy_base);
             if (outer.magic == 1 && (outer.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME)) record.timestamp = outer.max_timestamp;
         }
-        if (record.offset < state->next_offset) return bad_offset(r, state->next_offset, record.offset);
+        if (record.offset < state->next_offset || record.offset == INT64_MAX)
+            return bad_offset(r, state->next_offset, record.offset);
         status = append_record(r, &record, content + size);
         if (status != TL_OK) return status == TL_FULL ? status : fail_record(r, status);
         state->next_offset = record.offset + 1;
@@ -382,6 +384,19 @@ static tl_status decode_batch(run *r) {
     return TL_OK;
 }
 
+/* A batch above the limit is refused by its length, before anyone waits for the rest of it. */
+static tl_status check_limit(const uint8_t *entry, size_t left, const tl_decode_options *options, tl_fault *fault) {
+    if (left <= TL_MAGIC_POSITION) return TL_OK;
+    int32_t length = tl_load_i32(entry + 8);
+    int64_t size = (int64_t)length + TL_LOG_OVERHEAD;
+    if (length < TL_OVERHEAD_V0 || (uint64_t)size <= options->decompressed_limit) return TL_OK;
+    *fault = (tl_fault){.base_offset = tl_load_i64(entry),
+                        .record = -1,
+                        .expected = (int64_t)options->decompressed_limit,
+                        .found = size};
+    return TL_OVER_LIMIT;
+}
+
 tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                     const tl_scratch *scratch, tl_columns *columns, tl_fault *fault) {
     run r = {.data = data,
@@ -392,7 +407,8 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
              .columns = columns,
              .fault = fault};
     while (state->in_batch != ENDED && state->at < size) {
-        tl_status status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);
+        tl_status status = check_limit(data + state->at, size - (size_t)state->at, options, fault);
+        if (status == TL_OK) status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);
         if (status != TL_OK) {
             fault->position = options->base_position + state->at;
             return status;

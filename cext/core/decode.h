@@ -70,7 +70,7 @@ typedef struct tl_decode_options {
     int64_t from_timestamp;    /* ms, inclusive */
     int64_t to_timestamp_exclusive; /* ms */
     int64_t timestamp_multiplier; /* 1 = ms, 1000 = us; TL_BAD_TIMESTAMP if a product does not fit */
-    uint64_t decompressed_limit;  /* bytes of one batch */
+    uint64_t decompressed_limit;  /* bytes of one batch, as it lies there and decompressed */
     const tl_aborted *aborted;    /* sorted; batches of these transactions are skipped. NULL = read_uncommitted */
     size_t aborted_count;
     bool verify_crc;

@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* Length of the well-formed sequence at `data`; if it is malformed, minus the length of its maximal malformed part
- * (Unicode 15, section 3.9, "Substitution of Maximal Subparts"; Java and Python do the same). */
+ * (Unicode 15, section 3.9, "Substitution of Maximal Subparts"), but that the JDK takes a UTF-16 surrogate written as
+ * three bytes for one malformed part. */
 static int sequence(const uint8_t *data, size_t size) {
     uint8_t lead = data[0], low = 0x80, high = 0xbf;
     int length;
@@ -13,7 +14,6 @@ static int sequence(const uint8_t *data, size_t size) {
     } else if (lead >= 0xe0 && lead <= 0xef) {
         length = 3;
         if (lead == 0xe0) low = 0xa0;
-        if (lead == 0xed) high = 0x9f;
     } else if (lead >= 0xf0 && lead <= 0xf4) {
         length = 4;
         if (lead == 0xf0) low = 0x90;
@@ -26,6 +26,7 @@ static int sequence(const uint8_t *data, size_t size) {
         low = 0x80;
         high = 0xbf;
     }
+    if (lead == 0xed && data[1] >= 0xa0) return -length;
     return length;
 }
 
