@@ -20,7 +20,8 @@ tl_status tl_aborted_sort(tl_aborted *entries, size_t count, size_t *out_count, 
         const tl_aborted *last = kept ? &entries[kept - 1] : NULL;
         if (last && !compare_aborted(last, &entries[i])) continue;
         bool inverted = entries[i].last_offset < entries[i].first_offset;
-        bool overlaps = last && last->producer_id == entries[i].producer_id && last->last_offset >= entries[i].first_offset;
+        bool overlaps =
+            last && last->producer_id == entries[i].producer_id && last->last_offset >= entries[i].first_offset;
         if (inverted || overlaps) {
             int64_t expected = inverted ? entries[i].first_offset : last->last_offset + 1;
             int64_t found = inverted ? entries[i].last_offset : entries[i].first_offset;

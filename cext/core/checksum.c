@@ -1,14 +1,16 @@
 /* CRC-32C by tables and its arithmetic, the choice of the implementation, CRC-32, xxHash32. */
 #include "checksum.h"
 
+#include "crc32c.h"
 #include "cursor.h"
 
 #include <libdeflate.h>
+#include <stdatomic.h>
 
 /* A checksum is linear, so an entry is the sum of the entries of its bits: 8 constants make a table of 256. */
 #define ENTRY(i, a, b, c, d, e, f, g, h)                                                                               \
-    (((i) & 1 ? a : 0) ^ ((i) & 2 ? b : 0) ^ ((i) & 4 ? c : 0) ^ ((i) & 8 ? d : 0) ^ ((i) & 16 ? e : 0) ^              \
-     ((i) & 32 ? f : 0) ^ ((i) & 64 ? g : 0) ^ ((i) & 128 ? h : 0))
+    (((i)&1 ? a : 0) ^ ((i)&2 ? b : 0) ^ ((i)&4 ? c : 0) ^ ((i)&8 ? d : 0) ^ ((i)&16 ? e : 0) ^ ((i)&32 ? f : 0) ^     \
+     ((i)&64 ? g : 0) ^ ((i)&128 ? h : 0))
 #define ENTRIES_4(i, ...)                                                                                              \
     ENTRY(i, __VA_ARGS__), ENTRY((i) + 1, __VA_ARGS__), ENTRY((i) + 2, __VA_ARGS__), ENTRY((i) + 3, __VA_ARGS__)
 #define ENTRIES_16(i, ...)                                                                                             \
@@ -35,8 +37,7 @@ static const uint32_t CRC32C[8][256] = {
     TABLE(0x493c7d27u, 0x9278fa4eu, 0x211d826du, 0x423b04dau, 0x847609b4u, 0x0d006599u, 0x1a00cb32u, 0x34019664u),
 };
 
-uint32_t tl_crc32c_table(uint32_t crc, const uint8_t *data, size_t size) {
-    crc = ~crc;
+static uint32_t extend_by_tables(uint32_t crc, const uint8_t *data, size_t size) {
     for (; size >= 8; size -= 8, data += 8) {
         uint32_t low = crc ^ tl_load_le32(data);
         uint32_t high = tl_load_le32(data + 4);
@@ -45,7 +46,37 @@ uint32_t tl_crc32c_table(uint32_t crc, const uint8_t *data, size_t size) {
               CRC32C[0][high >> 24];
     }
     while (size--) crc = CRC32C[0][(crc ^ *data++) & 0xff] ^ crc >> 8;
-    return ~crc;
+    return crc;
+}
+
+uint32_t tl_crc32c_table(uint32_t crc, const uint8_t *data, size_t size) { return ~extend_by_tables(~crc, data, size); }
+
+static tl_crc32c_kernel choose(const char **name) {
+    *name = "table";
+    tl_crc32c_kernel native = tl_crc32c_native(name);
+    return native ? native : extend_by_tables;
+}
+
+static uint32_t extend_first(uint32_t crc, const uint8_t *data, size_t size);
+
+/* The processor is asked once; whoever asks finds the same, so a race stores the same pointer twice. */
+static _Atomic(tl_crc32c_kernel) kernel = extend_first;
+
+static uint32_t extend_first(uint32_t crc, const uint8_t *data, size_t size) {
+    const char *name;
+    tl_crc32c_kernel chosen = choose(&name);
+    atomic_store_explicit(&kernel, chosen, memory_order_relaxed);
+    return chosen(crc, data, size);
+}
+
+uint32_t tl_crc32c(uint32_t crc, const uint8_t *data, size_t size) {
+    return ~atomic_load_explicit(&kernel, memory_order_relaxed)(~crc, data, size);
+}
+
+const char *tl_crc32c_implementation(void) {
+    const char *name;
+    choose(&name);
+    return name;
 }
 
 /* x^(2^k) modulo the polynomial, bit-reversed: x^0 is the top bit. x^(2^31) is x again, so 31 entries are all. */
@@ -74,10 +105,6 @@ uint32_t tl_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
     }
     return crc_a ^ crc_b;
 }
-
-uint32_t tl_crc32c(uint32_t crc, const uint8_t *data, size_t size) { return tl_crc32c_table(crc, data, size); }
-
-const char *tl_crc32c_implementation(void) { return "table"; }
 
 uint32_t tl_crc32(uint32_t crc, const uint8_t *data, size_t size) {
     return size ? libdeflate_crc32(crc, data, size) : crc; /* libdeflate takes a NULL buffer for "initial value" */

@@ -8,13 +8,14 @@
 extern "C" {
 #endif
 
-/* Extends `crc` (0 to begin) by the bytes. SSE4.2 + PCLMUL three-way, ARMv8 CRC, or tables; chosen at run time. */
+/* Extends `crc` (0 to begin) by the bytes. SSE4.2 three-way beside VPCLMULQDQ folding, SSE4.2 + PCLMUL three-way, ARMv8
+ * CRC + PMULL three-way, or tables; chosen at run time. */
 TL_API uint32_t tl_crc32c(uint32_t crc, const uint8_t *data, size_t size);
 
 /* The CRC of A followed by B, from crc(A), crc(B) and the size of B in bytes. */
 TL_API uint32_t tl_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
-/* "sse42-pclmul", "armv8" or "table". */
+/* "sse42-vpclmul", "sse42-pclmul", "armv8" or "table". */
 TL_API const char *tl_crc32c_implementation(void);
 
 /* The table form whatever the processor has; for tests. */

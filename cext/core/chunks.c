@@ -73,8 +73,7 @@ tl_status tl_chunk_views(const tl_chunk_index *index, int64_t start, int64_t end
             .original_size = size,
             .from = start > position ? start - position : 0,
             .to = end_exclusive - position < size ? end_exclusive - position : size,
-            .transformed_position =
-                sizes ? index->transformed_positions[chunk] : chunk * index->transformed_chunk_size,
+            .transformed_position = sizes ? index->transformed_positions[chunk] : chunk * index->transformed_chunk_size,
             .transformed_size = sizes     ? sizes[chunk]
                                 : is_last ? index->final_transformed_chunk_size
                                           : index->transformed_chunk_size,

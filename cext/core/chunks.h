@@ -46,7 +46,8 @@ TL_API tl_status tl_chunk_views(const tl_chunk_index *index, int64_t start, int6
 /* The plugin's binary list of chunk sizes (section 6.2 of the object format), after base64 and zstd.
  * tl_chunk_sizes_count reads the count (checked against the bytes); tl_chunk_sizes_decode fills sizes[count]. */
 TL_API tl_status tl_chunk_sizes_count(const uint8_t *data, size_t size, int64_t *count, tl_fault *fault);
-TL_API tl_status tl_chunk_sizes_decode(const uint8_t *data, size_t size, int32_t *sizes, size_t capacity, tl_fault *fault);
+TL_API tl_status tl_chunk_sizes_decode(const uint8_t *data, size_t size, int32_t *sizes, size_t capacity,
+                                       tl_fault *fault);
 
 #ifdef __cplusplus
 }

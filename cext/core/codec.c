@@ -40,7 +40,8 @@ static tl_status fault_of(tl_fault *fault, tl_status status, int64_t expected, i
 
 static tl_status over_limit(tl_fault *fault, size_t limit, uint64_t found) {
     uint64_t most = INT64_MAX;
-    return fault_of(fault, TL_OVER_LIMIT, (int64_t)(limit < most ? limit : most), (int64_t)(found < most ? found : most));
+    return fault_of(fault, TL_OVER_LIMIT, (int64_t)(limit < most ? limit : most),
+                    (int64_t)(found < most ? found : most));
 }
 
 /* Zstd came with magic 2; in older batches its number stands for nothing. */

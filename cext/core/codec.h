@@ -12,7 +12,13 @@
 extern "C" {
 #endif
 
-typedef enum tl_codec { TL_CODEC_NONE = 0, TL_CODEC_GZIP = 1, TL_CODEC_SNAPPY = 2, TL_CODEC_LZ4 = 3, TL_CODEC_ZSTD = 4 } tl_codec;
+typedef enum tl_codec {
+    TL_CODEC_NONE = 0,
+    TL_CODEC_GZIP = 1,
+    TL_CODEC_SNAPPY = 2,
+    TL_CODEC_LZ4 = 3,
+    TL_CODEC_ZSTD = 4
+} tl_codec;
 
 /* Reused library contexts; one per thread at a time. */
 typedef struct tl_codecs tl_codecs;
@@ -21,8 +27,8 @@ TL_API void tl_codecs_destroy(tl_codecs *codecs);
 
 /* A capacity to try first. At most `limit`; TL_OVER_LIMIT if the stream cannot fit the limit whatever it holds.
  * Walks block headers only. `magic` is the batch's: magic 0 has LZ4's wrong header checksum, magic 0/1 no zstd. */
-TL_API tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, size_t size, size_t limit, size_t *bound,
-                                     tl_fault *fault);
+TL_API tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, size_t size, size_t limit,
+                                     size_t *bound, tl_fault *fault);
 
 /* Whole stream into out[0..capacity). TL_NEED_SCRATCH: try again with fault->expected bytes (never above limit);
  * TL_OVER_LIMIT: the content is larger than limit. On TL_OK *out_size is the size of the content.

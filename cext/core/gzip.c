@@ -65,8 +65,8 @@ tl_status tl_gzip_read(struct libdeflate_decompressor *context, tl_stream in, tl
         if (!skip_header(&c)) return first ? tl_corrupt(fault, member) : TL_OK;
         size_t used = 0, written = 0;
         uint8_t *content = out->data + out->size;
-        enum libdeflate_result result = libdeflate_deflate_decompress_ex(
-            context, c.at, tl_left(&c), content, out->capacity - out->size, &used, &written);
+        enum libdeflate_result result = libdeflate_deflate_decompress_ex(context, c.at, tl_left(&c), content,
+                                                                         out->capacity - out->size, &used, &written);
         if (result == LIBDEFLATE_INSUFFICIENT_SPACE) return need_more(in, out->capacity, fault);
         if (result != LIBDEFLATE_SUCCESS) return tl_corrupt(fault, member);
         c.at += used;

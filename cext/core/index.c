@@ -34,7 +34,9 @@ static int64_t timestamp_of(const uint8_t *data, size_t i) { return tl_load_i64(
 static int64_t time_relative_offset(const uint8_t *data, size_t i) { return tl_load_i32(data + i * TL_TIME_ENTRY + 8); }
 
 /* Offsets of hostile files may not fit 64 bits; they wrap, as in Kafka, and the checks below refuse them. */
-static int64_t absolute(int64_t base_offset, int64_t relative) { return (int64_t)((uint64_t)base_offset + (uint64_t)relative); }
+static int64_t absolute(int64_t base_offset, int64_t relative) {
+    return (int64_t)((uint64_t)base_offset + (uint64_t)relative);
+}
 
 /* What an entry would hold for this offset: -1 below the base, INT32_MAX for all that no entry reaches. */
 static int32_t relative_target(int64_t base_offset, int64_t target) {
@@ -141,15 +143,15 @@ tl_status tl_time_index_check(const uint8_t *data, size_t size, int64_t base_off
         if (timestamp < 0) return fault_at(fault, TL_BAD_ENTRY, at, offset, 0, timestamp);
         if (timestamp <= last_timestamp)
             return fault_at(fault, TL_BAD_ORDER, at, offset, last_timestamp + 1, timestamp);
-        if (relative < last_offset)
-            return fault_at(fault, TL_BAD_ORDER, at, offset, base_offset + last_offset, offset);
+        if (relative < last_offset) return fault_at(fault, TL_BAD_ORDER, at, offset, base_offset + last_offset, offset);
         last_timestamp = timestamp;
         last_offset = relative;
     }
     return TL_OK;
 }
 
-void tl_offset_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *offset, int32_t *position) {
+void tl_offset_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *offset,
+                          int32_t *position) {
     if (offset)
         for (size_t i = 0; i < entries; i++) offset[i] = absolute(base_offset, relative_offset(data, i));
     if (position)
@@ -168,7 +170,8 @@ static tl_status read_entry(const uint8_t *data, size_t i, tl_txn_entry *out, tl
     const uint8_t *entry = data + i * TL_TXN_ENTRY;
     int16_t version = tl_load_i16(entry);
     if (version) return fault_at(fault, TL_BAD_VERSION, i * TL_TXN_ENTRY, -1, 0, version);
-    *out = (tl_txn_entry){tl_load_i64(entry + 2), tl_load_i64(entry + 10), tl_load_i64(entry + 18), tl_load_i64(entry + 26)};
+    *out = (tl_txn_entry){tl_load_i64(entry + 2), tl_load_i64(entry + 10), tl_load_i64(entry + 18),
+                          tl_load_i64(entry + 26)};
     return TL_OK;
 }
 
@@ -200,7 +203,8 @@ tl_status tl_txn_index_check(const uint8_t *data, size_t size, int64_t base_offs
         if (entry.first_offset < 0 || entry.first_offset > entry.last_offset)
             return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, entry.last_offset, entry.first_offset);
         if (entry.last_stable_offset < 0 || entry.last_stable_offset - 1 > entry.last_offset)
-            return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, entry.last_offset + 1, entry.last_stable_offset);
+            return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, entry.last_offset + 1,
+                            entry.last_stable_offset);
     }
     size_t whole = entries * TL_TXN_ENTRY;
     if (size != whole) return fault_at(fault, TL_BAD_SIZE, whole, -1, (int64_t)whole, (int64_t)size);

@@ -19,36 +19,41 @@ TL_API size_t tl_offset_index_entries(const uint8_t *data, size_t size);
 TL_API size_t tl_time_index_entries(const uint8_t *data, size_t size);
 
 /* The entry with the largest offset <= target; none: (base_offset, 0). `entries` as above. */
-TL_API void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target, int64_t *offset,
-                                   int32_t *position);
+TL_API void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
+                                   int64_t *offset, int32_t *position);
 /* The position after which every batch lies wholly above `end_offset_inclusive`; INT32_MAX if the index cannot say. */
-TL_API int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset, int64_t end_offset_inclusive);
+TL_API int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
+                                   int64_t end_offset_inclusive);
 /* First entry whose position is >= position + size (Kafka's fetchUpperBoundOffset): its offset, -1 if none. */
 TL_API int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,
                                            int64_t size_bytes);
 /* Largest timestamp <= target: (timestamp, offset); none: (-1, base_offset). */
-TL_API void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target, int64_t *timestamp,
-                                 int64_t *offset);
+TL_API void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
+                                 int64_t *timestamp, int64_t *offset);
 
 /* Sanity: sizes, order, ranges. fault->position is that of the first wrong entry.
  * `segment_size` bounds positions of the offset index; pass INT64_MAX if it is unknown. */
-TL_API tl_status tl_offset_index_check(const uint8_t *data, size_t size, int64_t base_offset, int64_t segment_size, tl_fault *fault);
+TL_API tl_status tl_offset_index_check(const uint8_t *data, size_t size, int64_t base_offset, int64_t segment_size,
+                                       tl_fault *fault);
 TL_API tl_status tl_time_index_check(const uint8_t *data, size_t size, int64_t base_offset, tl_fault *fault);
 TL_API tl_status tl_txn_index_check(const uint8_t *data, size_t size, int64_t base_offset, tl_fault *fault);
 
 /* All entries into columns of `entries` rows each; NULL columns are left out. */
-TL_API void tl_offset_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *offset, int32_t *position);
-TL_API void tl_time_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *timestamp, int64_t *offset);
+TL_API void tl_offset_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *offset,
+                                 int32_t *position);
+TL_API void tl_time_index_read(const uint8_t *data, size_t entries, int64_t base_offset, int64_t *timestamp,
+                               int64_t *offset);
 
 typedef struct tl_txn_entry {
     int64_t producer_id, first_offset, last_offset, last_stable_offset;
 } tl_txn_entry;
 /* Whole entries of the file (a partial one at the end is ignored, as Kafka does); TL_BAD_VERSION, TL_BAD_ORDER. */
 TL_API tl_status tl_txn_index_read(const uint8_t *data, size_t size, tl_txn_entry *out, size_t *count, tl_fault *fault);
-/* Kafka's collectAborted: entries that touch [fetch_offset, upper_bound_exclusive), appended to `out` (capacity = entries
- * of the file); *complete when no later segment can hold more. */
-TL_API tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_offset, int64_t upper_bound_exclusive,
-                                      tl_aborted *out, size_t *count, bool *complete, tl_fault *fault);
+/* Kafka's collectAborted: entries that touch [fetch_offset, upper_bound_exclusive), appended to `out` (capacity =
+ * entries of the file); *complete when no later segment can hold more. */
+TL_API tl_status tl_txn_index_collect(const uint8_t *data, size_t size, int64_t fetch_offset,
+                                      int64_t upper_bound_exclusive, tl_aborted *out, size_t *count, bool *complete,
+                                      tl_fault *fault);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,8 @@ static bool next_block(tl_cursor *c, tl_stream *block, bool *end) {
         if (tl_left(c) < 4) return false;
         if (tl_load_u32(c->at) != tl_load_u32(MAGIC)) break;
         /* A header where a length should be: streams were put one behind the other. */
-        if (!is_framed((tl_stream){c->at, tl_left(c)}) || tl_load_i32(c->at + VERSION_POSITION) < VERSION_MIN) return false;
+        if (!is_framed((tl_stream){c->at, tl_left(c)}) || tl_load_i32(c->at + VERSION_POSITION) < VERSION_MIN)
+            return false;
         c->at += HEADER_SIZE;
     }
     uint32_t size = tl_load_u32(c->at);

@@ -10,7 +10,7 @@ def crc32c_table(data: Buffer, crc: int = 0) -> int:
     """As crc32c, by tables whatever the processor has: for tests."""
 
 def crc32c_implementation() -> str:
-    """What was chosen at run time: "sse42-pclmul", "armv8" or "table"."""
+    """What was chosen at run time: "sse42-vpclmul", "sse42-pclmul", "armv8" or "table"."""
 
 def crc32(data: Buffer, crc: int = 0) -> int:
     """CRC-32 as in zlib (magic 0 and 1)."""
