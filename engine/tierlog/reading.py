@@ -65,7 +65,8 @@ def read(
             seven, which are those of Spark's Kafka source.
         isolation_level: ``read_committed`` leaves out aborted transactions, and ends before the first one that was open
             when the newest segment was tiered.
-        config: The storage plugin's keys, with or without ``rsm.config.``: a mapping, or a file of them.
+        config: The storage plugin's keys, with or without ``rsm.config.``: a mapping, or the path of a file of them
+            (``.properties``, JSON, TOML).
         layout: As ``tierlog.open_tier``.
         log_start_offsets: By partition; what lies below was deleted, which a bucket alone cannot know.
         verify_checksums: Check the CRC-32C of every batch.
@@ -86,7 +87,8 @@ def read(
     wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
     schema = records_schema(wanted)
     request = _request(topic, partitions, start, end, isolation_level, log_start_offsets, fail_on_data_loss)
-    tier = open_tier(path, layout=layout, config=config)
+    keys = {"rsm.config.file": os.fspath(config)} if isinstance(config, str | os.PathLike) else config
+    tier = open_tier(os.fspath(path), layout=layout, config=keys)
     try:
         plan = plan_scan(tier, request)
     except BaseException:
