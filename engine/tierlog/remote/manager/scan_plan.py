@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -59,8 +60,14 @@ class ScanPlan:
         return group_ranges(self.ranges, max_bytes=self.task_bytes, max_records=self.task_records)
 
 
-def plan_scan(tier: Tier, request: ScanRequest) -> ScanPlan:
-    """Plan a read of a tier as it is listed now.
+def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[PartitionHistory] | None = None) -> ScanPlan:
+    """Plan a read of a tier as it is listed now, or as it was.
+
+    Args:
+        tier: Stays the caller's.
+        request: What is wanted.
+        histories: The partitions of ``request.topics`` as an earlier ``TierHistory`` gave them: nothing is listed, so
+            that several plans see one set of segments.
 
     Raises:
         UnknownTopicError: a topic or partition named in the request is not in the tier.
@@ -71,7 +78,20 @@ def plan_scan(tier: Tier, request: ScanRequest) -> ScanPlan:
     Thread safety: any number of threads. Cost: one listing, the manifests of the topics, one checkpoint a partition,
     one index for each segment that is cut.
     """
-    return _Planner(tier, request).plan()
+    return _Planner(tier, request, histories).plan()
+
+
+def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHistory], list[str]]:
+    """The partitions of a request as the tier is listed now, and what was left out of them with data loss allowed.
+
+    Raises:
+        UnknownTopicError, ConfigError, CorruptDataError, StoreError and their kinds: as ``TierHistory.partitions``.
+    """
+    faults: list[TierlogError] | None = None if request.fail_on_data_loss else []
+    histories = TierHistory(tier, log_start_offsets=request.log_start_offsets, faults=faults).partitions(
+        request.topics.names or None, pattern=request.topics.pattern, assigned=request.topics.assigned or None
+    )
+    return histories, [f"left out: {fault}" for fault in faults or ()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,7 @@ class _Piece:
 class _Planner:
     tier: Tier
     request: ScanRequest
+    pinned: Sequence[PartitionHistory] | None
     warnings: list[str] = field(default_factory=list)
 
     def plan(self) -> ScanPlan:
@@ -105,16 +126,14 @@ class _Planner:
         )
 
     def _histories(self) -> list[PartitionHistory]:
-        request = self.request
-        faults: list[TierlogError] | None = None if request.fail_on_data_loss else []
-        history = TierHistory(self.tier, log_start_offsets=request.log_start_offsets, faults=faults)
-        histories = history.partitions(
-            request.topics.names or None, pattern=request.topics.pattern, assigned=request.topics.assigned or None
-        )
-        self.warnings.extend(f"left out: {fault}" for fault in faults or ())
+        if self.pinned is None:
+            histories, left_out = list_histories(self.tier, self.request)
+            self.warnings.extend(left_out)
+        else:
+            histories = list(self.pinned)
         self.warnings.extend(warning for each in histories for warning in each.warnings)
-        check_named(request, histories)
-        wanted = request.record_filter.partitions
+        check_named(self.request, histories)
+        wanted = self.request.record_filter.partitions
         return [each for each in histories if wanted is None or each.partition in wanted]
 
     def _lose(self, text: str, cause: TierlogError | None = None) -> None:

@@ -72,12 +72,12 @@ class RecordFilter:
     """Bounds that every record of the result keeps: what a query engine pushes down. All of them at once.
 
     Attributes:
-        partitions: Only these; None for all.
+        partitions: Only these (a range is one of numbers that may not all exist); None for all.
         first_offset, end_offset_exclusive: Bounds of the offset, in every partition.
         first_timestamp_ms, end_timestamp_exclusive_ms: Bounds of the record's timestamp (-1 if it has none).
     """
 
-    partitions: frozenset[int] | None = None
+    partitions: frozenset[int] | range | None = None
     first_offset: int = 0
     end_offset_exclusive: int = _INT64_MAX
     first_timestamp_ms: int = _INT64_MIN
