@@ -4,3 +4,9 @@ What belongs here: reading and building of Kafka's batches of all three magics, 
 and stores (nothing here opens any), the indexes beside a log (``tierlog.log``), which batches a user wants
 (``tierlog.remote``). No record becomes a Python object but in the oracle (``_reference``), which is for tests.
 """
+
+from tierlog._native.decoding import RecordDecoder
+from tierlog.records.batch_table import CODEC_NAMES, BatchTable, scan
+from tierlog.records.decoding import DEFAULT_COLUMNS, decode
+
+__all__ = ["CODEC_NAMES", "DEFAULT_COLUMNS", "BatchTable", "RecordDecoder", "decode", "scan"]
