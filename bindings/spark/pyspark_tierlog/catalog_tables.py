@@ -1,0 +1,53 @@
+"""``CREATE TABLE … USING tierlog OPTIONS (…)``: how a table of Spark's catalog remembers its options.
+
+Spark calls a Python data source for the schema when the table is created, with the options mixed into the table's
+properties, and then for every query over the table with no options at all. The catalog keeps the schema, metadata of
+its fields included, and hands it to ``reader``: so that is where the options are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+from tierlog.errors import ConfigError
+
+METADATA_KEY = "tierlog.options"
+_FAMILY = "option."
+
+
+def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
+    """The user's own options out of the properties of a table that is being created; None if it is none.
+
+    Raises:
+        ConfigError: keys of the storage are among them: the catalog would keep them, readable by every user of it.
+    """
+    if "provider" not in options:
+        return None
+    own = {key.removeprefix(_FAMILY): value for key, value in options.items() if key.startswith(_FAMILY)}
+    if "path" in options and "paths" not in own:
+        own["path"] = options["path"]
+    storage = sorted(key for key in own if key.startswith(("store.", "rsm.")) and key != "rsm.config.file")
+    if storage:
+        raise ConfigError(
+            f"the catalog would keep {', '.join(storage)} of a table for all its users: put them into a file and give "
+            "its path as rsm.config.file, or use CREATE TEMPORARY VIEW"
+        )
+    return own
+
+
+def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema with the options in the metadata of its first field."""
+    first, *others = schema.fields
+    metadata = {METADATA_KEY: json.dumps(dict(options))}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def remembered(schema: StructType) -> dict[str, str]:
+    """The options that the schema carries; {} if it is no table's."""
+    for field in schema.fields:
+        if METADATA_KEY in field.metadata:
+            return dict(json.loads(field.metadata[METADATA_KEY]))
+    return {}

@@ -1,0 +1,63 @@
+"""What the bucket holds at ``load()``, pinned: every query over the DataFrame plans from it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pyspark_tierlog.options import ReadOptions
+from pyspark_tierlog.request import scan_request
+from pyspark_tierlog.tasks import tier_config
+from tierlog.errors import TierlogError
+from tierlog.remote.manager.scan_plan import list_histories
+from tierlog.remote.metadata.history import PartitionHistory
+from tierlog.remote.storage import open_tier
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TierListing:
+    """The partitions of one path as they counted when it was listed.
+
+    Attributes:
+        path, layout: As ``open_tier`` takes them; the layout is the one that was found.
+        warnings: What is damaged and was left out, as ``failOnDataLoss=false`` allows.
+    """
+
+    path: str
+    layout: str
+    histories: tuple[PartitionHistory, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All paths of a ``load()``, or why they could not be listed: every query over the DataFrame then fails with it.
+
+    ``load()`` itself does not fail for it: Spark would hide the reason behind its own ("could not serialize object").
+    """
+
+    tiers: tuple[TierListing, ...] = ()
+    failure: TierlogError | None = None
+
+    def checked(self) -> tuple[TierListing, ...]:
+        """Raises TierlogError: the listing failed."""
+        if self.failure is not None:
+            raise self.failure
+        return self.tiers
+
+
+def list_tiers(options: ReadOptions) -> Listing:
+    """List what the options name, once. Never raises a TierlogError: a failure becomes part of the listing."""
+    try:
+        return Listing(tuple(_list_tier(options, path) for path in options.paths))
+    except TierlogError as error:
+        logger.info("tierlog: the listing failed: %s", error)
+        return Listing(failure=error)
+
+
+def _list_tier(options: ReadOptions, path: str) -> TierListing:
+    with open_tier(path, layout=options.layout, config=tier_config(options)) as tier:
+        histories, warnings = list_histories(tier, scan_request(options))
+        return TierListing(path, tier.layout, tuple(histories), tuple(warnings))

@@ -1,0 +1,141 @@
+"""Filters that the plan can keep exactly, so that segments and batches outside of them are never fetched.
+
+Comparisons of ``partition``, ``offset`` and ``timestamp`` with a literal become bounds of the scan. A filter that only
+narrows the bounds (``offset IN (1, 5)``) is used and given back to Spark, which evaluates it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tierlog.remote.manager.scan_request import RecordFilter
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_INT64_MAX = 2**63 - 1
+_PARTITION_END = 2**31
+_COLUMNS = ("partition", "offset", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """The values of one column that a filter lets through, inclusive, in the column's unit (timestamps: µs).
+
+    Attributes:
+        least, most: None where there is no bound.
+        exact: Every value in the interval passes the filter, and no other does.
+    """
+
+    least: int | None = None
+    most: int | None = None
+    exact: bool = True
+
+
+def absorb(
+    filters: Iterable[Filter], record_filter: RecordFilter, *, table: str = "records"
+) -> tuple[RecordFilter, list[Filter]]:
+    """Tighten a record filter by what Spark offers.
+
+    Args:
+        filters: All of them hold for every row of the result (Spark joins them by AND).
+        record_filter: What holds already.
+        table: Of the tables beside ``records`` only the partition is known before they are read.
+
+    Returns:
+        The tightened filter, and the filters that Spark has to evaluate after the scan, in their order.
+    """
+    left: list[Filter] = []
+    for offered in filters:
+        record_filter, exact = _absorb_one(offered, record_filter, _COLUMNS if table == "records" else ("partition",))
+        if not exact:
+            left.append(offered)
+    return record_filter, left
+
+
+def _absorb_one(offered: Filter, record_filter: RecordFilter, columns: Collection[str]) -> tuple[RecordFilter, bool]:
+    """The tightened filter, and whether it says all that was offered."""
+    kind, column = type(offered).__name__, ".".join(getattr(offered, "attribute", ()))
+    if column not in columns:
+        return record_filter, False
+    if kind == "IsNotNull":
+        return record_filter, True  # these columns have a value in every row
+    values = _integers_of(getattr(offered, "value", None), column)
+    if not values:
+        return record_filter, False
+    if kind == "In" and column == "partition":
+        return _with_partitions(record_filter, frozenset(values)), True
+    interval = _interval_of(kind, values)
+    if interval is None:
+        return record_filter, False
+    return _with_interval(record_filter, column, interval), interval.exact
+
+
+def _integers_of(value: object, column: str) -> list[int]:
+    """The filter's literals as integers in the column's unit; empty where one is not what the column holds."""
+    literals = list(value) if isinstance(value, (tuple, list)) else [value]
+    numbers: list[int] = []
+    for literal in literals:
+        if column == "timestamp" and isinstance(literal, datetime) and literal.tzinfo is not None:
+            numbers.append((literal - _EPOCH) // _MICROSECOND)
+        elif column != "timestamp" and type(literal) is int:
+            numbers.append(literal)
+        else:
+            return []
+    return numbers
+
+
+def _interval_of(kind: str, values: Collection[int]) -> _Interval | None:
+    least, most = min(values), max(values)
+    if kind in ("EqualTo", "EqualNullSafe"):
+        return _Interval(least, most)
+    if kind == "In":
+        return _Interval(least, most, exact=len(set(values)) == most - least + 1)
+    if kind == "GreaterThan":
+        return _Interval(least=most + 1)
+    if kind == "GreaterThanOrEqual":
+        return _Interval(least=most)
+    if kind == "LessThan":
+        return _Interval(most=least - 1)
+    if kind == "LessThanOrEqual":
+        return _Interval(most=least)
+    return None
+
+
+def _with_interval(record_filter: RecordFilter, column: str, interval: _Interval) -> RecordFilter:
+    least, most = interval.least, interval.most
+    if column == "partition":
+        first = 0 if least is None else max(least, 0)
+        end = _PARTITION_END if most is None else min(most + 1, _PARTITION_END)
+        return _with_partitions(record_filter, range(first, end))
+    if column == "offset":
+        first_offset, end_offset = record_filter.first_offset, record_filter.end_offset_exclusive
+        return replace(
+            record_filter,
+            first_offset=first_offset if least is None else min(max(first_offset, least), _INT64_MAX),
+            end_offset_exclusive=end_offset if most is None else max(min(end_offset, most + 1), 0),
+        )
+    # Records have milliseconds: the first one at or after `least`, and the last one at or before `most`.
+    first_ms, end_ms = record_filter.first_timestamp_ms, record_filter.end_timestamp_exclusive_ms
+    return replace(
+        record_filter,
+        first_timestamp_ms=first_ms if least is None else max(first_ms, -(-least // 1000)),
+        end_timestamp_exclusive_ms=end_ms if most is None else min(end_ms, most // 1000 + 1),
+    )
+
+
+def _with_partitions(record_filter: RecordFilter, allowed: frozenset[int] | range) -> RecordFilter:
+    before = record_filter.partitions
+    if isinstance(before, range) and isinstance(allowed, range):
+        return replace(
+            record_filter, partitions=range(max(before.start, allowed.start), min(before.stop, allowed.stop))
+        )
+    if before is None:
+        return replace(record_filter, partitions=allowed)
+    smaller, other = (allowed, before) if isinstance(allowed, frozenset) else (before, allowed)
+    return replace(record_filter, partitions=frozenset(partition for partition in smaller if partition in other))

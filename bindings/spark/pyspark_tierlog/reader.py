@@ -1,0 +1,132 @@
+"""The reader that Spark plans with on the driver and reads with on the executors.
+
+On the driver: the pinned listing, the options and the pushed filters become tasks. On an executor: ranges become Arrow
+record batches. What travels between is small: the path, the layout that was found, the storage keys that the user gave
+(never credentials that were resolved here: temporary ones expire), and the names of the columns.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_tierlog.batches import conformed, joined
+from pyspark_tierlog.columns import checked_schema
+from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation, plan_tasks, tier_config
+from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.remote.manager.scan_read import read_scan_range
+from tierlog.remote.manager.scan_request import RecordFilter
+from tierlog.remote.manager.tables import read_batches, segments_table, transactions_table
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from pyspark_tierlog.listing import Listing
+    from pyspark_tierlog.options import ReadOptions
+    from tierlog.remote.storage import Tier
+
+logger = logging.getLogger(__name__)
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown"
+
+
+class TierlogReader(DataSourceReader):
+    """Plans on the driver, reads on executors. Made by :func:`make_reader`."""
+
+    def __init__(self, options: ReadOptions, listing: Listing, schema: pa.Schema) -> None:
+        config = tier_config(options)
+        self._table = options.table
+        self._schema = schema
+        self._verify_checksums = options.verify_checksums
+        self._tiers = tuple(TierLocation(tier.path, tier.layout, config) for tier in listing.checked())
+        self._filter = RecordFilter()
+        self._planning: tuple[ReadOptions, Listing] | None = (options, listing)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What an executor needs; Spark takes it before it asks for the partitions."""
+        return self.__dict__ | {"_planning": None}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Cut the pinned segments into tasks.
+
+        Raises:
+            DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
+        """
+        assert self._planning is not None, "planned on the driver only"
+        options, listing = self._planning
+        tasks: list[InputPartition] = []
+        for number, (location, pinned) in enumerate(zip(self._tiers, listing.checked(), strict=True)):
+            planned, warnings = plan_tasks(options, location, number, pinned.histories, self._filter)
+            tasks.extend(planned)
+            for warning in (*pinned.warnings, *warnings):
+                logger.warning("tierlog: %s", warning)
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow record batches under the promised schema."""
+        return joined(conformed(self._rows(partition), self._schema))
+
+    def _rows(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(task, (RangesTask, HistoriesTask)):  # with nothing to read Spark makes a task of its own
+            return
+        with self._tiers[task.tier].opened() as tier:
+            if isinstance(task, HistoriesTask):
+                yield from self._table_rows(tier, task)
+                return
+            for scan_range in task.ranges:
+                yield from self._range_rows(tier, scan_range)
+
+    def _range_rows(self, tier: Tier, scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
+        verify = self._verify_checksums
+        if self._table == "records":
+            names = self._schema.names
+            yield from read_scan_range(tier, scan_range, columns=names, timestamp_unit="us", verify_checksums=verify)
+            return
+        for batch in read_batches(tier, scan_range, timestamp_unit="us", verify_checksums=verify):
+            yield batch.select(self._schema.names)
+
+    def _table_rows(self, tier: Tier, task: HistoriesTask) -> Iterator[pa.RecordBatch]:
+        if self._table == "segments":
+            table = segments_table(task.histories, timestamp_unit="us")
+        else:
+            table = transactions_table(tier, task.histories)
+        yield from table.select(self._schema.names).to_batches()
+
+
+class PushdownReader(TierlogReader):
+    """The same where Spark offers filters: defining ``pushFilters`` elsewhere is an error to it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Keep what the plan can keep exactly; the rest goes back to Spark."""
+        from pyspark_tierlog.pushdown import absorb
+
+        self._filter, left = absorb(filters, self._filter, table=self._table)
+        return left
+
+
+def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> TierlogReader:
+    """The reader for the planner process that asks.
+
+    Raises:
+        ConfigError: the schema does not fit the table, or the storage configuration cannot be read.
+        TierlogError: the listing had failed.
+    """
+    kind = PushdownReader if _filters_are_offered() else TierlogReader
+    return kind(options, listing, checked_schema(options, schema))
+
+
+def _filters_are_offered() -> bool:
+    """Whether this process is the one in which Spark pushes filters.
+
+    It runs only while ``spark.sql.python.filterPushdown.enabled`` is true, which is told to no one. Its module is
+    imported by no other process; with ``spark.python.use.daemon=false`` it is the main module.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    names = [*sys.modules, main.name if main else ""]
+    return any(name.startswith(_PUSHDOWN_WORKER) for name in names)

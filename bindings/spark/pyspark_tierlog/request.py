@@ -1,0 +1,70 @@
+"""From options to the scan request of ``tierlog.remote.manager``: the same wishes in the engine's words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
+from pyspark_tierlog.options import ReadOptions
+from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
+
+_EVERYTHING = RecordFilter()
+_WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
+
+
+def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING) -> ScanRequest:
+    """What to scan, of each of the options' paths."""
+    records = options.table == "records"
+    return ScanRequest(
+        topics=topic_selection(options),
+        starting_offsets=_offsets(options.starting_offsets),
+        ending_offsets=_offsets(options.ending_offsets),
+        starting_timestamps=_timestamps(options.starting_timestamp, options.starting_offsets_by_timestamp),
+        ending_timestamps=_timestamps(options.ending_timestamp, options.ending_offsets_by_timestamp),
+        no_match=options.starting_offsets_by_timestamp_strategy,
+        record_filter=record_filter,
+        # A batch is a row as it lies in the log, whole: aborted or not, and never in two tasks.
+        isolation_level=options.isolation_level if records else "read_uncommitted",
+        log_start_offsets=_log_start_offsets(options.log_start_offset),
+        max_bytes_per_range=options.max_bytes_per_partition,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition if records else None,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def topic_selection(options: ReadOptions) -> TopicSelection:
+    """The topics and partitions of ``subscribe``, ``subscribePattern`` or ``assign``."""
+    if options.assign is not None:
+        partitions: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, partition in sorted(options.assign):
+            partitions[topic].append(partition)
+        return TopicSelection.assign(partitions)
+    if options.subscribe is not None:
+        return TopicSelection.of_names(options.subscribe)
+    return TopicSelection.matching(options.subscribe_pattern or "")
+
+
+def _offsets(bound: str | PartitionNumbers) -> int | dict[str, dict[int, int]]:
+    return _by_topic(bound) if isinstance(bound, Mapping) else _WORDS[bound]
+
+
+def _timestamps(for_all: int | None, bound: PartitionNumbers | None) -> int | dict[str, dict[int, int]] | None:
+    if for_all is not None:
+        return for_all
+    return None if bound is None else _by_topic(bound)
+
+
+def _log_start_offsets(bound: str | PartitionNumbers | None) -> dict[str, dict[int, int]]:
+    """Earliest (-2) says nothing that the bucket does not say itself."""
+    if not isinstance(bound, Mapping):
+        return {}
+    return _by_topic({partition: offset for partition, offset in bound.items() if offset != EARLIEST_OFFSET})
+
+
+def _by_topic(numbers: PartitionNumbers) -> dict[str, dict[int, int]]:
+    found: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for (topic, partition), number in numbers.items():
+        found[topic][partition] = number
+    return dict(found)

@@ -1,0 +1,98 @@
+"""The class that Spark finds under the name ``tierlog``.
+
+Spark makes one in a Python process of the driver for each ``load()``, keeps its pickle, and plans every query over that
+DataFrame from the pickle, in a process of its own. The pickle is the one thing that these queries, and both sides of a
+self-join, share: so the listing of the bucket is taken when the instance is first pickled, and travels in it.
+
+Only PySpark is imported here, the rest when it is used: the look-up of data sources imports this module in every
+application of an environment that has the package.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
+
+    from pyspark_tierlog.listing import Listing
+    from pyspark_tierlog.options import ReadOptions
+
+logger = logging.getLogger(__name__)
+
+
+class DefaultSource(DataSource):
+    """Kafka records (and batches, segments, transactions) of a tiered-storage bucket, without a broker.
+
+    Args:
+        options: As ``spark.read.option`` took them; see :mod:`pyspark_tierlog.options`.
+
+    Raises:
+        ConfigError: an option is unknown, malformed, missing or contradicts another.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # PySpark asks not to override this. With a schema of the user's it is the only call of load() in which the
+        # options can be checked.
+        super().__init__(options)
+        from pyspark_tierlog.catalog_tables import table_options
+
+        self._listing: Listing | None = None
+        self._read_options: ReadOptions | None = None
+        self._table_options = table_options(options)
+        given = options if self._table_options is None else self._table_options
+        if given.keys() & {"path", "paths"}:  # without: a table of the catalog, or an error that schema() tells
+            self._read_options = _checked(given)
+
+    @classmethod
+    def name(cls) -> str:
+        return "tierlog"
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for; reads nothing."""
+        from pyspark_tierlog.catalog_tables import remember
+        from pyspark_tierlog.columns import chosen_schema, to_spark
+
+        schema = to_spark(chosen_schema(self._read_options or _checked(self.options)))
+        return schema if self._table_options is None else remember(schema, self._table_options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader over the pinned listing, for the columns of our schema or of the user's."""
+        from pyspark_tierlog.catalog_tables import remembered
+        from pyspark_tierlog.listing import list_tiers
+        from pyspark_tierlog.reader import make_reader
+
+        options = self._read_options or _checked(remembered(schema) | dict(self.options))
+        reader = make_reader(options, self._listing or list_tiers(options), schema)
+        # Spark ships this instance with the reader to every task: without what only the driver needs.
+        self.__dict__.clear()
+        return reader
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002  Spark's name and signature
+        from tierlog.errors import ConfigError
+
+        raise ConfigError("tierlog does not stream in this version: use spark.read instead of spark.readStream")
+
+    def __getstate__(self) -> dict[str, object]:
+        """What planning needs, the listing of the bucket above all: it is taken here, once, if it is not there yet."""
+        if self.__dict__ and self._listing is None and self._read_options is not None and self._table_options is None:
+            from pyspark_tierlog.listing import list_tiers
+
+            self._listing = list_tiers(self._read_options)
+        return dict(self.__dict__)
+
+
+def _checked(options: Mapping[str, str]) -> ReadOptions:
+    """Raises ConfigError: see parse_options."""
+    from pyspark_tierlog.options import parse_options
+
+    checked, warning = parse_options(options)
+    if warning:
+        logger.warning("tierlog: %s", warning)
+    return checked
