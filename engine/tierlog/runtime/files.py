@@ -22,6 +22,10 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 #: What a file that is being written is called until it is whole; readers of a folder skip it.
 TEMPORARY_SUFFIX = ".tierlog-part"
 
+_PASSING = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:

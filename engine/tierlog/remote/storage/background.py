@@ -1,0 +1,82 @@
+"""Store calls side by side, bounded, their results in order."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from tierlog.errors import TierlogError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Background:
+    """A pool of threads that starts with its first use.
+
+    Args:
+        workers: Largest number of calls under way.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
+        """Start a call. Raises ValueError after close."""
+        with self._lock:
+            if self._closed:
+                raise ValueError("the tier is closed")
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="tierlog-store")
+            return self._pool.submit(function, item)
+
+    def iter_ahead(self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int) -> Generator[Result]:
+        """``function`` of each item, in order, at most ``ahead`` calls beyond the one that is waited for.
+
+        0 calls in the caller's own thread. The first error is raised where its result would come. Closing the
+        iterator cancels what has not begun; what runs ends on its own and its result is dropped.
+        """
+        if ahead <= 0:
+            yield from map(function, items)
+            return
+        source = iter(items)
+        running: collections.deque[Future[Result]] = collections.deque()
+        try:
+            for item in source:
+                running.append(self.submit(function, item))
+                if len(running) > ahead:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
+    ) -> Generator[Result | TierlogError]:
+        """As iter_ahead, but an error of this package is a result like any other."""
+
+        def outcome(item: Item) -> Result | TierlogError:
+            try:
+                return function(item)
+            except TierlogError as error:
+                return error
+
+        return self.iter_ahead(outcome, items, ahead=ahead)
+
+    def close(self) -> None:
+        """Cancel what waits, wait for what runs, end the threads; idempotent."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)

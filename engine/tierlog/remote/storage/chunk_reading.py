@@ -1,0 +1,141 @@
+"""Stored bytes back to the broker's: AES-GCM units and zstd frames, straight into the caller's memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tierlog._native.codecs import decompress_into
+from tierlog.errors import CorruptDataError, CorruptObjectError, SizeLimitError
+from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
+from tierlog.runtime.object_store import ObjectStore
+
+IV_BYTES: Final = 12
+TAG_BYTES: Final = 16
+UNIT_OVERHEAD_BYTES: Final = IV_BYTES + TAG_BYTES
+_ZSTD: Final = 4
+
+
+def new_buffer(size_bytes: int) -> memoryview:
+    """Writable memory that is not cleared first: a bytearray would be written twice."""
+    return np.empty(size_bytes, np.uint8).data
+
+
+def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
+    """A range of a part's object, all of it.
+
+    Raises:
+        CorruptObjectError: the object ends before; StoreError and its kinds.
+    """
+    answer = store.fetch_range(part.key, start_position=start, end_position_exclusive=end_exclusive)
+    found = memoryview(answer).cast("B")
+    if len(found) != end_exclusive - start:
+        text = f"the object ends early: {end_exclusive - start} bytes wanted, {len(found)} there"
+        raise CorruptObjectError(
+            text, fault="TRUNCATED", position=start, expected=end_exclusive - start, found=len(found), where=name
+        )
+    return found
+
+
+class UnitReader:
+    """Opens the stored units of one segment. Thread safety: any number of threads."""
+
+    def __init__(self, key_ring: KeyRing, segment: StoredSegment) -> None:
+        self._name = segment.name
+        self._compression = segment.compression
+        self._encryption: SegmentEncryption | None = segment.encryption
+        self._cipher: AESGCM | None = key_ring.cipher(segment.encryption) if segment.encryption else None
+
+    def decrypted_size(self, stored: memoryview, *, position: int) -> int:
+        """Size of a unit without IV and tag. Raises CorruptObjectError if it is too short to hold them."""
+        if self._cipher is None:
+            return len(stored)
+        if len(stored) < UNIT_OVERHEAD_BYTES:
+            text = f"an encrypted unit of {len(stored)} bytes: IV and tag alone take {UNIT_OVERHEAD_BYTES}"
+            raise self._corrupt(text, "TRUNCATED", position, expected=UNIT_OVERHEAD_BYTES, found=len(stored))
+        return len(stored) - UNIT_OVERHEAD_BYTES
+
+    def decrypt_into(self, stored: memoryview, out: memoryview, *, position: int) -> None:
+        """One unit (IV, ciphertext, tag) into ``out``, whose size is ``decrypted_size``."""
+        assert self._cipher is not None
+        assert self._encryption is not None
+        try:
+            self._cipher.decrypt_into(bytes(stored[:IV_BYTES]), stored[IV_BYTES:], self._encryption.aad, out)
+        except InvalidTag as cause:
+            text = "not authentic: the AES-GCM tag does not fit the content, the key and the AAD"
+            raise self._corrupt(text, "NOT_AUTHENTIC", position) from cause
+
+    def open_chunk(self, stored: memoryview, out: memoryview, *, position: int) -> None:
+        """A stored chunk into ``out``, whose size is the chunk's original one.
+
+        Raises:
+            CorruptObjectError: not authentic, not a zstd frame, or not of that size; ``position`` is in the object.
+        """
+        if self._cipher is not None:
+            size = self.decrypted_size(stored, position=position)
+            if not self._compression:
+                self._require_size(size, len(out), position)
+                self.decrypt_into(stored, out, position=position)
+                return
+            plain = new_buffer(size)
+            self.decrypt_into(stored, plain, position=position)
+            stored = plain
+        if not self._compression:
+            self._require_size(len(stored), len(out), position)
+            out[:] = stored
+            return
+        try:
+            size = decompress_into(stored, _ZSTD, out)
+        except SizeLimitError as cause:
+            text = f"the zstd frame holds more than the {len(out)} bytes of its chunk"
+            raise self._corrupt(text, "OVER_LIMIT", position, expected=len(out)) from cause
+        except CorruptDataError as cause:
+            raise self._corrupt(
+                f"the zstd frame of the chunk is corrupt: {cause.text}", cause.fault, position
+            ) from cause
+        self._require_size(size, len(out), position)
+
+    def _require_size(self, found: int, expected: int, position: int) -> None:
+        if found != expected:
+            text = f"the chunk holds {found} bytes, {expected} expected"
+            raise self._corrupt(text, "BAD_SIZE", position, expected=expected, found=found)
+
+    def _corrupt(
+        self, text: str, fault: str, position: int, *, expected: int = 0, found: int = 0
+    ) -> CorruptObjectError:
+        return CorruptObjectError(
+            text, fault=fault, position=position, expected=expected, found=found, where=self._name
+        )
+
+
+def fetch_part(
+    store: ObjectStore, key_ring: KeyRing, segment: StoredSegment, part: StoredPart | None
+) -> bytes | memoryview | None:
+    """A part beside the log, decrypted; None for none, b"" without a request for an empty one."""
+    if part is None:
+        return None
+    if part.size_bytes == 0:
+        return b""
+    name = segment.name if part.key == segment.log.key else part_name(segment, part)
+    if segment.closed:
+        stored = fetch_exactly(store, part, name, part.position, part.position + part.size_bytes)
+    else:  # a live broker cuts the files of its active segment when it rolls
+        end = part.position + part.size_bytes
+        stored = memoryview(store.fetch_range(part.key, start_position=part.position, end_position_exclusive=end))
+    if segment.encryption is None:
+        return stored
+    reader = UnitReader(key_ring, segment)
+    plain = new_buffer(reader.decrypted_size(stored, position=part.position))
+    reader.decrypt_into(stored, plain, position=part.position)
+    return plain
+
+
+def part_name(segment: StoredSegment, part: StoredPart) -> str:
+    """A part's object for messages: as the segment's name, with the part's own last element."""
+    folder, _, _ = segment.name.rpartition("/")
+    own = part.key.rpartition("/")[2]
+    return f"{folder}/{own}" if folder else own

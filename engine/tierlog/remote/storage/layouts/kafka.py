@@ -1,0 +1,143 @@
+"""Our own plain layout: each part an object under Kafka's name for the file, ``segment.json`` last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tierlog.errors import CorruptObjectError, ObjectNotFoundError
+from tierlog.remote.api import (
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.storage.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
+from tierlog.remote.storage.layouts import Candidate, SegmentFilter
+from tierlog.remote.storage.layouts.listing import Listing, Scope
+from tierlog.remote.storage.object_keys import parse_kafka
+from tierlog.remote.storage.segment import StoredPart, StoredSegment
+from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+
+DESCRIPTION: Final = "segment.json"
+_DESCRIPTION_BYTES_MAX: Final = 16 << 20
+_VERSION: Final = 1
+_SUFFIXES: Final = {
+    IndexType.OFFSET: "index",
+    IndexType.TIMESTAMP: "timeindex",
+    IndexType.PRODUCER_SNAPSHOT: "snapshot",
+    IndexType.LEADER_EPOCH: "leader-epoch-checkpoint",
+    IndexType.TRANSACTION: "txnindex",
+}
+
+
+class KafkaLayout:
+    """See the module. Without ``segment.json`` an upload is no segment."""
+
+    name = "kafka"
+
+    def __init__(self, store: ObjectStore, scope: Scope) -> None:
+        self._store = store
+        self._scope = scope
+        self._listing = Listing(store, scope, parse_kafka)
+
+    @property
+    def foreign_objects(self) -> int:
+        return self._listing.foreign_objects
+
+    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+        """See Layout."""
+        partitions: dict[str, TopicIdPartition] = {}
+        starts: dict[str, int] = {}
+        objects: dict[str, dict[str, ObjectInfo]] = {}
+        for key, info in self._listing.iter_objects(wanted):
+            partitions[key.segment_path] = key.topic_id_partition
+            objects.setdefault(key.segment_path, {})[key.suffix] = info
+            if key.suffix == "log":
+                starts[key.segment_path] = key.start_offset
+        whole = [path for path, parts in objects.items() if DESCRIPTION in parts]
+        self._listing.count_foreign(sum(len(o) for o in objects.values()) - sum(len(objects[p]) for p in whole))
+        for path in sorted(whole, key=lambda path: (partitions[path], starts.get(path, -1), path)):
+            yield Candidate(partitions[path], starts.get(path, -1), path, objects[path])
+
+    def load(self, candidate: Candidate) -> StoredSegment | None:
+        """Fetch and read ``segment.json``. None if it was deleted since it was listed: then there is no segment."""
+        info = candidate.objects[DESCRIPTION]
+        name = self._scope.name(info.key, self._scope.key_prefix)
+        try:
+            data = self._store.fetch(info.key)
+        except ObjectNotFoundError:
+            return None
+        root = parse_json_object(data, where=name, limit_bytes=_DESCRIPTION_BYTES_MAX)
+        version = root.integer("version")
+        if version != _VERSION:
+            raise root.corrupt("version", f"{version}, only {_VERSION} is known", "BAD_VERSION", found=version)
+        parts = root.child("parts")
+        metadata = _metadata(root, parts, where=name)
+        _check_identity(metadata, candidate, where=name)
+        log_key = self._key(candidate, f"{metadata.start_offset:020d}.log")
+        return StoredSegment(
+            metadata=metadata,
+            layout=self.name,
+            name=self._scope.name(log_key, self._scope.key_prefix),
+            log=_part(parts, "log", log_key, candidate),
+            parts=tuple(self._iter_parts(parts, metadata, candidate)),
+            last_modified_ms=info.last_modified_ms,
+        )
+
+    def _iter_parts(
+        self, parts: JsonObject, metadata: RemoteLogSegmentMetadata, candidate: Candidate
+    ) -> Iterator[tuple[IndexType, StoredPart]]:
+        for kind, suffix in _SUFFIXES.items():
+            if kind is IndexType.TRANSACTION and not parts.has(suffix):
+                continue
+            file = f"{metadata.start_offset:020d}.{suffix}"
+            if kind is IndexType.PRODUCER_SNAPSHOT:
+                file = f"{metadata.end_offset + 1:020d}.{suffix}"
+            elif kind is IndexType.LEADER_EPOCH:
+                file = suffix
+            yield kind, _part(parts, suffix, self._key(candidate, file), candidate)
+
+    def _key(self, candidate: Candidate, file: str) -> str:
+        return f"{self._scope.key_prefix}{candidate.segment_path}/{file}"
+
+
+def _part(parts: JsonObject, suffix: str, key: str, candidate: Candidate) -> StoredPart:
+    listed = candidate.objects.get(suffix)
+    size = parts.child(suffix).integer("size", maximum=INT64_MAX)
+    return StoredPart(key, 0, size, -1 if listed is None else listed.size_bytes)
+
+
+def _metadata(root: JsonObject, parts: JsonObject, *, where: str) -> RemoteLogSegmentMetadata:
+    epochs = root.child("segmentLeaderEpochs")
+    try:
+        return RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(
+                TopicIdPartition(Uuid.from_text(root.text("topicId")), root.text("topic"), root.integer("partition")),
+                Uuid.from_text(root.text("segmentId")),
+            ),
+            start_offset=root.integer("startOffset", maximum=INT64_MAX),
+            end_offset=root.integer("endOffset", maximum=INT64_MAX - 1),
+            max_timestamp_ms=root.integer("maxTimestampMs", minimum=INT64_MIN, maximum=INT64_MAX),
+            broker_id=root.integer("brokerId", minimum=-1),
+            event_timestamp_ms=root.integer("eventTimestampMs", minimum=INT64_MIN, maximum=INT64_MAX),
+            segment_size_in_bytes=parts.child("log").integer("size", maximum=INT64_MAX),
+            segment_leader_epochs={
+                int(epoch): epochs.integer(epoch, maximum=INT64_MAX) for epoch, _ in epochs.items() if len(epoch) <= 10
+            },
+            state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            txn_idx_empty=not parts.has("txnindex"),
+        )
+    except CorruptObjectError:
+        raise
+    except ValueError as cause:
+        raise CorruptObjectError(str(cause), fault="BAD_ENTRY", where=where) from cause
+
+
+def _check_identity(metadata: RemoteLogSegmentMetadata, candidate: Candidate, *, where: str) -> None:
+    segment_id = RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:]))
+    if metadata.remote_log_segment_id != segment_id:
+        text = f"describes another segment: {metadata.remote_log_segment_id}, the key says {segment_id}"
+        raise CorruptObjectError(text, fault="BAD_ENTRY", base_offset=metadata.start_offset, where=where)

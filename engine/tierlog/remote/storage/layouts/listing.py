@@ -1,0 +1,79 @@
+"""The part of a listing that may hold wanted segments: by scope, key prefix and topic folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tierlog.remote.storage.layouts import SegmentFilter
+from tierlog.remote.storage.object_keys import ObjectKey, may_hold_topic
+from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+
+MASK = "<prefix>/"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where in a store the segments are.
+
+    Args:
+        folder: Only keys below it ("" or ending with "/") are listed; it is part of what names topic and partition
+            where PATH is the folder of one topic or partition.
+        key_prefix: ``key.prefix``: taken off before a key is parsed, verbatim, with or without a "/" at its end.
+        mask: ``key.prefix.mask``.
+    """
+
+    folder: str = ""
+    key_prefix: str = ""
+    mask: bool = False
+
+    def name(self, key: str, prefix: str) -> str:
+        """A key for messages; ``prefix`` is what stands before its topic folder."""
+        return f"{MASK}{key[len(prefix) :]}" if self.mask and key.startswith(prefix) else key
+
+
+class Listing:
+    """Objects of a layout's keys below a scope. Thread safety: any number of threads."""
+
+    def __init__(self, store: ObjectStore, scope: Scope, parse: Callable[[str], ObjectKey | None]) -> None:
+        self.store = store
+        self.scope = scope
+        self._parse = parse
+        self._lock = threading.Lock()
+        self._foreign_objects = 0
+
+    @property
+    def foreign_objects(self) -> int:
+        """Objects of the last listing that belong to no segment."""
+        return self._foreign_objects
+
+    def count_foreign(self, more: int) -> None:
+        with self._lock:
+            self._foreign_objects += more
+
+    def iter_objects(self, wanted: SegmentFilter) -> Iterator[tuple[ObjectKey, ObjectInfo]]:
+        """What is wanted, with its key taken apart (without the configured prefix). Counts what is no key at all."""
+        with self._lock:
+            self._foreign_objects = 0
+        prefix = self.scope.key_prefix
+        foreign = 0
+        for info in self._iter_listed(wanted):
+            key = self._parse(info.key[len(prefix) :])
+            if key is None or (prefix and key.prefix):
+                foreign += 1
+            elif wanted.accepts(key.topic_id_partition):
+                yield key, info
+        self.count_foreign(foreign)
+
+    def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:
+        """All objects of the scope but those in the folder of a topic that is not wanted."""
+        prefix = self.scope.key_prefix
+        if (wanted.topic is None and wanted.topic_pattern is None) or self.scope.folder:
+            yield from self.store.iter_objects(self.scope.folder or prefix)
+            return
+        level = self.store.list_folder(prefix[: prefix.rfind("/") + 1])
+        yield from (info for info in level.objects if info.key.startswith(prefix))
+        for folder in level.folders:
+            if folder.startswith(prefix) and may_hold_topic(folder[len(prefix) :], wanted.accepts_topic):
+                yield from self.store.iter_objects(folder)

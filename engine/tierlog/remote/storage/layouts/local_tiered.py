@@ -1,0 +1,89 @@
+"""Kafka's own test storage, LocalTieredStorage: plain files under ``<topic>-<partition>-<topic id>/``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tierlog.errors import ObjectNotFoundError
+from tierlog.remote.api import IndexType, RemoteLogSegmentId, Uuid
+from tierlog.remote.storage.layouts import Candidate, SegmentFilter
+from tierlog.remote.storage.layouts.file_parts import (
+    INDEX_SUFFIXES,
+    described,
+    end_of,
+    epochs_of,
+    fetch_epochs,
+    measure,
+    whole_object,
+)
+from tierlog.remote.storage.layouts.listing import Listing, Scope
+from tierlog.remote.storage.object_keys import parse_local_tiered
+from tierlog.remote.storage.segment import StoredSegment
+from tierlog.runtime.object_store import ObjectStore
+
+_CHECKPOINT: Final = "leader_epoch_checkpoint"
+_SUFFIXES: Final = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINT}
+#: All but the transaction index, which a segment without aborted transactions does not have.
+_REQUIRED: Final = frozenset(("log", "index", "timeindex", "snapshot", _CHECKPOINT))
+
+
+class LocalTieredLayout:
+    """See the module. A segment without one of the required files is an incomplete upload."""
+
+    name = "local-tiered"
+
+    def __init__(self, store: ObjectStore, scope: Scope) -> None:
+        self._store = store
+        self._scope = scope
+        self._listing = Listing(store, scope, parse_local_tiered)
+
+    @property
+    def foreign_objects(self) -> int:
+        return self._listing.foreign_objects
+
+    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+        """See Layout."""
+        found: dict[str, Candidate] = {}
+        for key, info in self._listing.iter_objects(wanted):
+            known = found.get(key.segment_path)
+            if known is None:
+                known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
+                found[key.segment_path] = known
+            known.objects[key.suffix] = info
+        whole = [candidate for candidate in found.values() if candidate.objects.keys() >= _REQUIRED]
+        self._listing.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
+        yield from sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
+
+    def load(self, candidate: Candidate) -> StoredSegment | None:
+        """Find where the segment ends. None if a file was deleted since it was listed."""
+        log, start = candidate.objects["log"], candidate.start_offset
+        try:
+            checkpoint = fetch_epochs(self._store, candidate.objects[_CHECKPOINT])
+            bounds = measure(self._store, candidate.objects, verify_crc=False, whole=not checkpoint.entries)
+        except ObjectNotFoundError:
+            return None
+        end, max_timestamp_ms = end_of(bounds, start, log.size_bytes)
+        parts = tuple(
+            (kind, whole_object(candidate.objects[suffix]))
+            for kind, suffix in _SUFFIXES.items()
+            if suffix in candidate.objects
+        )
+        metadata = described(
+            RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:])),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=max_timestamp_ms,
+            size_bytes=log.size_bytes,
+            epochs=epochs_of(checkpoint, bounds, start, end),
+            modified_ms=log.last_modified_ms,
+            txn_idx_empty="txnindex" not in candidate.objects,
+        )
+        return StoredSegment(
+            metadata=metadata,
+            layout=self.name,
+            name=self._scope.name(log.key, self._scope.key_prefix),
+            log=whole_object(log),
+            parts=parts,
+            last_modified_ms=log.last_modified_ms,
+        )

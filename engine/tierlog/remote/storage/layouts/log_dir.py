@@ -1,0 +1,166 @@
+"""A broker's disk: ``<topic>-<partition>/<base offset>.log`` and the files beside it.
+
+The segment with the highest base offset is the active one: it may grow while it is read, and a crash may have torn its
+tail, so that it counts up to its last valid batch. Of the others the next base offset says where they end.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError
+from tierlog.log.leader_epochs import LeaderEpochs
+from tierlog.log.partition_metadata import parse_partition_metadata
+from tierlog.remote.api import IndexType, RemoteLogSegmentId, TopicIdPartition, Uuid
+from tierlog.remote.storage.layouts import Candidate, SegmentFilter
+from tierlog.remote.storage.layouts.file_parts import (
+    INDEX_SUFFIXES,
+    described,
+    epochs_of,
+    fetch_epochs,
+    indexed_timestamp_ms,
+    measure,
+    whole_object,
+)
+from tierlog.remote.storage.layouts.listing import Listing, Scope
+from tierlog.remote.storage.object_keys import parse_log_dir
+from tierlog.remote.storage.segment import StoredSegment
+from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+
+_CHECKPOINT: Final = "leader-epoch-checkpoint"
+_METADATA: Final = "partition.metadata"
+_SUFFIXES: Final = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINT}
+
+
+@dataclass(slots=True)
+class _Folder:
+    """One partition folder: its files by base offset and suffix, and the two that belong to all."""
+
+    partition: TopicIdPartition
+    segments: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
+    snapshots: dict[int, ObjectInfo] = field(default_factory=dict)
+    shared: dict[str, ObjectInfo] = field(default_factory=dict)
+
+
+class LogDirLayout:
+    """See the module. Files that Kafka has renamed (``.deleted``, ``.cleaned``, ``.swap``) are no keys of it."""
+
+    name = "log-dir"
+
+    def __init__(self, store: ObjectStore, scope: Scope) -> None:
+        self._store = store
+        self._scope = scope
+        self._listing = Listing(store, scope, parse_log_dir)
+        self._lock = threading.Lock()
+        self._checkpoints: dict[str, LeaderEpochs] = {}
+
+    @property
+    def foreign_objects(self) -> int:
+        return self._listing.foreign_objects
+
+    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+        """See Layout. The topic id is in ``partition.metadata``, which is read here."""
+        folders: dict[str, _Folder] = {}
+        for key, info in self._listing.iter_objects(wanted):
+            folder = folders.setdefault(key.segment_path, _Folder(key.topic_id_partition))
+            if key.suffix in (_CHECKPOINT, _METADATA):
+                folder.shared[key.suffix] = info
+            elif key.suffix == "snapshot":
+                folder.snapshots[key.start_offset] = info
+            else:
+                folder.segments.setdefault(key.start_offset, {})[key.suffix] = info
+        with self._lock:
+            self._checkpoints.clear()
+        for path in sorted(folders, key=lambda path: (folders[path].partition, path)):
+            yield from self._candidates(path, folders[path])
+
+    def _candidates(self, path: str, folder: _Folder) -> Iterator[Candidate]:
+        partition = self._identified(folder)
+        starts = sorted(start for start, objects in folder.segments.items() if "log" in objects)
+        orphans = [objects for objects in folder.segments.values() if "log" not in objects]
+        self._listing.count_foreign(sum(len(objects) for objects in orphans))
+        for start in starts:
+            place = bisect.bisect_right(starts, start)
+            following = starts[place] if place < len(starts) else None
+            objects = folder.segments[start] | folder.shared
+            snapshot = folder.snapshots.get(following) if following is not None else _newest(folder.snapshots, start)
+            if snapshot is not None:
+                objects["snapshot"] = snapshot
+            yield Candidate(partition, start, path, objects, next_start_offset=following)
+
+    def _identified(self, folder: _Folder) -> TopicIdPartition:
+        """The partition with its topic id, where the broker wrote one."""
+        info = folder.shared.get(_METADATA)
+        if info is None:
+            return folder.partition
+        try:
+            topic_id = Uuid(parse_partition_metadata(self._store.fetch(info.key)).topic_id)
+        except ObjectNotFoundError:
+            return folder.partition
+        except CorruptIndexError as error:
+            raise error.located(info.key) from None
+        return TopicIdPartition(topic_id, folder.partition.topic, folder.partition.partition)
+
+    def _checkpoint(self, path: str, info: ObjectInfo | None) -> LeaderEpochs:
+        """The folder's one checkpoint, read once a listing."""
+        with self._lock:
+            known = self._checkpoints.get(path)
+        if known is None:
+            known = fetch_epochs(self._store, info)
+            with self._lock:
+                self._checkpoints[path] = known
+        return known
+
+    def load(self, candidate: Candidate) -> StoredSegment | None:
+        """Find where the segment ends. None if it is empty and active, or was deleted since it was listed."""
+        try:
+            return self._load(candidate)
+        except ObjectNotFoundError:
+            return None
+
+    def _load(self, candidate: Candidate) -> StoredSegment | None:
+        objects, start = candidate.objects, candidate.start_offset
+        log = objects["log"]
+        closed = candidate.next_start_offset is not None
+        checkpoint = self._checkpoint(candidate.segment_path, objects.get(_CHECKPOINT))
+        timestamp_ms = indexed_timestamp_ms(self._store, objects) if closed else -1
+        bounds = None
+        if not closed or timestamp_ms < 0 or not checkpoint.entries:
+            bounds = measure(self._store, objects, verify_crc=not closed, whole=not checkpoint.entries)
+            timestamp_ms = bounds.max_timestamp_ms
+        if candidate.next_start_offset is not None:
+            end, size = candidate.next_start_offset - 1, log.size_bytes
+        else:
+            assert bounds is not None
+            if bounds.end_offset is None:
+                return None
+            end, size = bounds.end_offset, bounds.valid_bytes
+        metadata = described(
+            RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_offset(start)),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=timestamp_ms,
+            size_bytes=size,
+            epochs=epochs_of(checkpoint, bounds, start, end),
+            modified_ms=log.last_modified_ms,
+            txn_idx_empty="txnindex" not in objects,
+        )
+        return StoredSegment(
+            metadata=metadata,
+            layout=self.name,
+            name=log.key,
+            log=whole_object(log),
+            parts=tuple((kind, whole_object(objects[s])) for kind, s in _SUFFIXES.items() if s in objects),
+            last_modified_ms=log.last_modified_ms,
+            closed=closed,
+        )
+
+
+def _newest(snapshots: dict[int, ObjectInfo], start_offset: int) -> ObjectInfo | None:
+    """Of the active segment: the newest snapshot behind its start (a clean stop leaves one at the log's end)."""
+    behind = [offset for offset in snapshots if offset > start_offset]
+    return snapshots[max(behind)] if behind else None

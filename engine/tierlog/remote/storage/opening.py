@@ -1,0 +1,172 @@
+"""How a PATH becomes a Tier: the store it names, and the layout that its keys show."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from tierlog.errors import ConfigError, StoreError
+from tierlog.remote.storage.config import TierConfig, read_tier_config
+from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.layouts import Layout
+from tierlog.remote.storage.layouts.aiven import AivenLayout
+from tierlog.remote.storage.layouts.kafka import KafkaLayout
+from tierlog.remote.storage.layouts.listing import Scope
+from tierlog.remote.storage.layouts.local_tiered import LocalTieredLayout
+from tierlog.remote.storage.layouts.log_dir import LogDirLayout
+from tierlog.remote.storage.layouts.single_file import SingleFileLayout
+from tierlog.remote.storage.masked_store import MaskedStore
+from tierlog.remote.storage.object_keys import PARSERS
+from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.clock import Clock
+from tierlog.runtime.files import Files, PosixFiles
+from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.store_opening import local_path, open_store, split_last
+
+LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
+#: Recognised keys that are looked at before the layout is believed, and all keys before a place is given up.
+_RECOGNISED_MAX: Final = 1000
+_LOOKED_AT_MAX: Final = 200_000
+_KEY_FILE_BYTES_MAX: Final = 1 << 20
+#: Folders above PATH that may belong to a key: PATH can be the folder of one topic or of one partition.
+_FOLDERS_ABOVE: Final = 2
+
+
+def open_tier(
+    path: str,
+    *,
+    layout: str = "auto",
+    config: Mapping[str, str] | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+) -> Tier:
+    """Open a tier for reading.
+
+    Args:
+        path: ``s3://``, ``gs://``, ``az://``, ``memory://``, ``file://`` or a local path: a bucket, a folder in it
+            (also that of one topic or partition), a broker's log directory, or one ``.log`` file.
+        layout: One of LAYOUTS, or ``auto``: found by looking at the keys. Naming it saves the listing.
+        config: The RSM's keys, with or without ``rsm.config.``; ``rsm.config.file``; ``store.*``.
+        files: The local file system.
+        clock: For the age of segments in messages.
+
+    Returns:
+        A Tier; close it (it is a context manager).
+
+    Raises:
+        ConfigError: an unknown layout or key, a key file that is none, or nothing that fits a layout lies at ``path``
+            (what does lie there is said).
+        ObjectNotFoundError: a local path that does not exist. StoreError and its kinds.
+    """
+    if layout != "auto" and layout not in LAYOUTS:
+        raise ConfigError(f"unknown layout {layout!r}; one of auto, {', '.join(LAYOUTS)}")
+    files = files or PosixFiles()
+    tier_config = read_tier_config(config, files=files)
+    key_ring = _read_key_ring(tier_config, files)
+    if layout == "file" or (layout == "auto" and _is_file(path, files)):
+        folder, name = split_last(path)
+        store = open_store(folder, tier_config.store_options, files=files)
+        return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, clock=clock)
+    store, scope, found = _look(path, layout, tier_config, files)
+    if scope.mask:
+        store = MaskedStore(store, scope.key_prefix or "\0")
+    return Tier(store, _layout(found, store, scope, key_ring), key_ring=key_ring, clock=clock)
+
+
+def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing) -> Layout:
+    if name == "aiven":
+        return AivenLayout(store, scope, key_ring)
+    if name == "kafka":
+        return KafkaLayout(store, scope)
+    return LocalTieredLayout(store, scope) if name == "local-tiered" else LogDirLayout(store, scope)
+
+
+def _read_key_ring(config: TierConfig, files: Files) -> KeyRing:
+    keys = {}
+    for key_id, path in config.private_key_files.items():
+        try:
+            keys[key_id] = files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX)
+        except StoreError as cause:
+            raise ConfigError(f"encryption.key.pairs.{key_id}.private.key.file: {cause}") from cause
+    return KeyRing(keys)
+
+
+def _is_file(path: str, files: Files) -> bool:
+    """Whether PATH is one file: a local one, or an object that is named like a log."""
+    local = local_path(path)
+    if local is None:
+        return path.endswith(".log")
+    found = files.find(local)
+    return found is not None and not found.is_directory
+
+
+def _look(path: str, layout: str, config: TierConfig, files: Files) -> tuple[ObjectStore, Scope, str]:
+    """The store, where in it the segments are, and their layout."""
+    prefix = config.key_prefix
+    seen: list[str] = []
+    folder, inner = path, ""
+    for above in range(_FOLDERS_ABOVE + 1):
+        store = open_store(folder, config.store_options, files=files)
+        scope = Scope(folder=inner, key_prefix=prefix, mask=config.key_prefix_mask)
+        try:
+            if layout != "auto" and above == 0 and not _inside_of_a_key(path, layout):
+                return store, scope, layout
+            keys = (info.key[len(prefix) :] for info in store.iter_objects(inner or prefix))
+            found = _recognised(keys, path, layout, seen if above == 0 else [])
+        except BaseException:
+            store.close()
+            raise
+        if found is not None:
+            return store, scope, found
+        store.close()
+        if prefix or (above == 0 and not seen):
+            break
+        parent, name = split_last(folder)
+        if not parent or not name:
+            break
+        folder, inner = parent, f"{name}/{inner}"
+    if layout != "auto":
+        return open_store(path, config.store_options, files=files), Scope("", prefix, config.key_prefix_mask), layout
+    raise _nothing_found(path, prefix, seen)
+
+
+def _inside_of_a_key(path: str, layout: str) -> bool:
+    """Whether PATH's own last folders look like a part of the layout's keys, so that it has to be looked at."""
+    return any(char.isdigit() for char in path.rstrip("/").rpartition("/")[2]) and layout in PARSERS
+
+
+def _recognised(keys: Iterable[str], path: str, layout: str, seen: list[str]) -> str | None:
+    """The layout of the first keys that have one. ``seen`` gets the first foreign keys."""
+    examples: dict[str, str] = {}
+    count = 0
+    for key in itertools.islice(keys, _LOOKED_AT_MAX):
+        found = next((name for name in _parsers(layout) if PARSERS[name](key) is not None), None)
+        if found is None:
+            if len(seen) < 3:
+                seen.append(key)
+            continue
+        examples.setdefault(found, key)
+        count += 1
+        if layout != "auto" or count >= _RECOGNISED_MAX:
+            break
+    if len(examples) > 1:
+        told = ", ".join(f"{name} ({key})" for name, key in examples.items())
+        raise ConfigError(f"{path} holds keys of several layouts: {told}; give a narrower path, or the layout")
+    return next(iter(examples), None)
+
+
+def _parsers(layout: str) -> Iterator[str]:
+    return iter(PARSERS if layout == "auto" else (layout,))
+
+
+def _nothing_found(path: str, prefix: str, seen: list[str]) -> ConfigError:
+    place = f"{path} (below key.prefix {prefix!r})" if prefix else path
+    if not seen:
+        hint = "; if the path already holds key.prefix, leave that key out" if prefix else ""
+        return ConfigError(f"{place} is empty or does not exist{hint}")
+    told = ", ".join(seen)
+    return ConfigError(
+        f"{place} holds no tiered segments and no log directory; it holds {told}"
+        "; give the bucket prefix, log directory or .log file, or the layout"
+    )

@@ -1,0 +1,123 @@
+"""How a URL or a local path becomes an object store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from tierlog.errors import ConfigError
+from tierlog.runtime.files import Files, PosixFiles
+from tierlog.runtime.local_store import LocalStore
+from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.remote_store import RemoteStore, short_text
+from tierlog.runtime.store_options import StoreOptions, read_store_options
+
+_SCHEMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "azure": "az",
+    "memory": "memory",
+    "file": "file",
+}
+_MAKERS: Final[dict[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+
+_memory_lock = threading.Lock()
+#: The memory stores of this process by name: a second ``memory://name`` sees what the first one put.
+_memory_stores: dict[str, MemoryStore] = {}
+
+
+def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Files | None = None) -> ObjectStore:
+    """The store that a URL or a local path names; keys are relative to it.
+
+    Args:
+        url: ``s3://bucket/folder`` (also ``s3a``), ``gs://bucket/folder``, ``az://container/folder`` (the account comes
+            by option or environment), ``memory://name/folder`` (of this process), ``file:///folder`` or a local path.
+        options: ``store.<key>`` with the keys of obstore (S3Config, GCSConfig, AzureConfig, ClientConfig, and
+            ``max_retries``, ``retry_timeout``), and the RSM's own ``storage.s3.*``, ``storage.aws.*``,
+            ``storage.gcs.*``, ``storage.azure.*``, ``storage.proxy.*``. What is not given comes from the environment.
+        files: The file system of local paths and credential files; the machine's if None.
+
+    Raises:
+        ConfigError: an unknown scheme or option, or a value that the store refuses.
+        ObjectNotFoundError: a local folder that does not exist. StoreError: it is a file.
+    """
+    files = files or PosixFiles()
+    scheme, rest = _split(url)
+    if scheme == "file":
+        return LocalStore(rest, files)
+    bucket, _, folder = rest.partition("/")
+    folder = folder.strip("/")
+    if not bucket and scheme != "memory":
+        raise ConfigError(f"{url}: the bucket is missing")
+    if scheme == "memory":
+        return _open_memory(bucket, folder)
+    made = read_store_options(scheme, options or {}, files)
+    return RemoteStore(_make(scheme, bucket, folder, made), f"{scheme}://{bucket}/{folder}")
+
+
+def split_last(url: str) -> tuple[str, str]:
+    """(folder, last name) of a URL or a path; ("", "") where there is nothing above."""
+    scheme, rest = _split(url)
+    if scheme == "file":
+        folder, _, name = os.path.abspath(rest).rpartition("/")
+        return (folder or "/", name) if name else ("", "")
+    folder, slash, name = rest.rstrip("/").rpartition("/")
+    return (f"{scheme}://{folder}", name) if slash else ("", "")
+
+
+def local_path(url: str) -> str | None:
+    """The path of a local URL or path; None for a bucket."""
+    scheme, rest = _split(url)
+    return rest if scheme == "file" else None
+
+
+def _split(url: str) -> tuple[str, str]:
+    """(our name of the scheme, what follows). A path without a scheme is a file's."""
+    given, mark, rest = url.partition("://")
+    if not mark:
+        return "file", url
+    scheme = _SCHEMES.get(given.lower())
+    if scheme is None:
+        raise ConfigError(f"unknown scheme {given}://; known are s3, gs, az, file, memory and local paths")
+    if scheme == "file":
+        host, slash, path = rest.partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise ConfigError(f"{url}: file:///absolute/path expected")
+        # A URL may be encoded, a path is not: what exists under the plain text is what is meant.
+        plain = f"/{path}"
+        return "file", plain if "%" not in plain or os.path.exists(plain) else unquote(plain)
+    return scheme, rest
+
+
+def _open_memory(name: str, folder: str) -> RemoteStore:
+    with _memory_lock:
+        store = _memory_stores.setdefault(name, MemoryStore())
+    if folder:
+        raise ConfigError(f"memory://{name}/{folder}: a store in memory has no folders to begin at; use key.prefix")
+    return RemoteStore(store, f"memory://{name}", is_local=True)
+
+
+def _make(scheme: str, bucket: str, folder: str, options: StoreOptions) -> Any:
+    try:
+        return _MAKERS[scheme](
+            bucket,
+            prefix=folder or None,
+            config=options.config,
+            client_options=options.client,
+            retry_config=options.retry_config(),
+        )
+    except exceptions.UnknownConfigurationKeyError as error:
+        raise ConfigError(f"store option: {short_text(error)}") from None
+    except (exceptions.BaseError, ValueError, TypeError) as error:
+        # Without its cause, which may quote what it was given.
+        raise ConfigError(f"{scheme}://{bucket}: {short_text(error)}") from None

@@ -1,0 +1,305 @@
+"""Options of object stores: ``store.*`` passed through to obstore, the RSM's ``storage.*`` in obstore's words.
+
+Values may be secrets: no message quotes one.
+"""
+
+from __future__ import annotations
+
+import configparser
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from tierlog.errors import ConfigError, StoreError
+from tierlog.runtime.files import Files
+from tierlog.runtime.properties import parse_properties
+
+#: obstore's ClientConfig; all other ``store.*`` keys are the store's own.
+_CLIENT_KEYS: Final = frozenset(
+    [
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_url",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    ]
+)
+_MAX_RETRIES: Final = "max_retries"
+_RETRY_TIMEOUT: Final = "retry_timeout"
+#: A call of one window ends within these, whatever the store does.
+_DEFAULT_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
+_DEFAULT_RETRIES: Final = 4
+_DEFAULT_RETRY_TIMEOUT: Final = timedelta(seconds=60)
+_CREDENTIAL_FILE_BYTES_MAX: Final = 1 << 20
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|h)?")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "": 1, "m": 60, "min": 60, "h": 3600}
+
+
+@dataclass(slots=True)
+class StoreOptions:
+    """What a store of obstore is made with."""
+
+    config: dict[str, str] = field(default_factory=dict)
+    client: dict[str, str] = field(default_factory=lambda: dict(_DEFAULT_CLIENT))
+    max_retries: int = _DEFAULT_RETRIES
+    retry_timeout: timedelta = _DEFAULT_RETRY_TIMEOUT
+
+    def retry_config(self) -> dict[str, Any]:
+        """In obstore's form."""
+        return {"max_retries": self.max_retries, "retry_timeout": self.retry_timeout}
+
+
+def _boolean(key: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(f"{key}: true or false expected")
+    return value.lower() == "true"
+
+
+def _seconds(key: str, value: str) -> timedelta:
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise ConfigError(f"{key}: a duration such as 30s or 500ms expected")
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2] or ""])
+
+
+def _milliseconds(key: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise ConfigError(f"{key}: milliseconds, at least 1, expected")
+    return int(value)
+
+
+def _endpoint(options: StoreOptions, key: str, value: str, into: str) -> None:
+    if not value.startswith(("http://", "https://")):
+        raise ConfigError(f"{key}: an http or https URL expected")
+    options.config[into] = value.rstrip("/")
+    if value.startswith("http://"):
+        options.client["allow_http"] = "true"
+
+
+_Setter = Callable[[StoreOptions, str, str, Files], None]
+
+
+def _plain(into: str) -> _Setter:
+    def put(options: StoreOptions, _key: str, value: str, _files: Files) -> None:
+        options.config[into] = value
+
+    return put
+
+
+def _url(into: str) -> _Setter:
+    return lambda options, key, value, _files: _endpoint(options, key, value, into)
+
+
+def _path_style(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    options.config["virtual_hosted_style_request"] = "false" if _boolean(key, value) else "true"
+
+
+def _call_timeout(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    options.retry_timeout = timedelta(milliseconds=_milliseconds(key, value))
+
+
+def _attempt_timeout(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    options.client["timeout"] = f"{_milliseconds(key, value)}ms"
+
+
+def _certificates(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    options.client["allow_invalid_certificates"] = "false" if _boolean(key, value) else "true"
+
+
+def _ignored(_options: StoreOptions, _key: str, _value: str, _files: Files) -> None:
+    """Java classes cannot run here; the chains of the environment take their place."""
+
+
+def _aws_file(options: StoreOptions, key: str, value: str, files: Files) -> None:
+    pairs = dict(parse_properties(_read_text(files, key, value)))
+    for name, into in (
+        ("aws.access.key.id", "access_key_id"),
+        ("aws.secret.access.key", "secret_access_key"),
+        ("aws.session.token", "session_token"),
+    ):
+        found = pairs.get(f"rsm.config.storage.{name}", pairs.get(name))
+        if found:
+            options.config[into] = found
+
+
+def _gcs_default(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    if not _boolean(key, value):
+        options.config["skip_signature"] = "true"
+
+
+def _gcs_json(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        raise ConfigError(f"{key}: not JSON") from None  # the cause would quote the credentials
+    if isinstance(found, dict) and "type" not in found and isinstance(found.get("access_token"), str):
+        options.config["bearer_token"] = found["access_token"]
+    else:
+        options.config["service_account_key"] = value
+
+
+def _gcs_file(options: StoreOptions, key: str, value: str, files: Files) -> None:
+    _gcs_json(options, key, _read_text(files, key, value), files)
+
+
+def _azure_connection(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    parts = dict(part.split("=", 1) for part in value.split(";") if "=" in part)
+    parts = {name.strip().lower(): text.strip() for name, text in parts.items()}
+    for name, into in (
+        ("accountname", "account_name"),
+        ("accountkey", "account_key"),
+        ("sharedaccesssignature", "sas_key"),
+    ):
+        if name in parts:
+            options.config[into] = parts[name]
+    endpoint = parts.get("blobendpoint")
+    if endpoint is None and "endpointsuffix" in parts and "accountname" in parts:
+        protocol = parts.get("defaultendpointsprotocol", "https")
+        endpoint = f"{protocol}://{parts['accountname']}.blob.{parts['endpointsuffix']}"
+    if endpoint is not None:
+        _endpoint(options, key, endpoint, "endpoint")
+    if "account_name" not in options.config:
+        raise ConfigError(f"{key}: AccountName is missing")
+
+
+_S3: Final[dict[str, _Setter]] = {
+    "storage.s3.region": _plain("region"),
+    "storage.s3.endpoint.url": _url("endpoint"),
+    "storage.s3.path.style.access.enabled": _path_style,
+    "storage.s3.api.call.timeout": _call_timeout,
+    "storage.s3.api.call.attempt.timeout": _attempt_timeout,
+    "storage.aws.access.key.id": _plain("access_key_id"),
+    "storage.aws.secret.access.key": _plain("secret_access_key"),
+    "storage.aws.session.token": _plain("session_token"),
+    "storage.aws.credentials.file": _aws_file,
+    "storage.aws.credentials.provider.class": _ignored,
+    "storage.aws.certificate.check.enabled": _certificates,
+}
+_GCS: Final[dict[str, _Setter]] = {
+    "storage.gcs.endpoint.url": _url("base_url"),
+    "storage.gcs.credentials.default": _gcs_default,
+    "storage.gcs.credentials.json": _gcs_json,
+    "storage.gcs.credentials.path": _gcs_file,
+}
+_AZURE: Final[dict[str, _Setter]] = {
+    "storage.azure.account.name": _plain("account_name"),
+    "storage.azure.account.key": _plain("account_key"),
+    "storage.azure.sas.token": _plain("sas_key"),
+    "storage.azure.connection.string": _azure_connection,
+    "storage.azure.endpoint.url": _url("endpoint"),
+}
+_BY_SCHEME: Final = {"s3": _S3, "gs": _GCS, "az": _AZURE}
+_PROXY_KEYS: Final = ("storage.proxy.host", "storage.proxy.port", "storage.proxy.username", "storage.proxy.password")
+#: The RSM's keys that stores understand; another cloud's are accepted and not used.
+STORAGE_KEYS: Final = frozenset((*_S3, *_GCS, *_AZURE, *_PROXY_KEYS))
+
+
+def read_store_options(scheme: str, options: Mapping[str, str], files: Files) -> StoreOptions:
+    """The options of a store of one scheme: "s3", "gs" or "az". ``store.*`` wins over ``storage.*``.
+
+    Raises:
+        ConfigError: an unknown option or a malformed value. Store keys of obstore are checked where it makes the store.
+    """
+    found = StoreOptions()
+    for key, value in options.items():
+        if key in (setters := _BY_SCHEME[scheme]):
+            setters[key](found, key, value, files)
+        elif not key.startswith("store.") and key not in STORAGE_KEYS:
+            near = difflib.get_close_matches(key, sorted(STORAGE_KEYS), n=1, cutoff=0.0)[0]
+            raise ConfigError(f"unknown store option {key}; the nearest known one is {near}")
+    if scheme != "s3":
+        _add_proxy(found, options)
+    for key, value in options.items():
+        if key.startswith("store."):
+            _add_own(found, key, value)
+    endpoint = next((v for k, v in found.config.items() if k.endswith(("endpoint", "base_url", "endpoint_url"))), "")
+    if endpoint.startswith("http://"):
+        found.client.setdefault("allow_http", "true")
+    if scheme == "s3":
+        _add_shared_credentials(found, files)
+    return found
+
+
+def _add_own(found: StoreOptions, key: str, value: str) -> None:
+    name = key.removeprefix("store.").lower().replace(".", "_")
+    if name == _MAX_RETRIES:
+        if not value.isascii() or not value.isdigit() or int(value) > 100:
+            raise ConfigError(f"{key}: a number from 0 to 100 expected")
+        found.max_retries = int(value)
+    elif name == _RETRY_TIMEOUT:
+        found.retry_timeout = _seconds(key, value)
+    elif name in _CLIENT_KEYS:
+        found.client[name] = value
+    else:
+        found.config[name] = value
+
+
+def _add_proxy(found: StoreOptions, options: Mapping[str, str]) -> None:
+    host, port, user, password = (options.get(key) for key in _PROXY_KEYS)
+    if not any((host, port, user, password)):
+        return
+    if not host or not port or bool(user) != bool(password):
+        raise ConfigError("storage.proxy: host and port are needed, and username and password both or neither")
+    login = f"{user}:{password}@" if user else ""
+    found.client["proxy_url"] = f"socks5h://{login}{host}:{port}"
+
+
+def _add_shared_credentials(found: StoreOptions, files: Files) -> None:
+    """Static keys and the region of ``~/.aws``, where neither options nor environment give keys: a part of the usual
+    chain that obstore leaves out. Profiles that assume a role or sign on are not followed.
+    """
+    given = any(name in found.config for name in ("access_key_id", "aws_access_key_id", "skip_signature"))
+    ambient = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+    if given or any(os.environ.get(name) for name in (*ambient, "AWS_CONTAINER_CREDENTIALS_FULL_URI")):
+        return
+    profile = os.environ.get("AWS_PROFILE") or "default"
+    keys = _profile(files, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", profile)
+    if "aws_access_key_id" not in keys or "aws_secret_access_key" not in keys:
+        return
+    found.config["access_key_id"] = keys["aws_access_key_id"]
+    found.config["secret_access_key"] = keys["aws_secret_access_key"]
+    if "aws_session_token" in keys:
+        found.config["session_token"] = keys["aws_session_token"]
+    section = profile if profile == "default" else f"profile {profile}"
+    region = _profile(files, "AWS_CONFIG_FILE", "~/.aws/config", section).get("region")
+    ambient_region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region and not ambient_region and not any(name in found.config for name in ("region", "aws_region")):
+        found.config["region"] = region
+
+
+def _profile(files: Files, variable: str, usual: str, section: str) -> dict[str, str]:
+    path = os.environ.get(variable) or os.path.expanduser(usual)
+    if files.find(path) is None:
+        return {}
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(_read_text(files, variable, path))
+    except configparser.Error:
+        raise ConfigError(f"{path}: not in the form of AWS's configuration files") from None
+    return dict(parser[section]) if parser.has_section(section) or section == "DEFAULT" else {}
+
+
+def _read_text(files: Files, key: str, path: str) -> str:
+    try:
+        return files.read_whole(path, limit_bytes=_CREDENTIAL_FILE_BYTES_MAX).decode("utf-8")
+    except (StoreError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"{key}: cannot read {path}: {type(cause).__name__}") from cause
