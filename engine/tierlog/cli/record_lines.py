@@ -12,14 +12,10 @@ import itertools
 import json
 from binascii import b2a_base64
 from collections.abc import Callable
-from typing import Literal
 
 import pyarrow as pa
 
 from tierlog.errors import ConfigError
-
-Encoding = Literal["base64", "utf8", "json"]
-Headers = list[tuple[str, bytes | None]]
 
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 #: The columns that every line form needs of a scan, beside topic and partition.
@@ -80,7 +76,7 @@ def timestamps_ms(rows: pa.RecordBatch) -> list[int]:
 class JsonLines:
     """One JSON object a record, as the project's documents promise it."""
 
-    def __init__(self, *, key_as: Encoding = "base64", value_as: Encoding = "base64") -> None:
+    def __init__(self, *, key_as: str = "base64", value_as: str = "base64") -> None:
         self._key = renderer(key_as, "--key-as")
         self._value = renderer(value_as, "--value-as")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from tierlog.cli.config_file import read_config
 
 if TYPE_CHECKING:
     from tierlog.remote.storage import Tier
@@ -21,14 +18,9 @@ def open_path(path: str, *, layout: str = "auto", config: Path | None = None) ->
     """
     from tierlog.remote.storage import open_tier
 
-    return open_tier(path, layout=layout, config=read_config(config))
+    return open_tier(path, layout=layout, config=None if config is None else {"rsm.config.file": str(config)})
 
 
 def is_file(path: str) -> bool:
     """Whether PATH is one file of this machine."""
     return "://" not in path and Path(path).is_file()
-
-
-def worker_count() -> int:
-    """Threads that decode side by side: the processors that this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))

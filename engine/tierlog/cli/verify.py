@@ -22,7 +22,7 @@ from tierlog.cli.options import (
     TopicArgument,
 )
 from tierlog.cli.progress import ByteProgress
-from tierlog.cli.tiers import is_file, open_path, worker_count
+from tierlog.cli.tiers import is_file, open_path
 
 if TYPE_CHECKING:
     from tierlog.remote.manager.findings import Finding, Report
@@ -60,10 +60,11 @@ def verify(
         printer.take(verify_file(PosixFiles(), path))
         return printer.end()
 
+    from tierlog.remote.manager.parallel_scan import usable_cores
     from tierlog.remote.manager.verification import Verification
 
     with open_path(path, layout=layout, config=config) as tier:
-        run = Verification(tier, topic=topic, partitions=partition, workers=jobs or worker_count())
+        run = Verification(tier, topic=topic, partitions=partition, workers=jobs or usable_cores())
         with ByteProgress("verify", run.size_bytes) as progress:
             for report in run:
                 printer.take(report)

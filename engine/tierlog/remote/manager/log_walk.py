@@ -5,7 +5,6 @@ Memory is bounded by a window and the largest batch; what is decoded is thrown a
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,21 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from tierlog._native.batches import scan_batches
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
+from tierlog.log.transactions import CONTROL
+from tierlog.remote.manager.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
 from tierlog.remote.manager.findings import Finding, fault, fault_of, note
 
-CONTROL = 0x20
-TRANSACTIONAL = 0x10
-LOG_APPEND_TIME = 0x08
-#: A batch on disk may not be larger than what one decompresses to.
-BATCH_SIZE_BYTES_MAX = 256 << 20
 #: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
 SHARED_SIZE_BYTES_MAX = 32 << 20
 DECODE_TARGET_BYTES = 4 << 20
 _LARGE_BATCH = threading.Lock()
-_OVERHEAD = struct.Struct(">qi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +77,20 @@ class LogWalk:
     records: int = 0
 
     def __iter__(self) -> Iterator[BatchRun]:
-        rest = bytearray()
-        need = 0  # bytes that the batch at the start of `rest` has, if that is known
         windows = iter(self.windows)
-        for window in windows:
-            if rest:
-                rest += window
-                if len(rest) < need:
-                    continue
-                data = memoryview(rest)
-            else:
-                data = memoryview(window)
-            table, end, partial, broken = scan_batches(data, base_position=self.end_position, verify_crc=False)
-            whole = end - self.end_position
-            if len(table["position"]):
-                yield self._run(table, data[:whole])
-            self.end_position = end
-            if broken is not None:
-                self._structure_lost(broken, data[whole:], windows)
+        runs = BatchRuns(windows)
+        for table, data in runs:
+            yield self._run(table, data)
+            self.end_position = runs.end_position
+            if self._too_many():
                 return
-            rest = bytearray(data[whole:]) if partial else bytearray()
-            need = self._size_of_next(rest)
-            if need < 0 or self._too_many():
-                return
-        if rest:
-            self._tail(rest, need)
-        self.complete = True
+        self.complete = not runs.stopped
+        if runs.oversized:
+            self._oversized(runs)
+        elif runs.broken is not None:
+            self._structure_lost(runs.broken, runs.rest, windows)
+        elif runs.rest:
+            self._tail(len(runs.rest), runs.rest_size_bytes)
 
     def _run(self, table: dict[str, NDArray[np.generic]], data: memoryview) -> BatchRun:
         decoding = _Decoding(table, data)
@@ -136,28 +118,19 @@ class LogWalk:
             )
         return True
 
-    def _size_of_next(self, rest: bytearray) -> int:
-        """Size of the batch that begins `rest`, 0 if unknown, -1 if it is beyond every limit."""
-        if len(rest) < _OVERHEAD.size:
-            return 0
-        base_offset, length = _OVERHEAD.unpack_from(rest)
-        size = int(length) + _OVERHEAD.size
-        if size > BATCH_SIZE_BYTES_MAX:
-            self.findings.append(
-                fault(
-                    "OVER_LIMIT",
-                    "a batch that is larger than the limit, or a wrong length; nothing behind it can be found",
-                    self.where,
-                    position=self.end_position,
-                    offset=base_offset,
-                    expected=f"at most {BATCH_SIZE_BYTES_MAX} bytes",
-                    found=size,
-                )
+    def _oversized(self, runs: BatchRuns) -> None:
+        self.findings.append(
+            fault(
+                "OVER_LIMIT",
+                "a batch that is larger than the limit, or a wrong length; nothing behind it can be found",
+                self.where,
+                position=self.end_position,
+                expected=f"at most {BATCH_SIZE_BYTES_MAX} bytes",
+                found=runs.rest_size_bytes,
             )
-            return -1
-        return size
+        )
 
-    def _structure_lost(self, broken: CorruptRecordError, rest: memoryview, windows: Iterator[Buffer]) -> None:
+    def _structure_lost(self, broken: CorruptRecordError, rest: bytearray, windows: Iterator[Buffer]) -> None:
         """What follows the last whole batch is no batch: zeros in a live log were preallocated."""
         if self.live and not any(rest) and not any(any(memoryview(window)) for window in windows):
             self.findings.append(
@@ -172,7 +145,7 @@ class LogWalk:
         else:
             self.findings.append(fault_of(broken, self.where))
 
-    def _tail(self, rest: bytearray, need: int) -> None:
+    def _tail(self, found: int, need: int) -> None:
         text, expected = "the log ends inside a batch", need or "at least 17 bytes"
         if self.live:
             self.findings.append(
@@ -182,12 +155,12 @@ class LogWalk:
                     self.where,
                     position=self.end_position,
                     expected=expected,
-                    found=len(rest),
+                    found=found,
                 )
             )
         else:
             self.findings.append(
-                fault("TRUNCATED", text, self.where, position=self.end_position, expected=expected, found=len(rest))
+                fault("TRUNCATED", text, self.where, position=self.end_position, expected=expected, found=found)
             )
 
 

@@ -15,11 +15,11 @@ from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
+from tierlog.log.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
 from tierlog.remote.manager.findings import Finding, fault, fault_of, note
-from tierlog.remote.manager.log_walk import CONTROL, TRANSACTIONAL, BatchRun, LogWalk
+from tierlog.remote.manager.log_walk import BatchRun, LogWalk
 
 TRANSACTION_ENTRY_BYTES = 34
-ABORT, COMMIT = 0, 1
 #: More producers than this in one segment are not followed: each costs memory, and the bytes are not trusted.
 PRODUCERS_MAX = 1 << 20
 

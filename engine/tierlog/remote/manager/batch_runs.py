@@ -1,0 +1,96 @@
+"""Windows of a log, cut anywhere, as runs of whole batches. Only a batch that straddles two windows is copied."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from tierlog._native.batches import scan_batches
+from tierlog.errors import CorruptRecordError
+
+#: A batch on disk may not be larger than what one decompresses to.
+BATCH_SIZE_BYTES_MAX = 256 << 20
+#: Base offset and length in front of a batch.
+_OVERHEAD = struct.Struct(">qi")
+
+BatchTable = dict[str, NDArray[np.generic]]
+
+
+@dataclass(slots=True)
+class BatchRuns:
+    """Iterate it once; then the attributes say how it ended.
+
+    Attributes:
+        windows: The log's bytes in order from a batch border on.
+        verify_crc: Fill the column ``crc_ok``.
+        end_position: Behind the last whole batch, bytes from the first window.
+        rest: What follows it and is no whole batch; of a broken end only up to the end of its window.
+        rest_size_bytes: What the batch in ``rest`` says of its size; 0 if even that is not there.
+        broken: Why what follows is no batch.
+        oversized: The batch in ``rest`` is larger than BATCH_SIZE_BYTES_MAX, or its length lies.
+    """
+
+    windows: Iterable[Buffer]
+    verify_crc: bool = False
+    end_position: int = 0
+    rest: bytearray = field(default_factory=bytearray)
+    rest_size_bytes: int = 0
+    broken: CorruptRecordError | None = None
+    oversized: bool = False
+
+    def __iter__(self) -> Iterator[tuple[BatchTable, memoryview]]:
+        """Runs of at least one batch: the columns of ``scan_batches``, and the bytes of exactly these batches."""
+        for window in self.windows:
+            left = memoryview(window).cast("B")
+            while len(left) and not self.stopped:
+                if self.rest:
+                    left = self._top_up(left)
+                    if not self._whole:
+                        continue
+                    joined, self.rest = self.rest, bytearray()
+                    yield from self._scan(memoryview(joined))
+                else:
+                    yield from self._scan(left)
+                    break
+            if self.stopped:
+                return
+
+    @property
+    def stopped(self) -> bool:
+        return self.oversized or self.broken is not None
+
+    @property
+    def _whole(self) -> bool:
+        return 0 < self.rest_size_bytes <= len(self.rest)
+
+    def _top_up(self, window: memoryview) -> memoryview:
+        """Moves what the straddling batch lacks out of the window; first as much as tells its size."""
+        wanted = (self.rest_size_bytes or _OVERHEAD.size) - len(self.rest)
+        self.rest += window[:wanted]
+        if not self.rest_size_bytes:
+            self._read_size()
+        return window[wanted:]
+
+    def _scan(self, data: memoryview) -> Iterator[tuple[BatchTable, memoryview]]:
+        table, end, _, broken = scan_batches(data, base_position=self.end_position, verify_crc=self.verify_crc)
+        whole = end - self.end_position
+        self.end_position = end
+        if len(table["position"]):
+            yield table, data[:whole]
+        self.broken = broken
+        self.rest = bytearray(data[whole:])
+        if broken is None:
+            self._read_size()
+
+    def _read_size(self) -> None:
+        self.rest_size_bytes = 0
+        if len(self.rest) >= _OVERHEAD.size:
+            size_bytes = int(_OVERHEAD.unpack_from(self.rest)[1]) + _OVERHEAD.size
+            # A length below the smallest batch is told by the scan, which needs the header for it.
+            self.rest_size_bytes = max(size_bytes, _OVERHEAD.size + 5)
+            self.oversized = size_bytes > BATCH_SIZE_BYTES_MAX
