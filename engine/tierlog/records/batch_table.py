@@ -113,7 +113,8 @@ class BatchTable:
 
     def _has(self, bit: int) -> NDArray[np.bool_]:
         # In magic 0 and 1 the bits above the timestamp type mean nothing.
-        return np.logical_and(self.attributes & bit, self.magic == 2)
+        has: NDArray[np.bool_] = ((self.attributes & bit) != 0) & (self.magic == 2)
+        return has
 
 
 def scan(
