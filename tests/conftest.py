@@ -22,6 +22,7 @@ SETTLE_SECONDS = 2.0
 # Threads that are allowed to outlive a test: name prefix -> why.
 LASTING_THREADS = {
     "pytest-": "pytest's own watchers",
+    "Dummy-": "a thread of a native library (DuckDB) that called into Python; the library's, not ours to end",
     "ThreadPoolExecutor-py4j": "py4j keeps its callback pool for the life of the Spark session",
 }
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import pathlib
 
+import pyarrow as pa
 import pytest
 
 import tierlog
 from tests.conftest import DATA, FIXTURES
 from tests.support.golden import ROW_COLUMNS, Case, answers, config_of, consumed, log_folders, rows_of, tiered_topics
+from tests.support.kip_scripts import SCRIPTS
+from tierlog.errors import ConfigError, UnknownTopicError
 
 CASES = [*tiered_topics(DATA), *(tiered_topics(FIXTURES) if (FIXTURES / "README.md").is_file() else ())]
 LOGS = [*log_folders(DATA), *(log_folders(FIXTURES) if (FIXTURES / "README.md").is_file() else ())]
@@ -39,3 +43,138 @@ def test_every_log_directory_reads_as_a_consumer_read_it(folder: pathlib.Path, t
     got = rows_of(reader.read_all())
     here = {int(path.name.rpartition("-")[2]) for path in folder.glob(f"{topic}-*") if path.is_dir()}
     assert got == [row for row in wanted if row[0] in here]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_kip_scripts_read_as_the_kip_wants(script: str, tmp_path: pathlib.Path) -> None:
+    """After a leader change the user would read a dead branch, a record twice, or miss one."""
+    wanted = SCRIPTS[script](tmp_path)
+    table = tierlog.read(tmp_path, "orders", columns=["offset", "value", "leaderEpoch"]).read_all()
+    got = [(row["offset"], row["value"].decode(), row["leaderEpoch"]) for row in table.to_pylist()]
+    assert got == wanted
+
+
+def test_the_deleted_part_of_a_log_is_cut_by_the_log_start_offset(data: pathlib.Path) -> None:
+    """Records that DeleteRecords removed would come back from the bucket."""
+    run = data / "main-plain"
+    wanted = consumed(run, "fx-lso", "read_uncommitted", "expected-after-delete") or []
+    start = wanted[0][1]
+    reader = tierlog.read(run / "objects", "fx-lso", columns=ROW_COLUMNS, log_start_offsets={0: start})
+    got = rows_of(reader.read_all())
+    assert got == [row for row in wanted if row[1] <= got[-1][1]]
+    assert got[-1][1] == 1086, "the tier ends where the broker said it did"
+    everything = tierlog.read(run / "objects", "fx-lso", columns=["offset"]).read_all()
+    assert everything["offset"][0].as_py() < start, "the bucket alone cannot know the log start offset"
+
+
+def test_what_retention_removed_is_no_gap(fixtures: pathlib.Path) -> None:
+    """A topic whose oldest segments were deleted would be called damaged."""
+    run = fixtures / "main-plain"
+    wanted = consumed(run, "fx-retention", "read_uncommitted", "expected-after-delete") or []
+    got = rows_of(tierlog.read(run / "objects", "fx-retention", columns=ROW_COLUMNS).read_all())
+    assert got == [row for row in wanted if row[1] <= got[-1][1]]
+    assert (got[0][1], got[-1][1]) == (408, 1060)
+
+
+def test_a_transaction_without_an_end_stops_read_committed(fixtures: pathlib.Path) -> None:
+    """Records of a transaction that may yet abort would be given as committed."""
+    run = fixtures / "main-plain"
+    uncommitted = tierlog.read(run / "objects", "fx-txnopen", columns=["offset"]).read_all()["offset"].to_pylist()
+    committed = (
+        tierlog.read(run / "objects", "fx-txnopen", columns=["offset"], isolation_level="read_committed")
+        .read_all()["offset"]
+        .to_pylist()
+    )
+    whole = consumed(run, "fx-txnopen", "read_committed") or []
+    assert committed == [row[1] for row in whole if row[1] <= max(committed)]
+    assert max(committed) < max(uncommitted)
+
+
+class TestBounds:
+    """Where a read begins and ends."""
+
+    @pytest.mark.parametrize("bound", [500, {0: 500}])
+    def test_offsets(self, data: pathlib.Path, bound: int | dict[int, int]) -> None:
+        """The user would read from or to another offset than asked."""
+        path = data / "main-plain" / "objects"
+        first = tierlog.read(path, "fx-epochs", start=bound, columns=["offset"]).read_all()["offset"].to_pylist()
+        last = tierlog.read(path, "fx-epochs", end=bound, columns=["offset"]).read_all()["offset"].to_pylist()
+        assert (first[0], first[-1], last[0], last[-1]) == (500, 2200, 0, 499)
+
+    def test_times_are_those_of_offsets_for_times(self, data: pathlib.Path) -> None:
+        """A read by time would begin elsewhere than Kafka's consumer does."""
+        moment = datetime.datetime.fromtimestamp(1700000182.286, datetime.UTC)
+        path = data / "main-plain" / "objects"
+        first = tierlog.read(path, "fx-epochs", start=moment, columns=["offset"]).read_all()["offset"][0].as_py()
+        last = tierlog.read(path, "fx-epochs", end=moment, columns=["offset"]).read_all()["offset"][-1].as_py()
+        assert (first, last) == (191, 190)
+
+    def test_a_time_without_a_zone_is_refused(self, data: pathlib.Path) -> None:
+        """A local time would be taken for UTC, hours off."""
+        with pytest.raises(ConfigError, match="time zone"):
+            tierlog.read(data / "main-plain" / "objects", "fx-epochs", start=datetime.datetime(2023, 1, 1))  # noqa: DTZ001
+
+    def test_partitions(self, data: pathlib.Path) -> None:
+        """Other partitions than those asked for would come, or an unknown one would be an empty answer."""
+        path = data / "local-tiered" / "objects"
+        table = tierlog.read(path, "fx-local-json", partitions=[1], columns=["partition"]).read_all()
+        assert set(table["partition"].to_pylist()) == {1}
+        with pytest.raises(UnknownTopicError, match=r"\[7\]"):
+            tierlog.read(path, "fx-local-json", partitions=[7])
+        with pytest.raises(UnknownTopicError, match=r"there are: .*fx-local-json"):
+            tierlog.read(path, "fx-local-jsno")
+
+
+class TestStreaming:
+    """The reader as pyarrow, pandas, polars and DuckDB use it."""
+
+    def test_columns_come_in_the_order_and_types_of_sparks_kafka_source(self, data: pathlib.Path) -> None:
+        """Code written for Spark's Kafka source would not find its columns."""
+        with tierlog.read(data / "main-plain" / "objects", "fx-txn") as reader:
+            assert reader.schema == pa.schema(
+                [
+                    ("key", pa.binary()),
+                    ("value", pa.binary()),
+                    ("topic", pa.string()),
+                    ("partition", pa.int32()),
+                    ("offset", pa.int64()),
+                    ("timestamp", pa.timestamp("ms", tz="UTC")),
+                    ("timestampType", pa.int32()),
+                ]
+            )
+            assert reader.read_next_batch().schema == reader.schema
+
+    def test_only_constant_columns(self, data: pathlib.Path) -> None:
+        """Counting rows by topic would count none."""
+        table = tierlog.read(data / "main-plain" / "objects", "fx-txn", columns=["segment", "topic"]).read_all()
+        assert table.column_names == ["segment", "topic"]
+        rows = consumed(data / "main-plain", "fx-txn", "read_uncommitted") or []
+        assert table.num_rows == sum(row[1] <= 1613 for row in rows)
+        assert "8FftK6CGS3mYto4IRrrv7A" in table["segment"].unique().to_pylist()
+
+    def test_a_reader_that_is_dropped_leaves_nothing_running(self, data: pathlib.Path) -> None:
+        """Threads and files of abandoned reads would pile up (the leak check of every test looks for them)."""
+        for used in (0, 1):
+            reader = tierlog.read(data / "main-plain" / "objects", "fx-epochs", threads=2)
+            for _ in range(used):
+                reader.read_next_batch()
+            del reader
+
+    def test_pandas_polars_and_duckdb_take_it(self, data: pathlib.Path) -> None:
+        """The README's examples would not run."""
+        polars = pytest.importorskip("polars")
+        duckdb = pytest.importorskip("duckdb")
+        path = data / "main-plain" / "objects"
+        columns = ["partition", "offset", "timestamp", "value"]
+        frame = tierlog.read(path, "fx-epochs", columns=columns).read_pandas()
+        assert len(frame) == 2201
+        assert polars.from_arrow(tierlog.read(path, "fx-epochs", columns=columns).read_all()).height == 2201
+        reader = tierlog.read(path, "fx-epochs", columns=columns)
+        with duckdb.connect() as connection:
+            connection.register("records", reader)
+            assert connection.sql('select count(*), max("offset") from records').fetchall() == [(2201, 2200)]
+
+    def test_an_unknown_column_is_refused_with_the_known_ones(self, data: pathlib.Path) -> None:
+        """A typing error would give a column of nulls or a traceback from below."""
+        with pytest.raises(ConfigError, match="known are key, value"):
+            tierlog.read(data / "main-plain" / "objects", "fx-epochs", columns=["ofset"])
