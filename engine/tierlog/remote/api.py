@@ -56,11 +56,6 @@ class Uuid:
         _require(_UUID_TEXT.fullmatch(text) is not None, f"not a Kafka Uuid: {text!r}")
         return cls(base64.urlsafe_b64decode(text + "=="))
 
-    @classmethod
-    def from_offset(cls, offset: int) -> Uuid:
-        """A stand-in where a layout has no ids (a broker's disk): the offset in the last eight bytes."""
-        return cls(bytes(8) + offset.to_bytes(8, "big"))
-
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(self.raw)[:22].decode("ascii")
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.chunks import ChunkIndex, decode_chunk_sizes
-from tierlog.errors import CorruptObjectError, SizeLimitError
+from tierlog.errors import CorruptDataError, CorruptObjectError, SizeLimitError
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,
@@ -137,7 +137,7 @@ def _parse_chunk_index(root: JsonObject, *, compression: bool, encrypted: bool, 
     members = root.child("chunkIndex")
     try:
         return _chunk_index(members, compression=compression, encrypted=encrypted)
-    except CorruptObjectError as error:
+    except CorruptDataError as error:
         raise error.located(where) from None
 
 

@@ -69,8 +69,8 @@ def open_tier(
         store = open_store(folder, tier_config.store_options, files=files)
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, clock=clock)
     store, scope, found = _look(path, layout, tier_config, files)
-    if scope.mask:
-        store = MaskedStore(store, scope.key_prefix or "\0")
+    if scope.mask and scope.key_prefix:
+        store = MaskedStore(store, scope.key_prefix)
     return Tier(store, _layout(found, store, scope, key_ring), key_ring=key_ring, clock=clock)
 
 

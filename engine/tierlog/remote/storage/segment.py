@@ -41,7 +41,7 @@ class StoredSegment:
     Args:
         metadata: As far as the layout knows it. ``segment_size_in_bytes`` are the log bytes that count: of an active
             segment those up to its last valid batch. Ids that a layout does not have are ZERO_UUID (topic) and
-            ``Uuid.from_offset(start_offset)`` (segment); ``broker_id`` -1; ``event_timestamp_ms`` = last modified.
+            made of the log's key (segment); ``broker_id`` -1; ``event_timestamp_ms`` = last modified.
         layout: Name of the layout, as ``open_tier`` takes it.
         name: For messages: the key of the log object, its prefix masked where ``key.prefix.mask`` asks for it.
         log: The log's object.

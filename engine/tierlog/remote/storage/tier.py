@@ -103,7 +103,8 @@ class Tier:
         Raises:
             CorruptObjectError: a manifest is unreadable or belongs to another segment; names its key.
             ObjectNotFoundError: an object of a listed segment is gone; names the segment's age.
-            StoreError and its kinds; EncryptionKeyError never (nothing is decrypted here).
+            EncryptionKeyError: only of a segment whose manifest lacks its description, which is then in its bytes.
+            ConfigError: both a topic and a pattern. StoreError and its kinds.
         """
         wanted = SegmentFilter.of(topic, topic_pattern, partitions)
         candidates = self._layout.find_candidates(wanted)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import xxhash
+
 from tierlog.errors import CorruptIndexError
 from tierlog.log.leader_epochs import LeaderEpochs, parse_leader_epochs
 from tierlog.remote.api import (
@@ -12,6 +14,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
+    Uuid,
 )
 from tierlog.remote.storage.chunk_reading import fetch_exactly
 from tierlog.remote.storage.segment import StoredPart
@@ -41,6 +44,11 @@ _CHECKPOINT_BYTES_MAX: Final = 64 << 20
 def whole_object(info: ObjectInfo) -> StoredPart:
     """A part that is an object of its own."""
     return StoredPart(info.key, 0, info.size_bytes, info.size_bytes)
+
+
+def id_of(key: str) -> Uuid:
+    """A segment id where a layout has none: of the log's key, so that it is the same each time it is listed."""
+    return Uuid(xxhash.xxh3_128_digest(key.encode("utf-8", "surrogateescape")))
 
 
 def reader_of(store: ObjectStore, info: ObjectInfo) -> ReadRange:

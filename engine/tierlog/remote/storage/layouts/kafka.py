@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tierlog.errors import CorruptObjectError, ObjectNotFoundError
+from tierlog.errors import CorruptObjectError, ObjectNotFoundError, SizeLimitError
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,
@@ -22,7 +22,7 @@ from tierlog.remote.storage.segment import StoredPart, StoredSegment
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 
 DESCRIPTION: Final = "segment.json"
-_DESCRIPTION_BYTES_MAX: Final = 16 << 20
+DESCRIPTION_BYTES_MAX: Final = 16 << 20
 _VERSION: Final = 1
 _SUFFIXES: Final = {
     IndexType.OFFSET: "index",
@@ -66,11 +66,14 @@ class KafkaLayout:
         """Fetch and read ``segment.json``. None if it was deleted since it was listed: then there is no segment."""
         info = candidate.objects[DESCRIPTION]
         name = self._scope.name(info.key, self._scope.key_prefix)
+        if info.size_bytes > DESCRIPTION_BYTES_MAX:
+            text = f"a description of {info.size_bytes} bytes; none can need more than {DESCRIPTION_BYTES_MAX}"
+            raise SizeLimitError(text, fault="OVER_LIMIT", expected=DESCRIPTION_BYTES_MAX, where=name)
         try:
             data = self._store.fetch(info.key)
         except ObjectNotFoundError:
             return None
-        root = parse_json_object(data, where=name, limit_bytes=_DESCRIPTION_BYTES_MAX)
+        root = parse_json_object(data, where=name, limit_bytes=DESCRIPTION_BYTES_MAX)
         version = root.integer("version")
         if version != _VERSION:
             raise root.corrupt("version", f"{version}, only {_VERSION} is known", "BAD_VERSION", found=version)

@@ -7,6 +7,7 @@ tail, so that it counts up to its last valid batch. Of the others the next base 
 from __future__ import annotations
 
 import bisect
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tierlog.remote.storage.layouts.file_parts import (
     described,
     epochs_of,
     fetch_epochs,
+    id_of,
     indexed_timestamp_ms,
     measure,
     whole_object,
@@ -30,6 +32,8 @@ from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.object_keys import parse_log_dir
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+
+_log = logging.getLogger(__name__)
 
 _CHECKPOINT: Final = "leader-epoch-checkpoint"
 _METADATA: Final = "partition.metadata"
@@ -87,9 +91,7 @@ class LogDirLayout:
             place = bisect.bisect_right(starts, start)
             following = starts[place] if place < len(starts) else None
             objects = folder.segments[start] | folder.shared
-            snapshot = folder.snapshots.get(following) if following is not None else _newest(folder.snapshots, start)
-            if snapshot is not None:
-                objects["snapshot"] = snapshot
+            objects |= {_snapshot_name(offset): i for offset, i in folder.snapshots.items() if offset > start}
             yield Candidate(partition, start, path, objects, next_start_offset=following)
 
     def _identified(self, folder: _Folder) -> TopicIdPartition:
@@ -101,8 +103,9 @@ class LogDirLayout:
             topic_id = Uuid(parse_partition_metadata(self._store.fetch(info.key)).topic_id)
         except ObjectNotFoundError:
             return folder.partition
-        except CorruptIndexError as error:
-            raise error.located(info.key) from None
+        except CorruptIndexError as error:  # Kafka would refuse the folder; its records can be read all the same
+            _log.warning("%s: the topic id is unknown: %s", info.key, error)
+            return folder.partition
         return TopicIdPartition(topic_id, folder.partition.topic, folder.partition.partition)
 
     def _checkpoint(self, path: str, info: ObjectInfo | None) -> LeaderEpochs:
@@ -139,8 +142,11 @@ class LogDirLayout:
             if bounds.end_offset is None:
                 return None
             end, size = bounds.end_offset, bounds.valid_bytes
+        # A snapshot tells of the segment's end only if it was taken there.
+        snapshot = objects.get(_snapshot_name(end + 1))
+        named = objects if snapshot is None else objects | {"snapshot": snapshot}
         metadata = described(
-            RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_offset(start)),
+            RemoteLogSegmentId(candidate.topic_id_partition, id_of(log.key)),
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=timestamp_ms,
@@ -154,13 +160,12 @@ class LogDirLayout:
             layout=self.name,
             name=log.key,
             log=whole_object(log),
-            parts=tuple((kind, whole_object(objects[s])) for kind, s in _SUFFIXES.items() if s in objects),
+            parts=tuple((kind, whole_object(named[s])) for kind, s in _SUFFIXES.items() if s in named),
             last_modified_ms=log.last_modified_ms,
             closed=closed,
         )
 
 
-def _newest(snapshots: dict[int, ObjectInfo], start_offset: int) -> ObjectInfo | None:
-    """Of the active segment: the newest snapshot behind its start (a clean stop leaves one at the log's end)."""
-    behind = [offset for offset in snapshots if offset > start_offset]
-    return snapshots[max(behind)] if behind else None
+def _snapshot_name(offset: int) -> str:
+    """How a candidate's objects name the snapshot that was taken before this offset."""
+    return f"snapshot-{offset}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.api import ZERO_UUID, IndexType, RemoteLogSegmentId, TopicIdPartition, Uuid
+from tierlog.remote.api import ZERO_UUID, IndexType, RemoteLogSegmentId, TopicIdPartition
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
     INDEX_SUFFIXES,
@@ -19,6 +19,7 @@ from tierlog.remote.storage.layouts.file_parts import (
     end_of,
     epochs_of,
     fetch_epochs,
+    id_of,
     measure,
     reader_of,
     whole_object,
@@ -85,7 +86,7 @@ class SingleFileLayout:
         segment_id = self._key.segment_id if self._key else None
         return StoredSegment(
             metadata=described(
-                RemoteLogSegmentId(candidate.topic_id_partition, segment_id or Uuid.from_offset(start)),
+                RemoteLogSegmentId(candidate.topic_id_partition, segment_id or id_of(self._path)),
                 start_offset=start,
                 end_offset=end,
                 max_timestamp_ms=max_timestamp_ms,
