@@ -39,7 +39,7 @@ test-native: setup $(CORE)/.built ## the C core by ctest
 test-python: setup ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
 	@$(SPARK_ENV) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
-test-interop: setup ## the tests that need real servers (S3, Azure, GCS), and the slow ones
+test-interop: setup $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow" $(PYTEST_ARGUMENTS)
 
 lint: setup ## format, lint, types, imports, stubs, C style
@@ -86,6 +86,15 @@ $(VENV)/.native: $(VENV)/.installed $(NATIVE_SOURCES)
 	  echo "building the native modules"; \
 	  TIERLOG_WERROR=1 $(BIN)/python setup.py --quiet build_ext --inplace; \
 	fi
+	@touch $@
+
+# Servers that no Python package carries. What cannot be installed is skipped by its tests, with a reason.
+$(VENV)/interop/.installed: | $(VENV)/.installed
+	@mkdir -p $(@D)/bin
+	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) azurite@3; \
+	  else echo "npm is missing: the az:// tests will be skipped (apt-get install npm)" >&2; fi
+	@if command -v go >/dev/null; then GOBIN="$(CURDIR)/$(@D)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1; \
+	  else echo "go is missing: the gs:// tests will be skipped (Go 1.25 or newer)" >&2; fi
 	@touch $@
 
 $(CORE)/.built: $(CORE_SOURCES)

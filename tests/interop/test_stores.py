@@ -31,13 +31,15 @@ def server(request: pytest.FixtureRequest) -> StoreServer:
 def write_config(folder: pathlib.Path, data: pathlib.Path, server: StoreServer | None) -> pathlib.Path:
     """What reaches the store, and the private key of the encrypted run, in one file as an operator would keep it."""
     path = folder / ("remote.properties" if server else "local.properties")
-    key = data / "keys" / "k1"
-    path.write_text(
-        (server.properties() if server else "")
-        + "rsm.config.encryption.enabled=true\nrsm.config.encryption.key.pair.id=k1\nrsm.config.encryption.key.pairs=k1\n"
-        + f"rsm.config.encryption.key.pairs.k1.public.key.file={key / 'public.der'}\n"
-        + f"rsm.config.encryption.key.pairs.k1.private.key.file={key / 'private.der'}\n"
-    )
+    lines = {
+        "rsm.config.encryption.enabled": "true",
+        "rsm.config.encryption.key.pair.id": "k1",
+        "rsm.config.encryption.key.pairs": "k1",
+        "rsm.config.encryption.key.pairs.k1.public.key.file": data / "keys" / "k1" / "public.der",
+        "rsm.config.encryption.key.pairs.k1.private.key.file": data / "keys" / "k1" / "private.der",
+    }
+    text = "".join(f"{key}={value}\n" for key, value in lines.items())
+    path.write_text(text + (server.properties() if server else ""))
     return path
 
 

@@ -1,0 +1,230 @@
+"""Writes the reference pages from the code: ``docs/reference/cli.md`` and ``docs/reference/spark-options.md``.
+
+``make docs`` runs it; ``tests/test_docs.py`` fails when a page is stale or an option has no meaning written down here.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+from pydantic_core import PydanticUndefined
+
+from pyspark_tierlog.options import IGNORED, ReadOptions
+from tierlog.cli.app import application
+
+HERE = pathlib.Path(__file__).resolve().parent
+GENERATED = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"
+
+# Options that every command has, or that depend on the reader's shell.
+SHELL_OPTIONS = {"--help", "--install-completion", "--show-completion"}
+
+# field of ReadOptions -> (values, meaning)
+MEANINGS: dict[str, tuple[str, str]] = {
+    "paths": (
+        "URL or local path",
+        "The bucket or a prefix in it, or a log directory of a broker. Several: `load([p, q])`.",
+    ),
+    "layout": (
+        "`auto`, `aiven`, `kafka`, `log-dir`, `local-tiered`",
+        "How the objects are laid out; `auto` looks.",
+    ),
+    "table": (
+        "`records`, `batches`, `segments`, `transactions`",
+        "What the rows are.",
+    ),
+    "subscribe": (
+        "topics, by comma",
+        "Topics to read. `<topic id>:<topic>` where a bucket holds two of a name.",
+    ),
+    "subscribe_pattern": (
+        "regular expression",
+        "Topics whose whole name matches.",
+    ),
+    "assign": (
+        '`{"topic": [0, 1]}`',
+        "Partitions to read. Exactly one of `subscribe`, `subscribePattern`, `assign` is needed.",
+    ),
+    "starting_offsets": (
+        '`earliest`, `latest`, `{"topic": {"0": 23, "1": -2}}`',
+        "First offset of each partition; -2 is earliest, -1 latest.",
+    ),
+    "ending_offsets": (
+        "as `startingOffsets`",
+        "Where to end, **exclusive**; -1 is latest.",
+    ),
+    "starting_timestamp": (
+        "ms since 1970",
+        "Begin each partition at its first record of that time or later.",
+    ),
+    "ending_timestamp": (
+        "ms since 1970",
+        "End each partition before its first record of that time or later.",
+    ),
+    "starting_offsets_by_timestamp": (
+        '`{"topic": {"0": 1735689600000}}`',
+        "As `startingTimestamp`, by partition.",
+    ),
+    "ending_offsets_by_timestamp": (
+        '`{"topic": {"0": 1735689600000}}`',
+        "As `endingTimestamp`, by partition.",
+    ),
+    "starting_offsets_by_timestamp_strategy": (
+        "`error`, `latest`",
+        "What to do where no record is so young.",
+    ),
+    "isolation_level": (
+        "`read_uncommitted`, `read_committed`",
+        "`read_committed` leaves out aborted transactions and ends at the tier's last stable offset.",
+    ),
+    "log_start_offset": (
+        "as `startingOffsets`",
+        "What lies below was deleted (`DeleteRecords`), which a bucket alone cannot know.",
+    ),
+    "include_headers": (
+        "`true`, `false`",
+        "Add the column `headers`.",
+    ),
+    "columns": (
+        "names, by comma",
+        "The columns to produce, in this order. Also `headers`, `leaderEpoch`, `segment`.",
+    ),
+    "min_partitions": (
+        "number",
+        "At least so many Spark partitions.",
+    ),
+    "max_records_per_partition": (
+        "number",
+        "At most so many offsets in a Spark partition.",
+    ),
+    "max_bytes_per_partition": (
+        "bytes, or with a unit as `64m`",
+        "Target size of a Spark partition, of log bytes before compression and encryption by the plugin.",
+    ),
+    "fail_on_data_loss": (
+        "`true`, `false`",
+        "`false` warns, names and skips what is damaged or gone; the default fails.",
+    ),
+    "verify_checksums": (
+        "`true`, `false`",
+        "Check the CRC-32C of every batch.",
+    ),
+    "engine": (
+        "`auto`, `python`",
+        "Which reader runs in the executors.",
+    ),
+    "rsm_config_file": (
+        "path",
+        "The plugin's keys in a file that the driver and the executors can read: `.properties`, JSON or TOML.",
+    ),
+    "storage_config": (
+        "",
+        "`rsm.*`: the plugin's keys, one by one; `store.*`: the object store's.",
+    ),
+}
+
+
+def default_text(name: str) -> str:
+    value = ReadOptions.model_fields[name].default
+    if value is PydanticUndefined:
+        return "required"
+    if value is None or name == "storage_config":
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if name == "max_bytes_per_partition":
+        return f"{value >> 20} MiB"
+    return f"`{value}`"
+
+
+def option_name(name: str) -> str:
+    shown = {"paths": "path", "storage_config": "rsm.*, store.*"}
+    return shown.get(name) or ReadOptions.model_fields[name].alias or name
+
+
+def spark_options() -> str:
+    lines = [
+        GENERATED,
+        "# Options of the Spark source\n",
+        "Names match without case. An option that is unknown, malformed or contradicts another is an error that names",
+        "the nearest known one.\n",
+        "| option | values | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name in ReadOptions.model_fields:
+        values, meaning = MEANINGS[name]
+        lines.append(f"| `{option_name(name)}` | {values} | {default_text(name)} | {meaning} |")
+    ignored = ", ".join(f"`{name}`" for name in IGNORED)
+    lines.append(
+        "\nAccepted and ignored with one warning, so that a job moves over from Spark's Kafka source: "
+        f"`kafka.*`, {ignored}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def command_line() -> str:
+    command = typer.main.get_command(application())
+    return "\n".join([GENERATED, *command_page(command, "tierlog", depth=1)]).rstrip() + "\n"
+
+
+# Older Typers stand on Click, newer ones carry their own: what is used here both have.
+def command_page(command: Any, path: str, *, depth: int) -> Iterator[str]:
+    """The text, the arguments and the options of a command, then of those below it."""
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [
+        p for p in command.params if p.param_type_name == "option" and not p.hidden and SHELL_OPTIONS.isdisjoint(p.opts)
+    ]
+    below = getattr(command, "commands", {})
+    words = [path, "[OPTIONS]" if options else "", *[usage(each) for each in arguments], "COMMAND …" if below else ""]
+    yield f"{'#' * depth} {path}\n"
+    yield f"```\n{' '.join(word for word in words if word)}\n```\n"
+    if command.help:
+        yield f"{inspect.cleandoc(command.help)}\n"
+    rows = [f"| `{usage(each)}` | {cell(each.help)} |" for each in arguments]
+    rows += [f"| `{usage(each)}` | {cell(each.help)}{default_note(each)} |" for each in options]
+    if rows:
+        yield "| | |\n| --- | --- |"
+        yield from [*rows, ""]
+    for name in sorted(below):
+        if not below[name].hidden:
+            yield from command_page(below[name], f"{path} {name}", depth=depth + 1)
+
+
+def usage(parameter: Any) -> str:
+    choices = type(parameter.default) if isinstance(parameter.default, enum.Enum) else ()
+    value = parameter.metavar or "/".join(str(each.value) for each in choices) or "VALUE"
+    if parameter.param_type_name == "argument":
+        many = "…" if parameter.nargs == -1 else ""
+        return f"{value}{many}" if parameter.required else f"[{value}]{many}"
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    return names if parameter.is_flag else f"{names} {value}"
+
+
+def default_note(parameter: Any) -> str:
+    value = getattr(parameter.default, "value", parameter.default)
+    if parameter.is_flag or not isinstance(value, str | int | float) or value == "":
+        return ""
+    return f" Default: `{value}`."
+
+
+def cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def pages() -> dict[pathlib.Path, str]:
+    """Each generated page and what it should hold."""
+    return {HERE / "reference" / "cli.md": command_line(), HERE / "reference" / "spark-options.md": spark_options()}
+
+
+def main() -> None:
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

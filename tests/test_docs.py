@@ -1,0 +1,91 @@
+"""What the documents say is what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import types
+
+import pytest
+
+from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
+
+pytestmark = needs_checkout
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")]) if IN_CHECKOUT else []
+
+
+@pytest.fixture(scope="module")
+def generator() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_fresh(generator: types.ModuleType) -> None:
+    """Otherwise a user follows a page that names an option the code refuses (``make docs`` writes them anew)."""
+    for path, text in generator.pages().items():
+        assert path.read_text() == text, f"{path.relative_to(ROOT)} is stale: run `make docs`"
+
+
+def test_every_verb_is_on_the_first_page(generator: types.ModuleType) -> None:
+    """Otherwise a command that exists is found by nobody, or one is promised that does not."""
+    verbs = set(re.findall(r"^## tierlog (\S+)$", generator.command_line(), re.MULTILINE))
+    assert verbs == set(re.findall(r"`tierlog (\w+) ?", (ROOT / "README.md").read_text()))
+
+
+def test_every_option_has_a_meaning(generator: types.ModuleType) -> None:
+    """Otherwise a new option of the Spark source is known to its author alone."""
+    from pyspark_tierlog.options import ReadOptions
+
+    assert set(generator.MEANINGS) == set(ReadOptions.model_fields)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: pathlib.Path) -> None:
+    """A dead link on a page is the end of the way for its reader."""
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    dead = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert not dead
+
+
+def test_the_ten_lines_run(data: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first thing that a new user does is to paste these lines."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    code = next(block for block in blocks if "tierlog.read(" in block)
+    config = tmp_path / "broker.properties"
+    key = data / "keys" / "k1" / "private.der"
+    config.write_text(
+        "rsm.config.encryption.enabled=true\n"
+        "rsm.config.encryption.key.pairs=k1\n"
+        f"rsm.config.encryption.key.pairs.k1.private.key.file={key}\n"
+    )
+    for said, meant in {
+        "s3://tier-bucket/prefix": str(data / "zstd-aes" / "objects"),
+        '"orders"': '"fx-zstd-a-json"',
+        "broker.properties": str(config),
+    }.items():
+        assert said in code
+        code = code.replace(said, meant)
+    exec(compile(code, "README.md", "exec"), {})  # the page's own code
+    printed = capsys.readouterr().out
+    assert "partition" in printed
+    assert "offset" in printed
+
+
+def test_the_reader_feeds_what_the_page_names(data: pathlib.Path) -> None:
+    """pandas, polars and DuckDB are promised on the first page: each must take the reader as it stands there."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    code = next(block for block in blocks if "duckdb.sql" in block).replace('"orders"', '"fx-local-json"')
+    tail = code.replace("duckdb.sql", "counted = duckdb.sql") + "\nrows = counted.fetchall()\n"
+    names: dict[str, object] = {"path": str(data / "local-tiered" / "objects")}
+    pytest.importorskip("pandas")
+    exec(compile(f"import duckdb, polars, tierlog\n{tail}", "README.md", "exec"), names)
+    counts = names["rows"]
+    assert isinstance(counts, list)
+    assert len(counts) == 2
+    assert len(names["frame"]) == sum(count for _, count in counts)  # type: ignore[arg-type]
