@@ -173,7 +173,7 @@ class _RangeReader:
         windows = self._tier.iter_log_windows(
             wanted.segment, wanted.start_position, wanted.end_position, window_bytes=window_bytes
         )
-        with closing(windows):  # type: ignore[type-var]
+        with closing(windows):
             try:
                 for _, window in windows:
                     self._counters.windows += 1

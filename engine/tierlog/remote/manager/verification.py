@@ -163,7 +163,7 @@ class _SegmentVerification:
         whole = segment.log.object_size_bytes
         if self._single and whole > segment.size_bytes:
             segment = replace(segment, metadata=replace(segment.metadata, segment_size_in_bytes=whole))
-        with closing(self._tier.iter_log_windows(segment)) as windows:  # type: ignore[type-var]
+        with closing(self._tier.iter_log_windows(segment)) as windows:
             for _, window in windows:
                 if self._stopped.is_set():
                     return

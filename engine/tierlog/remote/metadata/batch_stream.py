@@ -61,7 +61,7 @@ def iter_batch_runs(
     carry = bytearray()
     carry_position = start_position
     windows = tier.iter_log_windows(segment, start_position, end_position_exclusive, window_bytes=window_bytes)
-    with closing(windows):  # type: ignore[type-var]
+    with closing(windows):
         for position, window in windows:
             data = window
             if carry:

@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tierlog._native.codecs import decompress_into
-from tierlog.errors import CorruptDataError, CorruptObjectError, SizeLimitError
+from tierlog.errors import CorruptDataError, CorruptObjectError, EncryptionKeyError, SizeLimitError
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
 from tierlog.runtime.object_store import ObjectStore
@@ -42,13 +42,27 @@ def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, e
 
 
 class UnitReader:
-    """Opens the stored units of one segment. Thread safety: any number of threads."""
+    """Opens the stored units of one segment.
 
-    def __init__(self, key_ring: KeyRing, segment: StoredSegment) -> None:
-        self._name = segment.name
+    Args:
+        key_ring: Has the segment's key.
+        segment: Says how they were made.
+        name: Of the object, for messages.
+
+    Raises:
+        EncryptionKeyError: it has not, or the key does not open the data key.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, key_ring: KeyRing, segment: StoredSegment, name: str) -> None:
+        self._name = name
         self._compression = segment.compression
         self._encryption: SegmentEncryption | None = segment.encryption
-        self._cipher: AESGCM | None = key_ring.cipher(segment.encryption) if segment.encryption else None
+        try:
+            self._cipher: AESGCM | None = key_ring.cipher(segment.encryption) if segment.encryption else None
+        except EncryptionKeyError as error:
+            raise EncryptionKeyError(f"{name}: {error}") from error
 
     def decrypted_size(self, stored: memoryview, *, position: int) -> int:
         """Size of a unit without IV and tag. Raises CorruptObjectError if it is too short to hold them."""
@@ -128,7 +142,7 @@ def fetch_part(
         stored = memoryview(store.fetch_range(part.key, start_position=part.position, end_position_exclusive=end))
     if segment.encryption is None:
         return stored
-    reader = UnitReader(key_ring, segment)
+    reader = UnitReader(key_ring, segment, name)
     plain = new_buffer(reader.decrypted_size(stored, position=part.position))
     reader.decrypt_into(stored, plain, position=part.position)
     return plain

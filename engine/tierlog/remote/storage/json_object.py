@@ -109,7 +109,9 @@ def parse_json_object(data: Buffer, *, where: str, limit_bytes: int) -> JsonObje
 
 
 def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, int) and abs(value) >= 1 << 128:
         return "a huge number"
-    text = repr(value) if isinstance(value, str | int | float | bool | None) else f"a JSON {type(value).__name__}"
+    text = repr(value) if isinstance(value, str | int | float) else f"a JSON {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}…"

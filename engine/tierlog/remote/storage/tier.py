@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
@@ -145,7 +145,7 @@ class Tier:
         *,
         window_bytes: int | None = None,
         prefetch: int | None = None,
-    ) -> Iterator[tuple[int, memoryview]]:
+    ) -> Generator[tuple[int, memoryview]]:
         """The untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
 
         Neighbouring chunks come in one GET a window; ``prefetch`` windows are under way while one is used. Memory:
@@ -189,8 +189,8 @@ class Tier:
         )
 
     def _iter_aged(
-        self, segment: StoredSegment, windows: Iterator[tuple[int, memoryview]]
-    ) -> Iterator[tuple[int, memoryview]]:
+        self, segment: StoredSegment, windows: Generator[tuple[int, memoryview]]
+    ) -> Generator[tuple[int, memoryview]]:
         with self._aged(segment):
             yield from windows
 

@@ -79,7 +79,7 @@ class ChunkedLog:
         self._store = store
         self._segment = segment
         self._index = index
-        self._reader = UnitReader(key_ring, segment)
+        self._reader = UnitReader(key_ring, segment, segment.name)
 
     def window_size(self, window_bytes: int) -> int:
         """As many whole chunks as fit, at least one, in untransformed bytes."""
