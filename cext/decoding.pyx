@@ -110,16 +110,14 @@ cdef class _Straddle:
         return taken
 
     cdef int enlarge(self, uint64_t limit) except -1:
-        """The header is there: room for the whole batch. A header that cannot be stays as it is; decoding names it."""
+        """The header is there: room for the whole batch. A header that cannot be, or of a batch above the limit, stays
+        as it is: decoding names what is wrong, behind the rows that came before."""
         cdef tl_batch_header header
         cdef tl_fault fault
         if tl_batch_parse(self.head, HEADER_BYTES, &header, &fault) != TL_PARTIAL or fault.expected == 0:
             return 0
         if <uint64_t>fault.expected > limit:
-            raise SizeLimitError(
-                f"a batch of {fault.expected} bytes is larger than the limit of {limit}", fault="OVER_LIMIT",
-                position=self.position, base_offset=fault.base_offset, expected=limit, found=fault.expected,
-            )
+            return 0
         self.need = <size_t>fault.expected
         self.buffer = pa.allocate_buffer(self.need)
         self.data = <uint8_t *><size_t>self.buffer.address

@@ -109,9 +109,14 @@ static inline bool fast_record(const uint8_t *at, const uint8_t *end, tl_record 
 
 /* ---- records of one batch ----------------------------------------------------------------------------------------- */
 
+/* INT64_MAX is no bound: a record may have that very timestamp. */
+static inline bool is_late(const tl_decode_options *options, int64_t timestamp) {
+    return timestamp >= options->to_timestamp_exclusive && options->to_timestamp_exclusive != INT64_MAX;
+}
+
 static inline bool is_wanted(const tl_decode_options *options, const tl_record *record) {
     return record->offset >= options->from_offset && record->offset < options->to_offset_exclusive &&
-           record->timestamp >= options->from_timestamp && record->timestamp < options->to_timestamp_exclusive;
+           record->timestamp >= options->from_timestamp && !is_late(options, record->timestamp);
 }
 
 /* The columns that are the same for a whole batch, for rows from..rows. */
@@ -251,7 +256,7 @@ static bool is_ruled_out(const tl_decode_options *options, const tl_batch_header
     if ((header->attributes & TL_ATTRIBUTE_CONTROL) && header->magic == 2 && !options->control_records) return true;
     if (header->magic == 2 && header->max_timestamp < options->from_timestamp) return true;
     if (header->magic == 2 && (header->attributes & TL_ATTRIBUTE_LOG_APPEND_TIME) &&
-        header->max_timestamp >= options->to_timestamp_exclusive)
+        is_late(options, header->max_timestamp))
         return true;
     return options->aborted && header->magic == 2 &&
            (header->attributes & (TL_ATTRIBUTE_TRANSACTIONAL | TL_ATTRIBUTE_CONTROL)) == TL_ATTRIBUTE_TRANSACTIONAL &&

@@ -20,7 +20,8 @@ class RecordDecoder:
         base_position: Position in the file of the first byte that will be fed.
         verify_crc: Check every batch's checksum before its records are given.
         from_offset, to_offset_exclusive: Records outside are skipped, batches outside are not decompressed.
-        from_timestamp_ms, to_timestamp_exclusive_ms: The same by record timestamp.
+        from_timestamp_ms, to_timestamp_exclusive_ms: The same by record timestamp. The default is no bound, even for a
+            record whose timestamp is 2**63 - 1.
         aborted: What ``indexes.sort_aborted`` returned: data of these transactions is skipped (read_committed).
         control_records: Give control records as rows too.
         timestamp_unit: "ms" or "us".

@@ -37,6 +37,8 @@ index of the record in its batch, or -1 where the batch as a whole is at fault.
       ``from_timestamp_ms``; LogAppendTime and maxTimestamp at or above ``to_timestamp_exclusive_ms``; transactional
       data (no control batch) of an aborted transaction.
 
+   As an upper bound of timestamps 2^63 - 1 stands for none: a record may have that very timestamp.
+
 3. The payload, magic 2:
 
    a. record count < 0 → BAD_COUNT.

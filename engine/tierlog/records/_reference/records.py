@@ -63,8 +63,13 @@ class DecodeOptions:
         """Whether a record is one that was asked for."""
         return (
             self.from_offset <= offset < self.to_offset_exclusive
-            and self.from_timestamp_ms <= timestamp < self.to_timestamp_exclusive_ms
+            and self.from_timestamp_ms <= timestamp
+            and not self.is_late(timestamp)
         )
+
+    def is_late(self, timestamp: int) -> bool:
+        """Whether a timestamp is behind the range. 2**63 - 1 is no bound: a record may have that very timestamp."""
+        return timestamp >= self.to_timestamp_exclusive_ms != _INT64_MAX
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the batch is data of an aborted transaction."""
@@ -302,7 +307,7 @@ def _is_ruled_out(header: BatchHeader, options: DecodeOptions) -> bool:
         return True
     if header.max_timestamp < options.from_timestamp_ms:
         return True
-    return header.is_log_append_time and header.max_timestamp >= options.to_timestamp_exclusive_ms
+    return header.is_log_append_time and options.is_late(header.max_timestamp)
 
 
 def _check_limit(data: bytes, at: int, options: DecodeOptions) -> None:
