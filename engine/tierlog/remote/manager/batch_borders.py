@@ -78,17 +78,15 @@ class BatchBorders:
             return []
         wanted = -(-total // max_bytes)
         inner = self.positions[(self.positions > start_position) & (self.positions < end_position)]
-        cuts = {start_position, end_position}
-        for number in range(1, wanted if len(inner) else 1):
-            ideal = start_position + total * number // wanted
-            after = int(np.searchsorted(inner, ideal))
-            nearest = min(
-                (int(inner[at]) for at in (after - 1, after) if 0 <= at < len(inner)),
-                key=lambda position: abs(position - ideal),
-            )
-            cuts.add(nearest)
-        borders = sorted(cuts)
-        return list(itertools.pairwise(borders))
+        if wanted > len(inner):
+            chosen = inner
+        else:
+            ideals = start_position + np.arange(1, wanted, dtype=np.int64) * total // wanted
+            after = np.searchsorted(inner, ideals).clip(max=len(inner) - 1)
+            before = (after - 1).clip(min=0)
+            nearer = ideals - inner[before] < inner[after] - ideals
+            chosen = np.unique(inner[np.where(nearer, before, after)])
+        return list(itertools.pairwise([start_position, *chosen.tolist(), end_position]))
 
     def offset_bounds(self, start_position: int, end_position: int) -> tuple[int, int]:
         """[first, end) that surely holds every offset between two borders; as narrow as the entries allow."""
