@@ -199,14 +199,20 @@ def _take_paths(values: dict[str, object]) -> tuple[str, ...]:
             found = None
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
             raise ConfigError(f'option paths: expected a JSON list of paths as ["s3://a/b","s3://c/d"], got {paths!r}')
-        chosen = [item.strip() for item in found]
+        chosen = [_path_of(item) for item in found]
     else:
-        chosen = [str(path or "").strip()]
+        chosen = [_path_of(str(path or ""))]
     if not chosen or not all(chosen):
         raise ConfigError("option path is missing: a bucket prefix as s3://bucket/prefix, or a folder")
     if len(set(chosen)) < len(chosen):
         raise ConfigError(f"option paths names a path twice: {', '.join(chosen)}")
     return tuple(chosen)
+
+
+def _path_of(text: str) -> str:
+    """Spark's catalog and Hadoop write ``file:/folder`` for ``file:///folder``."""
+    path = text.strip()
+    return re.sub(r"^file:/(?!/)", "file:///", path)
 
 
 def _warning_of(values: dict[str, object], ignored: list[str]) -> str | None:

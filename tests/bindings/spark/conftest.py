@@ -1,0 +1,85 @@
+"""One Spark session for all tests of the binding, and how they read through it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import pyspark_tierlog
+import tierlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Read = Callable[..., "DataFrame"]
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session of two cores that tries a task again, as a cluster does."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("no JDK: Spark cannot start")
+    from pyspark.sql import SparkSession
+
+    # Spark looks data sources up with the interpreter of PATH unless told; workers must see what this process sees.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    roots = [str(pathlib.Path(module.__file__ or "").parents[1]) for module in (tierlog, pyspark_tierlog)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*roots, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .appName("tierlog tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: SparkSession) -> Iterator[SparkSession]:
+    """The session without filter pushdown, which is Spark's default."""
+    spark_session.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    yield spark_session
+    for table in spark_session.catalog.listTables():
+        spark_session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS {table.name}")
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> SparkSession:
+    """The session with filter pushdown."""
+    if spark.version < "4.1":
+        pytest.skip("Spark 4.0 has no filter pushdown for Python data sources")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    return spark
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Read:
+    """``read(path, subscribe="t", …)``: a DataFrame."""
+
+    def load(path: object, **options: str) -> DataFrame:
+        return spark.read.format("tierlog").options(**options).load(str(path))
+
+    return load
+
+
+def in_milliseconds(table: pa.Table) -> pa.Table:
+    """Spark's microseconds as Kafka's milliseconds."""
+    at = table.schema.get_field_index("timestamp")
+    return table.set_column(at, "timestamp", table["timestamp"].cast(pa.timestamp("ms", tz="UTC")))

@@ -1,0 +1,275 @@
+"""The data source in a real Spark session: found by name, equal to what real consumers got, in every form of asking."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_tierlog import DefaultSource
+from tests.bindings.spark.conftest import Read, in_milliseconds
+from tests.conftest import DATA, FIXTURES
+from tests.support.golden import (
+    ROW_COLUMNS,
+    Case,
+    Row,
+    answers,
+    config_of,
+    consumed,
+    list_offsets,
+    log_folders,
+    rows_of,
+    tiered_topics,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ISOLATIONS = ("read_uncommitted", "read_committed")
+FULL = FIXTURES if (FIXTURES / "README.md").is_file() else None
+TXN = DATA / "main-plain" / "objects"
+
+
+def options_of(run: pathlib.Path) -> dict[str, str]:
+    """A run's keys as Spark options, every other one in its short form."""
+    keys = sorted(config_of(run).items())
+    short = {key.replace("rsm.config.", "rsm."): value for key, value in keys[::2]}
+    return short | dict(keys[1::2])
+
+
+def rows(frame: DataFrame) -> list[Row]:
+    return sorted(rows_of(in_milliseconds(frame.select(*ROW_COLUMNS).toArrow())))
+
+
+def check_bucket(read: Read, case: Case, isolation: str) -> None:
+    wanted = answers(case, isolation)
+    if wanted is None:
+        pytest.skip(f"no answers for {case}")
+    options = options_of(case.run) | {"subscribe": case.topic, "kafka.isolation.level": isolation}
+    assert rows(read(case.objects, columns=",".join(ROW_COLUMNS), **options)) == wanted
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("case", [*tiered_topics(DATA)], ids=str)
+def test_a_bucket_reads_as_a_consumer_read_it(read: Read, case: Case, isolation: str) -> None:
+    """Rows would be missing, repeated or wrong through Spark, though the command line has them right."""
+    check_bucket(read, case, isolation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("case", [*tiered_topics(FULL)] if FULL else [], ids=str)
+def test_every_bucket_reads_as_a_consumer_read_it(read: Read, case: Case, isolation: str) -> None:
+    """The same over all golden data."""
+    check_bucket(read, case, isolation)
+
+
+def check_log_directory(read: Read, folder: pathlib.Path, topic: str, isolation: str) -> None:
+    run = next(parent for parent in folder.parents if (parent / "topics.json").exists())
+    wanted = consumed(run, topic, isolation)
+    assert wanted is not None
+    here = {int(path.name.rpartition("-")[2]) for path in folder.glob(f"{topic}-*") if path.is_dir()}
+    frame = read(folder, subscribe=topic, columns=",".join(ROW_COLUMNS), **{"kafka.isolation.level": isolation})
+    assert rows(frame) == [row for row in wanted if row[0] in here]
+
+
+@pytest.mark.parametrize(("folder", "topic"), [*log_folders(DATA)][:2], ids=lambda value: str(value)[-24:])
+def test_a_log_directory_reads_as_a_consumer_read_it(read: Read, folder: pathlib.Path, topic: str) -> None:
+    """A broker's disk is a source too; its active segment grows."""
+    check_log_directory(read, folder, topic, "read_committed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize(("folder", "topic"), [*log_folders(FULL)] if FULL else [], ids=lambda value: str(value)[-24:])
+def test_every_log_directory_reads_as_a_consumer_read_it(
+    read: Read, folder: pathlib.Path, topic: str, isolation: str
+) -> None:
+    """The same over all golden data."""
+    check_log_directory(read, folder, topic, isolation)
+
+
+def test_the_name_is_found_without_registration(spark: SparkSession, read: Read) -> None:
+    """A user who has to register a class by hand first will not find this source at all."""
+    frame = read(TXN, subscribe="fx-txn", includeHeaders="true")
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    assert all(field.nullable for field in frame.schema.fields)
+    assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+
+
+def test_registering_by_hand_does_no_harm(spark: SparkSession, read: Read) -> None:
+    """Notebooks do it out of habit; Spark 4.0 refuses it once the package was found."""
+    if spark.version < "4.1":
+        pytest.skip("Spark 4.0 refuses a name that it found itself")
+    before = read(TXN, subscribe="fx-txn").count()
+    spark.dataSource.register(DefaultSource)
+    assert read(TXN, subscribe="fx-txn").count() == before
+
+
+def test_sql_view(spark: SparkSession, read: Read) -> None:
+    """SQL users have no DataFrameReader."""
+    spark.sql(f"CREATE TEMPORARY VIEW txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn')")
+    assert spark.sql("SELECT count(*) AS n FROM txn").head().n == read(TXN, subscribe="fx-txn").count()
+
+
+def test_sql_table_of_the_catalog(spark: SparkSession, read: Read) -> None:
+    """Spark forgets the options of a table on every query; the table would be there and never readable."""
+    spark.sql(f"CREATE TABLE txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn', columns 'offset,value')")
+    assert spark.table("txn").columns == ["offset", "value"]
+    assert spark.sql("SELECT value FROM txn").count() == read(TXN, subscribe="fx-txn").count()
+    assert spark.sql('SELECT offset FROM txn WITH (startingOffsets=\'{"fx-txn":{"0":1500}}\')').count() > 0
+
+
+def test_secrets_do_not_enter_the_catalog(spark: SparkSession) -> None:
+    """Table properties are readable by every user of the catalog."""
+    with pytest.raises(Exception, match=r"rsm\.config\.file") as caught:
+        spark.sql(
+            f"CREATE TABLE txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn', "
+            "`store.secret_access_key` 'hunter2hunter2')"
+        )
+    assert "hunter2hunter2" not in str(caught.value)
+
+
+def test_several_paths_are_one_frame(spark: SparkSession, read: Read) -> None:
+    """A cluster's tiers, or old and new bucket, are read together by load([a, b])."""
+    other = DATA / "local-tiered" / "objects"
+    both = spark.read.format("tierlog").option("subscribePattern", "fx-.*").load([str(TXN), str(other)])
+    counts = {row.topic: row["count"] for row in both.groupBy("topic").count().collect()}
+    assert counts["fx-txn"] == read(TXN, subscribe="fx-txn").count()
+    assert counts["fx-local-txn"] == read(other, subscribe="fx-local-txn").count()
+
+
+def test_columns_and_a_given_schema_choose_and_order(spark: SparkSession, read: Read) -> None:
+    """Spark's Python sources get no column pruning: this is the only way not to ship every payload."""
+    chosen = read(TXN, subscribe="fx-txn", columns="segment, leaderEpoch,offset")
+    assert chosen.columns == ["segment", "leaderEpoch", "offset"]
+    given = spark.read.schema("offset LONG NOT NULL, topic STRING").format("tierlog").option("subscribe", "fx-txn")
+    frame = given.load(str(TXN))
+    assert frame.columns == ["offset", "topic"]
+    assert {row.topic for row in frame.collect()} == {"fx-txn"}
+    assert sorted(row.offset for row in frame.collect()) == sorted(row.offset for row in chosen.collect())
+    wrong = spark.read.schema("offset INT").format("tierlog").option("subscribe", "fx-txn").load(str(TXN))
+    with pytest.raises(Exception, match="column offset is bigint, the given schema says int"):
+        wrong.count()
+
+
+def test_null_in_a_not_null_column_fails(spark: SparkSession) -> None:
+    """Spark would read something else in its place, without an error."""
+    frame = spark.read.schema("key BINARY NOT NULL").format("tierlog").option("subscribe", "fx-local-json")
+    with pytest.raises(Exception, match="column key is NOT NULL in the given schema, and holds nulls"):
+        frame.load(str(DATA / "local-tiered" / "objects")).collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": "fx-txn", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+        ({"subscribe": "fx-txn", "assign": '{"fx-txn":[0]}'}, "exactly one of"),
+        ({}, "exactly one of"),
+        ({"subscribe": "fx-txn", "columns": "offset,keys"}, "did you mean 'key'"),
+        ({"subscribe": "fx-txn", "engine": "jar"}, "not in this version"),
+    ],
+)
+def test_wrong_options_fail_in_load(read: Read, options: dict[str, str], text: str) -> None:
+    """An error that comes with the first action comes after a night's queue."""
+    with pytest.raises(Exception, match=text):
+        read(TXN, **options)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "text"),
+    [
+        (TXN, {"subscribe": "fx-none"}, "no topic fx-none; there are: fx-epochs, fx-lso, fx-txn"),
+        (TXN, {"assign": '{"fx-txn":[0,7]}'}, r"topic fx-txn has no segments of partitions \[7\]"),
+        (DATA / "nowhere", {"subscribe": "a"}, "nowhere: No such file"),
+        (TXN, {"subscribe": "fx-txn", "startingOffsets": '{"fx-txn":{"1":0}}'}, "fx-txn"),
+        (TXN, {"subscribe": "fx-txn", "endingOffsets": '{"fx-txn":{"0":99999999}}'}, "99999999"),
+        (DATA / "zstd-aes" / "objects", {"subscribe": "fx-zstd-a-json"}, "k1"),
+    ],
+)
+def test_what_is_not_there_is_named(read: Read, path: pathlib.Path, options: dict[str, str], text: str) -> None:
+    """An empty DataFrame in place of an error is taken for an answer."""
+    with pytest.raises(Exception, match=text):
+        read(path, **options).count()
+
+
+def test_offsets_bound_the_read(read: Read) -> None:
+    """StartingOffsets are inclusive, endingOffsets exclusive: one off is one record lost for each run of a job."""
+    frame = read(TXN, subscribe="fx-txn", startingOffsets='{"fx-txn":{"0":300}}', endingOffsets='{"fx-txn":{"0":320}}')
+    wanted = [row.offset for row in read(TXN, subscribe="fx-txn").collect() if 300 <= row.offset < 320]
+    assert [row.offset for row in frame.sort("offset").collect()] == wanted
+
+
+def test_timestamps_bound_the_read_as_the_broker_answers(read: Read) -> None:
+    """OffsetsForTimes decides in Kafka's source; a filter by time would give other rows with unordered timestamps."""
+    case = next(case for case in tiered_topics(DATA) if case.topic == "fx-epochs")
+    known = {q.partition(":")[2]: a for q, a in list_offsets(case)[0].items() if q.startswith("ts:")}
+    asked = [(int(ms), answer["offset"]) for ms, answer in known.items() if 0 <= answer.get("offset", -1) <= 2200]
+    asked = [asked[0], asked[len(asked) // 2], asked[-1]]
+    total = [row[1] for row in answers(case, "read_uncommitted") or ()]
+    for timestamp, offset in asked:
+        frame = read(TXN, subscribe="fx-epochs", startingTimestamp=str(timestamp), columns="offset")
+        assert sorted(row.offset for row in frame.collect()) == [o for o in total if o >= offset]
+
+
+def test_log_start_offset_cuts(read: Read) -> None:
+    """What DeleteRecords removed is still in the bucket and must not come back."""
+    frame = read(TXN, subscribe="fx-txn", logStartOffset='{"fx-txn":{"0":500}}', columns="offset")
+    assert min(row.offset for row in frame.collect()) == 500
+
+
+def test_tasks_are_as_many_as_asked_for(read: Read) -> None:
+    """MinPartitions is how a user of Kafka's source fills a cluster."""
+    small = read(TXN, subscribe="fx-txn", maxBytesPerPartition="64k")
+    assert small.rdd.getNumPartitions() > 3
+    assert read(TXN, subscribe="fx-txn").rdd.getNumPartitions() == 1
+    assert read(TXN, subscribe="fx-txn", minPartitions="4").rdd.getNumPartitions() >= 4
+    capped = read(TXN, subscribe="fx-txn", maxRecordsPerPartition="100", columns="offset")
+    sizes = capped.rdd.mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
+    assert max(sizes) <= 100
+    assert sum(sizes) == read(TXN, subscribe="fx-txn").count()
+
+
+def test_records_of_the_oldest_formats(read: Read, data: pathlib.Path) -> None:
+    """Magic 0 has no timestamp: -1 ms and type -1, as Kafka's source gives it."""
+    folder = data / "record-v0-v1"
+    name = "v0-lz4"
+    frame = read(folder / f"{name}.log", subscribePattern=".*", columns="offset,timestamp,timestampType")
+    (pair,) = frame.selectExpr("unix_millis(timestamp) AS ms", "timestampType AS type").distinct().collect()
+    assert (pair.ms, pair.type) == (-1, -1)
+    wanted = [json.loads(line)["offset"] for line in (folder / f"{name}.records.jsonl").read_text().splitlines()]
+    assert sorted(row.offset for row in frame.collect()) == wanted
+
+
+def test_streaming_is_refused_in_words(spark: SparkSession) -> None:
+    """ReadStream over a source without streams fails deep inside of Spark otherwise."""
+    stream = spark.readStream.format("tierlog").option("subscribe", "fx-txn").load(str(TXN))
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="tierlog does not stream in this version"):
+        query.awaitTermination()
+
+
+@pytest.mark.parametrize("table", ["batches", "segments", "transactions"])
+def test_the_other_tables(spark: SparkSession, read: Read, table: str) -> None:
+    """They answer what a bucket holds without reading payloads."""
+    frame = read(TXN, subscribe="fx-txn", table=table)
+    found = frame.collect()
+    assert found
+    assert {row.topic for row in found} == {"fx-txn"}
+    narrow = read(TXN, subscribe="fx-txn", table=table, columns="partition,topic")
+    assert narrow.columns == ["partition", "topic"]
+    assert narrow.count() == len(found)
+
+
+def test_the_tables_agree_with_the_records(read: Read) -> None:
+    """Counts from headers are what users check a migration with."""
+    batches = read(TXN, subscribe="fx-txn", table="batches", maxBytesPerPartition="32k")
+    data = batches.filter("NOT isControl").selectExpr("sum(recordCount) AS n", "min(crcOk) AS ok").head()
+    assert (data.n, data.ok) == (read(TXN, subscribe="fx-txn").count(), True)
+    segments = read(TXN, subscribe="fx-txn", table="segments")
+    total = read(TXN, subscribe="fx-txn", table="batches").selectExpr("sum(sizeBytes) AS n").head().n
+    assert segments.filter("referenced").selectExpr("sum(sizeBytes) AS n").head().n == total
