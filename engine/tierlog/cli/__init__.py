@@ -11,6 +11,7 @@ Machine output goes to stdout, everything for people to stderr. Exit codes are t
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 
@@ -21,7 +22,16 @@ def main() -> NoReturn:
     leave_quietly(_run)
 
 
+class _WithoutPandas:
+    """pyarrow looks for pandas at its first array and imports it where it is installed: 0.4 s for nothing here."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("the command has no use for pandas", name=name)
+
+
 def _run() -> None:
+    sys.meta_path.insert(0, _WithoutPandas())
     from tierlog.cli.app import application
 
     application()(prog_name="tierlog")

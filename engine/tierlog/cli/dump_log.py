@@ -7,7 +7,7 @@ largest batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -24,9 +24,8 @@ from tierlog.remote.manager.batch_runs import BatchRuns
 
 #: Faults of one log that are told one by one.
 FAULTS_TOLD_MAX = 20
-ABORT, COMMIT = 0, 1
-_SIZES_ONLY = ("offset", "timestamp", "timestampType", "headers", "batchPosition", "sequence", "key", "value")
-_LEGACY_VALUE = {0: 26 + 4, 1: 34 + 4}  # where a wrapper's value begins, behind a null key
+_COLUMNS = ("offset", "timestamp", "timestampType", "headers", "batchPosition", "sequence", "key", "value")
+_LEGACY_KEY_LENGTH = {0: 18, 1: 26}  # position in an entry, by magic
 
 
 @dataclass(slots=True)
@@ -73,6 +72,7 @@ class LogDump:
     trailing_bytes: int = 0
     steps: dict[int, int] = field(default_factory=dict)
     _last_offset: int = -1
+    _legacy_begun: tuple[int, int] = (-1, 0)  # position of a batch, and how many of its rows are out
 
     def __iter__(self) -> Iterator[list[str]]:
         """Blocks of lines."""
@@ -133,9 +133,7 @@ class LogDump:
         begun = 0  # batches whose line is out
         if not batch_lines:
             return
-        decoder = RecordDecoder(
-            _SIZES_ONLY, base_position=int(table.position[0]), verify_crc=False, control_records=True
-        )
+        decoder = RecordDecoder(_COLUMNS, base_position=int(table.position[0]), verify_crc=False, control_records=True)
         try:
             for rows in _rows(decoder, data[: int(table.end_positions[-1] - table.position[0])]):
                 records = self._records(rows, table, data)
@@ -157,20 +155,14 @@ class LogDump:
 
     def _records(self, rows: pa.RecordBatch, table: BatchTable, data: memoryview) -> Records:
         batches = np.searchsorted(table.position, rows.column("batchPosition").to_numpy(), side="right") - 1
-        legacy = table.magic[batches] < 2
         checksums: list[tuple[int, bool]] = []
-        if legacy.any():
-            first_offset = int(rows.column("offset")[0].as_py())
-            for batch in np.unique(batches[legacy]).tolist():
-                checksums += _legacy_checksums(table, data, batch)
-            # A wrapper that began in the rows before gives its first messages there.
-            count = int(legacy.sum())
-            checksums = self._of_rows(checksums, count, first_offset)
+        legacy, counts = np.unique(batches[table.magic[batches] < 2], return_counts=True)
+        for batch, count in zip(legacy.tolist(), counts.tolist(), strict=True):
+            position = int(table.position[batch])
+            begun = self._legacy_begun[1] if self._legacy_begun[0] == position else 0
+            checksums += _legacy_checksums(table, data, batch)[begun : begun + count]
+            self._legacy_begun = position, begun + count
         return Records(rows, table, batches, table.is_control[batches], checksums)
-
-    @staticmethod
-    def _of_rows(checksums: list[tuple[int, bool]], count: int, first_offset: int) -> list[tuple[int, bool]]:
-        raise NotImplementedError
 
     def _note_steps(self, offsets: NDArray[np.int64]) -> None:
         before = np.concatenate(([self._last_offset], offsets[:-1]))
@@ -178,3 +170,32 @@ class LogDump:
             self.steps[int(before[at])] = int(offsets[at])
         if offsets.size:
             self._last_offset = int(offsets[-1])
+
+
+def _rows(decoder: RecordDecoder, data: memoryview) -> Iterator[pa.RecordBatch]:
+    yield from decoder.feed(data)
+    yield from decoder.finish()
+
+
+def _legacy_checksums(table: BatchTable, data: memoryview, batch: int) -> list[tuple[int, bool]]:
+    """Of each message of an entry of magic 0 or 1: its own stored checksum, and whether it is right."""
+    codec = int(table.attributes[batch]) & CODEC_MASK
+    if codec == 0:
+        return [(int(table.crc[batch]), bool(table.crc_ok[batch]))]
+    magic = int(table.magic[batch])
+    start = int(table.position[batch] - table.position[0])
+    entry = data[start : start + int(table.size_bytes[batch])]
+    key_length = _LEGACY_KEY_LENGTH[magic]
+    value = key_length + 8 + max(0, int.from_bytes(entry[key_length : key_length + 4], "big", signed=True))
+    columns = scan_batches(decompress(entry[value:], codec, magic=magic))[0]
+    return list(zip(columns["crc"].tolist(), columns["crc_ok"].tolist(), strict=True))
+
+
+def sliced(table: BatchTable, start: int, end: int) -> BatchTable:
+    """The batches [start, end)."""
+    columns = {
+        name: getattr(table, name)[start:end]
+        for name in BatchTable.__slots__
+        if isinstance(getattr(table, name), np.ndarray)
+    }
+    return replace(table, **columns)

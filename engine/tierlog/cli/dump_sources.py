@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +150,9 @@ class PartFinder:
         if any(find_segment_file(entry.name) for entry in entries if not entry.is_directory):
             return True
         folders = [entry for entry in entries if entry.is_directory and find_partition_folder(entry.name)]
-        return any(find_segment_file(below.name) for folder in folders for below in self.files.iter_directory(folder.path))
+        return any(
+            find_segment_file(below.name) for folder in folders for below in self.files.iter_directory(folder.path)
+        )
 
     def _folder(self, path: str) -> Iterator[Part]:
         entries = list(self.files.iter_directory(path))
@@ -179,7 +181,7 @@ class PartFinder:
         yield part
 
     def _part_of(self, found: FileInfo, kind: PartKind) -> Part:
-        folder = find_partition_folder(PurePosixPath(found.path).absolute().parent.name)
+        folder = find_partition_folder(Path(found.path).absolute().parent.name)
         return Part(
             label=found.path,
             kind=kind,

@@ -7,7 +7,6 @@ pyarrow.compute: the same speed for small records, slower for large values, and 
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
 from binascii import b2a_base64
@@ -15,6 +14,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from tierlog.cli.times import utc_text
 from tierlog.errors import ConfigError
 
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
@@ -135,20 +135,6 @@ class RawLines:
 
     def render(self, _topic: str, _partition: int, rows: pa.RecordBatch, /) -> bytes:
         return b"".join([(value or b"") + b"\n" for value in rows.column("value").to_pylist()])
-
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-def utc_text(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC; "-" for none; the number itself outside of the calendar."""
-    if timestamp_ms == -1:
-        return "-"
-    try:
-        moment = _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
 def readable(value: bytes | None) -> str:

@@ -98,7 +98,9 @@ class ProducerChecks:
             self._early.append(fault_of(error, self._index_where))
             self._known = False
             return []
-        return [tuple(int(value) for value in entry) for entry in entries.tolist()]
+        return [
+            (int(producer), int(first), int(last), int(stable)) for producer, first, last, stable in entries.tolist()
+        ]
 
     def observe(self, run: BatchRun) -> Iterator[Finding]:
         yield from self._early

@@ -126,16 +126,18 @@ class TierHistory:
 
         Raises:
             UnknownTopicError: a topic or partition that was named is not there.
-            ConfigError: one name stands for several topic ids.
+            ConfigError: one name stands for several topic ids; not where all topics are wanted.
             CorruptObjectError, StoreError and its kinds: as ``Tier.iter_segments``.
         """
         wanted = None if names is None and assigned is None else _Wanted(names or (), assigned or {})
         found = self._grouped(wanted.pattern if wanted else pattern)
         if wanted:
             found = wanted.chosen(found, self._tier)
-        _refuse_ambiguous(found)
+        if wanted or pattern is not None:  # a listing of everything shows both
+            _refuse_ambiguous(found)
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="tierlog-history") as pool:
-            return list(pool.map(self._resolve, sorted(found), (found[key] for key in sorted(found))))
+            ordered = sorted(found, key=lambda key: (key.topic, key.partition, key.topic_id))
+            return list(pool.map(self._resolve, ordered, (found[key] for key in ordered)))
 
     def _grouped(self, pattern: str | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}

@@ -1,0 +1,236 @@
+"""``tierlog dump``: what lies in log files, indexes, snapshots and tiered segments, in the lines of kafka-dump-log."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.options import PATH_HELP, ConfigOption, LayoutName, LayoutOption, PartitionOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tierlog.cli.dump_indexes import IndexFindings
+    from tierlog.cli.dump_json_format import JsonForm
+    from tierlog.cli.dump_kafka_format import KafkaForm
+    from tierlog.cli.dump_log import LogDump
+    from tierlog.cli.dump_payloads import PayloadDecoder
+    from tierlog.cli.dump_sources import Part
+    from tierlog.errors import CorruptDataError
+
+#: Index entries without a batch that are told one by one.
+ENTRIES_TOLD_MAX = 10
+
+
+class Format(enum.StrEnum):
+    """--format"""
+
+    KAFKA = "kafka"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("dump")(guarded(dump))
+
+
+def dump(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help=PATH_HELP, show_default=False)],
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Of a log directory or bucket: only this topic.")
+    ] = None,
+    partition: PartitionOption = None,
+    deep: Annotated[bool, typer.Option("--deep", "--deep-iteration", help="The records of each batch too.")] = False,
+    print_data_log: Annotated[
+        bool, typer.Option("--print-data-log", help="Keys and values too; implies --deep.")
+    ] = False,
+    remote_log_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--remote-log-metadata",
+            "--remote-log-metadata-decoder",
+            help="Values are records of __remote_log_metadata: show what they say; implies --deep.",
+        ),
+    ] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="kafka-dump-log's lines, or one JSON object a line.")
+    ] = Format.KAFKA,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+) -> ExitCode:
+    """Print batches, records, index entries, producers and checkpoints as they lie in the files.
+
+    Of a log directory every file is shown, of a bucket every part of every segment of the topic. Records of the topic
+    __transaction_state are shown decoded. Ends with 1 if anything is wrong with what was read: what came before it is
+    printed, what is wrong is said on stderr.
+    """
+    from tierlog.cli.dump_sources import PartFinder
+    from tierlog.runtime.files import PosixFiles
+
+    finder = PartFinder(PosixFiles(), topic, tuple(partition or ()), layout.value, config)
+    run = _Run(deep or print_data_log or remote_log_metadata, print_data_log, remote_log_metadata, output_format)
+    for path in paths:
+        for part in finder.iter_parts(path):
+            run.show(part)
+    for ignored in finder.ignored:
+        complain(f"{ignored}: none of Kafka's log files, ignored")
+    return ExitCode.FAULTS_FOUND if run.faults else ExitCode.DONE
+
+
+@dataclass(slots=True)
+class _Run:
+    """Prints parts and counts what is wrong with them."""
+
+    deep: bool
+    print_payloads: bool
+    remote_log_metadata: bool
+    output_format: Format
+    faults: int = 0
+
+    def show(self, part: Part) -> None:
+        from tierlog.cli.dump_sources import PartKind
+        from tierlog.errors import CorruptDataError
+
+        form = self._form(part)
+        self._print(form.begin_lines())
+        try:
+            if part.kind is PartKind.LOG:
+                self._log(part, form)
+            elif part.kind in (PartKind.OFFSET_INDEX, PartKind.TIME_INDEX):
+                self._index(part, form)
+            else:
+                self._print(_other_lines(part, form))
+        except CorruptDataError as fault:
+            self._fault(fault.located(part.label), form)
+
+    def _form(self, part: Part) -> KafkaForm | JsonForm:
+        from tierlog.cli.dump_json_format import JsonForm
+        from tierlog.cli.dump_kafka_format import KafkaForm
+
+        kind = KafkaForm if self.output_format is Format.KAFKA else JsonForm
+        return kind(part.label, self._payloads(part))
+
+    def _payloads(self, part: Part) -> PayloadDecoder | None:
+        from tierlog.cli.dump_payloads import PlainPayloads, RemoteLogMetadataPayloads, TransactionStatePayloads
+        from tierlog.log.transaction_state import TOPIC
+
+        if self.remote_log_metadata:
+            return RemoteLogMetadataPayloads()
+        if part.topic == TOPIC:
+            return TransactionStatePayloads()
+        return PlainPayloads() if self.print_payloads else None
+
+    def _log(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.cli.dump_log import LogDump
+
+        self._print(form.log_lines(part.base_offset))
+        walk = LogDump(part, form, self.deep)
+        for lines in walk:
+            self._print(lines)
+        if walk.trailing_bytes:
+            self._print(form.trailing_lines(walk.trailing_bytes))
+            self.faults += 1
+        self._say(form.step_lines(_shown_path(part), walk.steps))
+        self._log_faults(part, form, walk)
+
+    def _log_faults(self, part: Part, form: KafkaForm | JsonForm, walk: LogDump) -> None:
+        for fault in walk.faults:
+            self._fault(fault, form)
+        if walk.faults_untold:
+            complain(f"{part.label}: {walk.faults_untold} more batches with a wrong checksum")
+        if form.payload_faults:
+            complain(f"{part.label}: {form.payload_faults} records could not be decoded")
+            self.faults += form.payload_faults
+
+    def _index(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.cli import dump_indexes
+        from tierlog.cli.dump_sources import PartKind
+        from tierlog.log.offset_index import OffsetIndex
+        from tierlog.log.time_index import TimeIndex
+
+        data, base_offset = part.whole(), part.base_offset or 0
+        if part.kind is PartKind.OFFSET_INDEX:
+            offsets, positions = dump_indexes.offset_entries(data, base_offset)
+            self._print(form.offset_entry_lines(offsets, positions))
+            index: OffsetIndex | TimeIndex = OffsetIndex(data, base_offset)
+            findings = (
+                dump_indexes.compare_offsets(offsets, positions, part.log.outline()) if part.log is not None else None
+            )
+        else:
+            timestamps, offsets = dump_indexes.time_entries(data, base_offset)
+            self._print(form.time_entry_lines(timestamps, offsets))
+            index = TimeIndex(data, base_offset)
+            findings = (
+                dump_indexes.compare_times(timestamps, offsets, part.log.outline()) if part.log is not None else None
+            )
+        if findings is None:
+            complain(f"{part.label}: its .log is not there, so its entries were not compared with it")
+        else:
+            self._findings(part, form, findings, entries=len(index))
+        index.check()
+
+    def _findings(self, part: Part, form: KafkaForm | JsonForm, findings: IndexFindings, *, entries: int) -> None:
+        """What the log contradicts; of preallocated zeros (no entry is in use) it is told and not counted."""
+        self._say(form.index_lines(_shown_path(part), findings))
+        if not findings or not entries:
+            return
+        self.faults += 1
+        for offset, position in findings.no_batch[:ENTRIES_TOLD_MAX]:
+            complain(f"{part.label}: the entry of offset {offset} points to {position}, where no batch begins")
+        if len(findings.no_batch) > ENTRIES_TOLD_MAX:
+            complain(f"{part.label}: {len(findings.no_batch) - ENTRIES_TOLD_MAX} more entries point to no batch")
+
+    def _fault(self, fault: CorruptDataError, form: KafkaForm | JsonForm) -> None:
+        self.faults += 1
+        if self.output_format is Format.JSON:
+            from tierlog.cli.dump_json_format import JsonForm
+
+            assert isinstance(form, JsonForm)
+            self._print([form.fault_line(fault)])
+        sys.stdout.flush()
+        complain(str(fault))
+
+    def _say(self, lines: list[str]) -> None:
+        """What kafka-dump-log says on stderr; in JSON it is data."""
+        if self.output_format is Format.JSON:
+            self._print(lines)
+        elif lines:
+            sys.stdout.flush()
+            print("\n".join(lines), file=sys.stderr, flush=True)
+
+    @staticmethod
+    def _print(lines: Iterable[str]) -> None:
+        text = "\n".join(lines)
+        if text:
+            sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+
+
+def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
+    """A part that is read whole and compared with nothing."""
+    from tierlog.cli.dump_sources import PartKind
+    from tierlog.log.checkpoints import parse_offset_checkpoint
+    from tierlog.log.leader_epochs import parse_leader_epochs
+    from tierlog.log.partition_metadata import parse_partition_metadata
+    from tierlog.log.producer_snapshot import parse_producer_snapshot
+    from tierlog.log.transaction_index import TransactionIndex
+
+    data = part.whole()
+    if part.kind is PartKind.TRANSACTION_INDEX:
+        return form.transaction_lines(TransactionIndex(data).entries())
+    if part.kind is PartKind.PRODUCER_SNAPSHOT:
+        return form.producer_lines(parse_producer_snapshot(data))
+    if part.kind is PartKind.LEADER_EPOCHS:
+        return form.epoch_lines(parse_leader_epochs(data))
+    if part.kind is PartKind.OFFSET_CHECKPOINT:
+        return form.checkpoint_lines(parse_offset_checkpoint(data))
+    return form.metadata_lines(parse_partition_metadata(data))
+
+
+def _shown_path(part: Part) -> str:
+    """As kafka-dump-log names a file in what it says at its end."""
+    return part.label if "://" in part.label else str(Path(part.label).absolute())
