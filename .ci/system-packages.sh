@@ -21,7 +21,6 @@ look() {
   need liblz4-dev pkg-config --exists liblz4
   need libsnappy-dev pkg-config --exists snappy
   need libdeflate-dev pkg-config --exists libdeflate
-  need zlib1g-dev pkg-config --exists zlib
   need openjdk-17-jdk-headless "$here/java-home.sh"
   "$here/find-python.sh" >/dev/null 2>&1 || missing+=(python3-dev python3-venv)
   for group in "$@"; do

@@ -27,7 +27,7 @@ LASTING_THREADS = {
     "ThreadPoolExecutor-py4j": "py4j keeps its callback pool for the life of the Spark session",
 }
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
-SHARED_PEER_MARKS = ("spark", "interop", "bench")
+SHARED_PEER_MARKS = ("spark", "server", "interop", "bench")
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,7 @@ broker runs. The plot and the storage configuration go to ``out/demo``.
 
 from __future__ import annotations
 
-import base64
 import pathlib
-import textwrap
 
 from matplotlib.figure import Figure
 from pyspark.sql import DataFrame, SparkSession
@@ -17,22 +15,15 @@ from pyspark.sql import functions as f
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "tests" / "data"
 BUCKET = DATA / "zstd-aes" / "objects"
+KEYS = DATA / "keys" / "k1"
 OUT = CHECKOUT / "out" / "demo"
 TOPICS = "fx-zstd-a-.*"
 BIN_SECONDS = 10
 
 
-def write_pem(der: pathlib.Path, pem: pathlib.Path, kind: str) -> None:
-    """The plugin, and so Tierlog, takes keys as PEM; the test keys are kept as DER."""
-    lines = textwrap.wrap(base64.b64encode(der.read_bytes()).decode(), 64)
-    pem.write_text("\n".join([f"-----BEGIN {kind} KEY-----", *lines, f"-----END {kind} KEY-----", ""]))
-
-
 def write_storage_config() -> pathlib.Path:
     """The broker's own ``rsm.config.*`` settings, in a file: keys in options would reach Spark's event log."""
     OUT.mkdir(parents=True, exist_ok=True)
-    for kind in ("private", "public"):
-        write_pem(DATA / "keys" / "k1" / f"{kind}.der", OUT / f"k1.{kind}.pem", kind.upper())
     path = OUT / "broker.properties"
     path.write_text(
         "rsm.config.chunk.size=16384\n"
@@ -40,8 +31,8 @@ def write_storage_config() -> pathlib.Path:
         "rsm.config.encryption.enabled=true\n"
         "rsm.config.encryption.key.pair.id=k1\n"
         "rsm.config.encryption.key.pairs=k1\n"
-        f"rsm.config.encryption.key.pairs.k1.public.key.file={OUT / 'k1.public.pem'}\n"
-        f"rsm.config.encryption.key.pairs.k1.private.key.file={OUT / 'k1.private.pem'}\n"
+        f"rsm.config.encryption.key.pairs.k1.public.key.file={KEYS / 'public.der'}\n"
+        f"rsm.config.encryption.key.pairs.k1.private.key.file={KEYS / 'private.der'}\n"
     )
     return path
 
@@ -107,13 +98,16 @@ def main() -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("tierlog demo")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
     try:
         records = read(spark)
         show(records)

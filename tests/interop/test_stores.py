@@ -6,10 +6,14 @@ import os
 import pathlib
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
+import tierlog
 from tests.support.servers import StoreServer
+
+pytestmark = pytest.mark.server
 
 INTEROP = pytest.mark.interop
 # SeaweedFS starts in seconds and comes from PyPI, so S3 is in the default run.
@@ -19,6 +23,7 @@ CASES = [
     pytest.param("zstd-aes", ["fx-zstd-a-json", "fx-zstd-a-txn"], id="compressed-encrypted"),
     pytest.param("local-tiered", ["fx-local-json"], id="local-tiered"),
 ]
+COLUMNS = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers", "leaderEpoch"]
 MAIN = "from tierlog.cli import main; main()"
 
 
@@ -58,13 +63,43 @@ def test_a_bucket_reads_as_its_folder(
     server: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path, run: str, topics: list[str]
 ) -> None:
     """Otherwise what a disk proves says nothing about the store that the user has: listing, ranges, errors differ."""
-    url = server.upload(data / run / "objects", f"{run}/objects")
+    folder = data / run / "objects"
+    url = server.upload(folder, f"{run}/objects")
     for topic in topics:
-        code, local, messages = cat(str(data / run / "objects"), topic, write_config(tmp_path, data, None))
-        assert (code, bool(local)) == (0, True), messages
-        code, remote, messages = cat(url, topic, write_config(tmp_path, data, server))
-        assert code == 0, messages
-        assert remote == local
+        for isolation_level in ("read_uncommitted", "read_committed"):
+            read = partial(tierlog.read, topic=topic, columns=COLUMNS, isolation_level=isolation_level)
+            local = read(str(folder), config=write_config(tmp_path, data, None)).read_all()
+            assert local.num_rows
+            assert read(url, config=write_config(tmp_path, data, server)).read_all().equals(local)
+
+
+def test_the_command_reads_a_bucket(server: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """The whole way once, as an operator goes it: a URL, a configuration file, lines on stdout."""
+    folder = data / "main-plain" / "objects"
+    code, local, messages = cat(str(folder), "fx-txn", write_config(tmp_path, data, None))
+    assert (code, bool(local)) == (0, True), messages
+    code, remote, messages = cat(server.upload(folder, "cat"), "fx-txn", write_config(tmp_path, data, server))
+    assert code == 0, messages
+    assert remote == local
+
+
+def test_the_brokers_own_keys_reach_the_store(s3: StoreServer, data: pathlib.Path) -> None:
+    """An operator hands over the broker's configuration as it stands, not one in our words."""
+    url = s3.upload(data / "custom-meta" / "objects", "broker-keys")
+    config = {
+        "rsm.config.chunk.size": "50000",
+        "rsm.config.key.prefix": "tier/dev-cluster/",
+        "rsm.config.key.prefix.mask": "true",
+        "rsm.config.storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
+        "rsm.config.storage.s3.bucket.name": "tier",
+        "rsm.config.storage.s3.endpoint.url": s3.options["store.endpoint"],
+        "rsm.config.storage.s3.region": s3.options["store.region"],
+        "rsm.config.storage.s3.path.style.access.enabled": "true",
+        "rsm.config.storage.aws.access.key.id": s3.options["store.access_key_id"],
+        "rsm.config.storage.aws.secret.access.key": s3.options["store.secret_access_key"],
+    }
+    local = tierlog.read(str(data / "custom-meta" / "objects" / "tier" / "dev-cluster"), "fx-custom-txn").read_all()
+    assert tierlog.read(url, "fx-custom-txn", config=config).read_all().equals(local)
 
 
 def test_a_lost_object_is_named(server: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
