@@ -166,7 +166,7 @@ cdef class _Binary:
         self.data.resize(min(max(need, 2 * self.out.data_capacity), INT32_MAX))
         return self.bind()
 
-    cdef object take(self, object kind, int64_t rows):
+    cdef object take(self, object kind, int64_t rows, double share):
         cdef int64_t used = self.out.data_size
         _shrink(self.offsets, (rows + 1) * 4)
         _shrink(self.data, used)
@@ -176,9 +176,17 @@ cdef class _Binary:
             _shrink(self.validity, (rows + 7) // 8)
             validity = self.validity
         array = pa.Array.from_buffers(kind, rows, [validity, self.offsets, self.data], nulls)
-        self.next_bytes = max(used + used // 8, 4096)
+        self.next_bytes = max(_learned(used, share), 4096)
         self.offsets = self.data = self.validity = None
         return array
+
+
+cdef int64_t _learned(int64_t used, double share) noexcept:
+    """Room for the next record batch: what this one used, an eighth more, and no more than its share of the target.
+
+    Without the share each batch would be an eighth larger than the one before.
+    """
+    return <int64_t>(used * share * 1.125)
 
 
 cdef int _shrink(buffer, int64_t size) except -1:
@@ -210,6 +218,7 @@ cdef class RecordDecoder:
     cdef _Straddle _straddle
     cdef uint64_t _end_position
     cdef int64_t _target_bytes, _next_rows, _next_headers, _row_bytes
+    cdef double _share             # of the last record batch that fits the target
     cdef bint _allocated
 
     def __cinit__(self, *args, **kwargs):
@@ -405,12 +414,13 @@ cdef class RecordDecoder:
     cdef object _take(self):
         """The rows so far as a record batch."""
         cdef int64_t rows = self._columns.rows
+        self._share = min(1.0, self._target_bytes / <double>max(self._used_bytes(), 1))
         arrays = [self._take_column(name, rows) for name in self._names]
         if self._names:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         else:
             batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        self._next_rows = max(rows + rows // 8, 64)
+        self._next_rows = max(_learned(rows, self._share), 64)
         self._columns.rows = 0
         self._allocated = False
         return batch
@@ -418,9 +428,9 @@ cdef class RecordDecoder:
     cdef object _take_column(self, str name, int64_t rows):
         kind = self.schema.field(name).type
         if name == "key":
-            return self._key.take(kind, rows)
+            return self._key.take(kind, rows, self._share)
         if name == "value":
-            return self._value.take(kind, rows)
+            return self._value.take(kind, rows, self._share)
         if name == "headers":
             return self._take_headers(kind, rows)
         buffer = self._fixed.pop(name)
@@ -429,8 +439,8 @@ cdef class RecordDecoder:
 
     cdef object _take_headers(self, kind, int64_t rows):
         cdef int64_t entries = self._columns.header_count
-        keys = self._header_key.take(pa.string(), entries)
-        values = self._header_value.take(pa.binary(), entries)
+        keys = self._header_key.take(pa.string(), entries, self._share)
+        values = self._header_value.take(pa.binary(), entries, self._share)
         pairs = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
         _shrink(self._header_offsets, (rows + 1) * 4)
         validity = None
@@ -439,7 +449,7 @@ cdef class RecordDecoder:
             validity = self._header_validity
         array = pa.Array.from_buffers(kind, rows, [validity, self._header_offsets], self._columns.header_null_count,
                                       children=[pairs])
-        self._next_headers = max(entries + entries // 8, 64)
+        self._next_headers = max(_learned(entries, self._share), 64)
         self._header_offsets = self._header_validity = None
         return array
 
