@@ -73,12 +73,12 @@ def test_record_filters_by_time_and_offset_are_exact(bucket: Bucket) -> None:
 def test_record_batches_keep_the_target_size_and_none_is_empty(tmp_path: pathlib.Path) -> None:
     """Executors would be handed one huge batch, or thousands of tiny ones."""
     values = (b"x" * 100,) * 100
-    Bucket(tmp_path).segment("u1", [Batch(100 * n, values) for n in range(50)], lineage={0: 0})
+    Bucket(tmp_path).segment("u1", [Batch(100 * n, values) for n in range(150)], lineage={0: 0})
     with open_tier(str(tmp_path)) as tier:
         (only,) = plan_scan(tier, ScanRequest(ORDERS)).ranges
-        sizes = [b.num_rows for b in read_scan_range(tier, only, columns=["value"], target_bytes=100_000)]
-    assert sum(sizes) == 5000
-    assert all(700 <= rows <= 1300 for rows in sizes[:-1]), sizes
+        sizes = [b.num_rows for b in read_scan_range(tier, only, columns=["value"], target_bytes=300_000)]
+    assert sum(sizes) == 15_000
+    assert all(2200 <= rows <= 3400 for rows in sizes[:-1]), sizes
 
 
 class TestDamage:

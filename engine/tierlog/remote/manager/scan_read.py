@@ -7,7 +7,7 @@ batch that is filled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -188,8 +188,8 @@ class _RangeReader:
                 self._left_out(f"the rest of the range from position {decoder.position} on", error)
                 yield from decoder.finish(allow_partial=True)
 
-    def _feed(self, decoder: RecordDecoder, window: memoryview) -> Iterator[pa.RecordBatch]:
-        """Decodes one window, past damaged batches where that is allowed."""
+    def _feed(self, decoder: RecordDecoder, window: memoryview) -> Generator[pa.RecordBatch, None, bool]:
+        """Decodes one window, past damaged batches where that is allowed; False if nothing behind it can be found."""
         data: memoryview | bytes = window
         while True:
             try:

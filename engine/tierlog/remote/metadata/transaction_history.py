@@ -117,7 +117,7 @@ def _snapshot_transactions(tier: Tier, span: StoredSpan) -> dict[int, int] | Non
 def _replay(tier: Tier, span: StoredSpan, replay: TransactionReplay) -> None:
     for run in iter_batch_runs(tier, span.segment):
         columns = run.columns
-        base_offsets = columns["base_offset"]
+        base_offsets = run.column("base_offset")
         inside = (base_offsets >= span.first_offset) & (base_offsets < span.end_offset_exclusive)
         counted = {name: values[inside] for name, values in columns.items()}
         replay.add(counted, read_markers(run.data, counted, base_position=run.position, verify_crc=False))
