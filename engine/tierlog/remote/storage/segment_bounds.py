@@ -88,22 +88,21 @@ def last_indexed_timestamp_ms(entry: bytes | None) -> int:
 
 
 def find_bounds(
-    read: ReadRange, size_bytes: int, *, from_position: int = 0, max_timestamp_ms: int = -1, verify_crc: bool = False
+    read: ReadRange, size_bytes: int, *, from_position: int = 0, max_timestamp_ms: int = -1
 ) -> SegmentBounds:
-    """Walk the batches of a log from a position on.
+    """Walk the batches of a log from a position on; the last one with a right checksum is the last that counts.
 
     Args:
         read: Of the log.
         size_bytes: Of the log.
         from_position: A batch begins there, says the offset index; if none does, the walk begins at 0.
         max_timestamp_ms: Largest timestamp of what lies before.
-        verify_crc: The last batch that counts has a right checksum: what a crash of the broker left behind it does not.
     """
     if 0 < from_position < size_bytes:
-        found = _walk(read, size_bytes, from_position, max_timestamp_ms, verify_crc=verify_crc)
+        found = _walk(read, size_bytes, from_position, max_timestamp_ms)
         if found.end_offset is not None:
             return found
-    return _walk(read, size_bytes, 0, -1, verify_crc=verify_crc)
+    return _walk(read, size_bytes, 0, -1)
 
 
 def first_offset(read: ReadRange, size_bytes: int) -> int:
@@ -115,7 +114,7 @@ def first_offset(read: ReadRange, size_bytes: int) -> int:
     return base_offset if front[_MAGIC_POSITION] == _MAGIC_V2 and 0 <= base_offset < 2**63 - 1 - OFFSET_SPAN_MAX else 0
 
 
-def _walk(read: ReadRange, size: int, start: int, max_timestamp_ms: int, *, verify_crc: bool) -> SegmentBounds:
+def _walk(read: ReadRange, size: int, start: int, max_timestamp_ms: int) -> SegmentBounds:
     at = valid = start
     end_offset: int | None = None
     epochs: dict[int, int] = {}
@@ -123,7 +122,7 @@ def _walk(read: ReadRange, size: int, start: int, max_timestamp_ms: int, *, veri
         window = _window(read, at, size)
         if window is None:
             break
-        columns, behind, _, fault = scan_batches(window, base_position=at, verify_crc=verify_crc)
+        columns, behind, _, fault = scan_batches(window, base_position=at, verify_crc=True)
         good = np.flatnonzero(columns["crc_ok"])
         if good.size:
             last = int(good[-1])

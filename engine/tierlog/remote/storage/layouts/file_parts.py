@@ -61,13 +61,12 @@ def reader_of(store: ObjectStore, info: ObjectInfo) -> ReadRange:
     return read
 
 
-def measure(store: ObjectStore, objects: Mapping[str, ObjectInfo], *, verify_crc: bool, whole: bool) -> SegmentBounds:
+def measure(store: ObjectStore, objects: Mapping[str, ObjectInfo], *, whole: bool) -> SegmentBounds:
     """The bounds of a log from its indexes' ends and its last batches.
 
     Args:
         store: Of the objects.
         objects: By suffix; "log" is there.
-        verify_crc: See ``find_bounds``.
         whole: Walk the log from its start, so that the epochs are complete.
     """
     position = 0 if whole else last_indexed_position(_last(store, objects.get("index"), _OFFSET_ENTRY_BYTES))
@@ -77,7 +76,6 @@ def measure(store: ObjectStore, objects: Mapping[str, ObjectInfo], *, verify_crc
         log.size_bytes,
         from_position=position,
         max_timestamp_ms=indexed_timestamp_ms(store, objects),
-        verify_crc=verify_crc,
     )
 
 

@@ -60,7 +60,7 @@ class LocalTieredLayout:
         log, start = candidate.objects["log"], candidate.start_offset
         try:
             checkpoint = fetch_epochs(self._store, candidate.objects[_CHECKPOINT])
-            bounds = measure(self._store, candidate.objects, verify_crc=False, whole=not checkpoint.entries)
+            bounds = measure(self._store, candidate.objects, whole=not checkpoint.entries)
         except ObjectNotFoundError:
             return None
         end, max_timestamp_ms = end_of(bounds, start, log.size_bytes)

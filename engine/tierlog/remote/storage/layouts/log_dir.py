@@ -133,7 +133,7 @@ class LogDirLayout:
         timestamp_ms = indexed_timestamp_ms(self._store, objects) if closed else -1
         bounds = None
         if not closed or timestamp_ms < 0 or not checkpoint.entries:
-            bounds = measure(self._store, objects, verify_crc=not closed, whole=not checkpoint.entries)
+            bounds = measure(self._store, objects, whole=not checkpoint.entries)
             timestamp_ms = bounds.max_timestamp_ms
         if candidate.next_start_offset is not None:
             end, size = candidate.next_start_offset - 1, log.size_bytes

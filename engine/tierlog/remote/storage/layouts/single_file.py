@@ -80,7 +80,7 @@ class SingleFileLayout:
         """Find where the segment ends."""
         log, start, objects = candidate.objects["log"], candidate.start_offset, candidate.objects
         checkpoint = fetch_epochs(self._store, objects.get(_CHECKPOINTS[0]))
-        bounds = measure(self._store, objects, verify_crc=False, whole=not checkpoint.entries)
+        bounds = measure(self._store, objects, whole=not checkpoint.entries)
         end, max_timestamp_ms = end_of(bounds, start, log.size_bytes)
         kinds = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINTS[0]}
         segment_id = self._key.segment_id if self._key else None
