@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tierlog._native.batches import scan_batches
 from tierlog._native.decoding import RecordDecoder
 from tierlog._native.indexes import ABORTED_DTYPE, sort_aborted
 from tierlog.errors import CorruptDataError

@@ -21,7 +21,7 @@ LEGACY = sorted((DATA / "record-v0-v1").glob("*.log"))
 def check_partition(log: PartitionLog, isolation: str, *, slow_checksums: bool = True) -> bool:
     """Both implementations give the consumer's rows; False if the run has no answer for this isolation level.
 
-    ``slow_checksums``: let the oracle compute them too. It takes most of its time, and natively they are checked anyway.
+    ``slow_checksums``: let the oracle compute them too. They take most of its time, and are checked natively anyway.
     """
     expected = log.answers(isolation)
     if expected is None:
@@ -51,7 +51,7 @@ def test_every_partition_of_the_full_golden_data(fixtures: pathlib.Path) -> None
     """All codecs, LogAppendTime, epochs, compaction and open transactions: as above."""
     logs = list(partition_logs(fixtures))
     committed = sum([check_partition(log, "read_committed", slow_checksums=False) for log in logs])
-    assert all([check_partition(log, "read_uncommitted", slow_checksums=False) for log in logs])
+    assert all(check_partition(log, "read_uncommitted", slow_checksums=False) for log in logs)
     assert len(logs) > 40
     assert committed > 5
 

@@ -1,7 +1,7 @@
 """Bytes that the classes of Apache Kafka 4.3.0 wrote, with the records that went into them.
 
 R1 = offset 100, timestamp 1700000000000, key "k1", value "v1", headers [("h1", "x"), ("hn", null)];
-R2 = offset 101, timestamp 1700000000005, key null, value "v2". Leader epoch 5 and base offset 100 unless named otherwise.
+R2 = offset 101, timestamp 1700000000005, key null, value "v2". Leader epoch 5, base offset 100 unless named otherwise.
 """
 
 from __future__ import annotations
