@@ -13,9 +13,11 @@ import typer
 from tierlog.cli.exits import complain, guarded
 from tierlog.cli.options import (
     ConfigOption,
+    FailOnDataLossOption,
     Isolation,
     LayoutName,
     LayoutOption,
+    LogStartOption,
     PartitionOption,
     PathArgument,
     TopicArgument,
@@ -93,21 +95,8 @@ def cat(
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records.")] = None,
     key_as: Annotated[Encoding, typer.Option("--key-as", help=_AS_HELP)] = Encoding.BASE64,
     value_as: Annotated[Encoding, typer.Option("--value-as", help=_AS_HELP)] = Encoding.BASE64,
-    log_start: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log-start",
-            metavar="[P:]OFFSET",
-            help="Log start offset (of partition P): what is below was deleted, which a bucket alone cannot know.",
-        ),
-    ] = None,
-    fail_on_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-data-loss/--no-fail-on-data-loss",
-            help="Fail where offsets, segments or batches are missing or damaged, or else name and skip them.",
-        ),
-    ] = True,
+    log_start: LogStartOption = None,
+    fail_on_data_loss: FailOnDataLossOption = True,
 ) -> None:
     """Print records, ordered by topic, partition and offset.
 

@@ -53,3 +53,18 @@ OutputOption = Annotated[Output, typer.Option("--output", help="Text for people,
 PartitionOption = Annotated[
     list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; may be repeated.")
 ]
+LogStartOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-start",
+        metavar="[P:]OFFSET",
+        help="Log start offset (of partition P): what is below was deleted, which a bucket alone cannot know.",
+    ),
+]
+FailOnDataLossOption = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-data-loss/--no-fail-on-data-loss",
+        help="Fail where offsets, segments or batches are missing or damaged, or else name them and go on.",
+    ),
+]

@@ -12,9 +12,12 @@ from typing_extensions import Buffer
 
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
+from tierlog.runtime.files import Files
 
 #: A batch on disk may not be larger than what one decompresses to.
 BATCH_SIZE_BYTES_MAX = 256 << 20
+#: Windows of a local file: small enough for a core's share of cache.
+FILE_WINDOW_BYTES = 2 << 20
 #: Base offset and length in front of a batch.
 _OVERHEAD = struct.Struct(">qi")
 
@@ -94,3 +97,16 @@ class BatchRuns:
             # A length below the smallest batch is told by the scan, which needs the header for it.
             self.rest_size_bytes = max(size_bytes, _OVERHEAD.size + 5)
             self.oversized = size_bytes > BATCH_SIZE_BYTES_MAX
+
+
+def iter_file_windows(files: Files, path: str) -> Iterator[memoryview]:
+    """The bytes of a local file as it was when it was opened. If it was cut meanwhile, they end there."""
+    with files.open_read(path) as file:
+        position = 0
+        while position < file.size_bytes:
+            buffer = bytearray(min(FILE_WINDOW_BYTES, file.size_bytes - position))
+            count = file.read_into(buffer, position=position)
+            if count == 0:
+                return
+            position += count
+            yield memoryview(buffer)[:count]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tierlog._native import indexes
 from tierlog.errors import ConfigError, CorruptIndexError
@@ -11,6 +11,7 @@ from tierlog.log.checkpoints import parse_offset_checkpoint
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.partition_metadata import parse_partition_metadata
 from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.remote.manager.batch_runs import iter_file_windows
 from tierlog.remote.manager.findings import Finding, Report, fault_of
 from tierlog.remote.manager.index_checks import OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from tierlog.remote.manager.log_walk import LogWalk
@@ -18,7 +19,6 @@ from tierlog.remote.manager.producer_checks import ProducerChecks
 from tierlog.remote.manager.segment_checks import RangeCheck
 from tierlog.runtime.files import Files
 
-WINDOW_BYTES = 4 << 20
 INDEX_SIZE_BYTES_MAX = 256 << 20
 _BASE_OFFSET = re.compile(r"([0-9]{20})(-[A-Za-z0-9_-]{22})?\.")
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
@@ -61,21 +61,9 @@ def _base_offset(name: str) -> int | None:
     return int(match[1]) if match and int(match[1]) < 2**63 else None
 
 
-def _windows(files: Files, path: str) -> Iterator[memoryview]:
-    with files.open_read(path) as file:
-        position = 0
-        while position < file.size_bytes:
-            buffer = bytearray(min(WINDOW_BYTES, file.size_bytes - position))
-            count = file.read_into(buffer, position=position)
-            if count == 0:
-                return  # cut while it was read: the walk says where it ends
-            position += count
-            yield memoryview(buffer)[:count]
-
-
 def _verify_log(files: Files, path: str, checks: list[SegmentCheck]) -> Report:
     report = Report(path)
-    walk = LogWalk(_windows(files, path), path)
+    walk = LogWalk(iter_file_windows(files, path), path)
     for run in walk:
         for check in checks:
             report.findings.extend(check.observe(run))

@@ -1,0 +1,118 @@
+"""``tierlog export``: a topic as a Kafka log directory."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import complain, guarded
+from tierlog.cli.options import (
+    ConfigOption,
+    FailOnDataLossOption,
+    LayoutName,
+    LayoutOption,
+    LogStartOption,
+    Output,
+    OutputOption,
+    PartitionOption,
+    PathArgument,
+)
+from tierlog.cli.progress import ByteProgress
+from tierlog.cli.tiers import open_path
+from tierlog.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from tierlog.remote.manager.export import PartitionExport
+    from tierlog.runtime.files import Files
+
+LOCK_NAME = ".tierlog-export.lock"
+#: Beside the logs: indexes (about one byte in 400), snapshots, checkpoints, and what a file system needs itself.
+SPARE_BYTES = 16 << 20
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export")(guarded(export))
+
+
+def export(
+    path: PathArgument,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="One topic. ID:TOPIC picks one of two of a name.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder; made if it is not there.", file_okay=False)],
+    partition: PartitionOption = None,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+    output: OutputOption = Output.TEXT,
+    log_start: LogStartOption = None,
+    fail_on_data_loss: FailOnDataLossOption = True,
+) -> None:
+    """Write DEST/TOPIC-N/ as a broker has it: logs byte for byte, indexes, snapshots, leader epochs, topic id.
+
+    Whole segments keep their names and bytes. Of a segment that counts only in part (its tail was abandoned by a later
+    leader, or another upload overlaps it) a cut log is written, named by its first offset that counts, with indexes
+    built anew. Every checksum is checked on the way.
+
+    A file gets its name when it is whole: an interrupted export is continued by the same command.
+    """
+    from tierlog.cli.scan_options import parse_log_starts
+    from tierlog.remote.manager.export import PartitionExport
+    from tierlog.remote.metadata.history import TierHistory
+    from tierlog.runtime.files import PosixFiles
+
+    files = PosixFiles()
+    with open_path(path, layout=layout, config=config) as tier:
+        starts = parse_log_starts(log_start, tier.topics(), topic) if log_start else {}
+        history = TierHistory(tier, log_start_offsets=starts)
+        assigned = {topic: partition} if partition else None
+        exports = [
+            PartitionExport(
+                tier, files, each, str(dest / f"{each.topic}-{each.partition}"), fail_on_data_loss=fail_on_data_loss
+            )
+            for each in history.partitions(None if assigned else [topic], assigned=assigned)
+        ]
+        with _locked(files, dest):
+            _check_space(dest, exports)
+            with ByteProgress("export", sum(each.size_bytes for each in exports)) as progress:
+                for each in exports:
+                    for size_bytes in each.run():
+                        progress.advance(size_bytes)
+                    _say(each, output)
+
+
+@contextmanager
+def _locked(files: Files, dest: Path) -> Iterator[None]:
+    """Only one export writes to a destination: two would write into one temporary file."""
+    files.make_directories(str(dest))
+    lock = dest / LOCK_NAME
+    try:
+        with lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+            lock.unlink(missing_ok=True)
+    except BlockingIOError as error:
+        raise ConfigError(f"another export is writing to {dest}") from error
+
+
+def _check_space(dest: Path, exports: Sequence[PartitionExport]) -> None:
+    missing = sum(each.missing_bytes() for each in exports)
+    needed = missing + missing // 100 + SPARE_BYTES if missing else 0
+    free = shutil.disk_usage(dest).free
+    if needed > free:
+        raise StoreError(f"{dest}: about {needed} bytes are needed, {free} are free")
+
+
+def _say(done: PartitionExport, output: Output) -> None:
+    for warning in done.warnings:
+        complain(f"warning: {warning}")
+    cut = sum(not each.whole for each in done.segments)
+    if output is Output.JSON:
+        told = {"folder": done.folder, "segments": len(done.segments), "cut": cut, "sizeBytes": done.size_bytes}
+        print(json.dumps(told, ensure_ascii=False))
+    else:
+        print(f"{done.folder}: {len(done.segments)} segments{f', {cut} of them cut' if cut else ''}")
