@@ -53,7 +53,7 @@ uint32_t tl_crc32c_table(uint32_t crc, const uint8_t *data, size_t size) { retur
 
 static tl_crc32c_kernel choose(const char **name) {
     *name = "table";
-    tl_crc32c_kernel native = tl_crc32c_native(name);
+    tl_crc32c_kernel native = tl_crc32c_native(0, name);
     return native ? native : extend_by_tables;
 }
 

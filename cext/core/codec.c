@@ -74,7 +74,7 @@ tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *
     if (!known(codec, magic)) return fault_of(fault, TL_BAD_CODEC, 0, codec);
     tl_stream in = {data, size};
     uint8_t nothing = 0; /* the codecs want a place, even for no bytes */
-    tl_output output = {out ? out : &nothing, capacity < limit ? capacity : limit, 0};
+    tl_output output = {out ? out : &nothing, capacity < limit ? capacity : limit, limit, 0};
     tl_status status;
     switch ((tl_codec)codec) {
     case TL_CODEC_GZIP: status = tl_gzip_read(codecs->deflate, in, &output, fault); break;
@@ -83,7 +83,8 @@ tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *
     default: status = tl_zstd_read(codecs->zstd, in, &output, fault); break;
     }
     if (status == TL_NEED_SCRATCH) {
-        if (output.capacity == limit) return over_limit(fault, limit, (uint64_t)fault->expected);
+        if (output.capacity == limit || (uint64_t)fault->found > limit)
+            return over_limit(fault, limit, (uint64_t)fault->found);
         if ((uint64_t)fault->expected > limit) fault->expected = (int64_t)limit;
     }
     if (status == TL_OK) *out_size = output.size;

@@ -2,7 +2,7 @@
  *
  * All have one form. `out` holds `capacity` bytes and content never goes past it. When it does not fit, the answer is
  * TL_NEED_SCRATCH with fault->expected > capacity: an upper bound of the content where the stream shows one, else a
- * guess that grows; codec.c holds it against the limit. Faults are TL_BAD_COMPRESSED with fault->position in `data`. */
+ * guess that grows; and fault->found, a lower bound. codec.c holds both against the limit. Faults are TL_BAD_COMPRESSED with fault->position in `data`. */
 #ifndef TIERLOG_CODEC_PARTS_H
 #define TIERLOG_CODEC_PARTS_H
 
@@ -19,7 +19,8 @@ typedef struct tl_stream {
 typedef struct tl_output {
     uint8_t *data;
     size_t capacity;
-    size_t size; /* bytes that are content */
+    size_t limit; /* more capacity than this will never be had */
+    size_t size;  /* bytes that are content */
 } tl_output;
 
 /* Upper bounds of the content. *floor is a lower bound: content that is there whatever the blocks hold. They saturate
@@ -40,12 +41,12 @@ static inline tl_status tl_corrupt(tl_fault *fault, size_t position) {
     return TL_BAD_COMPRESSED;
 }
 
-/* More room, please. */
-static inline tl_status tl_need(tl_fault *fault, uint64_t expected, size_t capacity) {
+/* More room, please: the content has `floor` bytes for sure, and `bound` at most or as a guess. */
+static inline tl_status tl_need(tl_fault *fault, uint64_t floor, uint64_t bound) {
     *fault = (tl_fault){.base_offset = -1,
                         .record = -1,
-                        .expected = (int64_t)(expected < INT64_MAX ? expected : INT64_MAX),
-                        .found = (int64_t)capacity};
+                        .expected = (int64_t)(bound < INT64_MAX ? bound : INT64_MAX),
+                        .found = (int64_t)(floor < INT64_MAX ? floor : INT64_MAX)};
     return TL_NEED_SCRATCH;
 }
 

@@ -8,8 +8,8 @@
 
 typedef uint32_t (*tl_crc32c_kernel)(uint32_t state, const uint8_t *data, size_t size);
 
-/* The best kernel for this processor, and its name; NULL if there is none but the tables. */
-tl_crc32c_kernel tl_crc32c_native(const char **name);
+/* The kernels that this processor can run, best first (rank 0), with their names; NULL behind the last. */
+tl_crc32c_kernel tl_crc32c_native(unsigned rank, const char **name);
 
 /* TL_CRC32C_SHIFTS[n] moves a register over 8 * n zero bytes: x^(64 * n - 33) modulo the polynomial, bit-reversed. The
  * 33 is what the multiplication and the reduction by a CRC instruction add. Enough for lanes of 64 words. */

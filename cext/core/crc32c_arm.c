@@ -57,9 +57,9 @@ LANES static uint32_t extend_by_lanes(uint32_t state, const uint8_t *data, size_
     return state;
 }
 
-tl_crc32c_kernel tl_crc32c_native(const char **name) {
+tl_crc32c_kernel tl_crc32c_native(unsigned rank, const char **name) {
     unsigned long has = getauxval(AT_HWCAP);
-    if (!(has & HAS_CRC32) || !(has & HAS_PMULL)) return NULL;
+    if (rank || !(has & HAS_CRC32) || !(has & HAS_PMULL)) return NULL;
     *name = "armv8";
     return extend_by_lanes;
 }

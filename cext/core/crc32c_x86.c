@@ -152,16 +152,22 @@ FOLDS static uint32_t extend_by_folding(uint32_t state, const uint8_t *data, siz
     return short_lanes(state, data, size);
 }
 
-tl_crc32c_kernel tl_crc32c_native(const char **name) {
+tl_crc32c_kernel tl_crc32c_native(unsigned rank, const char **name) {
     if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul")) return NULL;
     bool folds = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
-    *name = folds ? "sse42-vpclmul" : "sse42-pclmul";
-    return folds ? extend_by_folding : extend_by_lanes;
+    if (folds && rank == 0) {
+        *name = "sse42-vpclmul";
+        return extend_by_folding;
+    }
+    if (rank > folds) return NULL;
+    *name = "sse42-pclmul";
+    return extend_by_lanes;
 }
 
 #elif !defined(__aarch64__)
 
-tl_crc32c_kernel tl_crc32c_native(const char **name) {
+tl_crc32c_kernel tl_crc32c_native(unsigned rank, const char **name) {
+    (void)rank;
     (void)name;
     return NULL;
 }

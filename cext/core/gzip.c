@@ -54,7 +54,7 @@ static tl_status need_more(tl_stream in, size_t capacity, tl_fault *fault) {
     tl_status status = tl_gzip_bound(in, &floor, &hint, fault);
     if (status != TL_OK) return status;
     uint64_t twice = capacity > FIRST_GUESS / 2 ? 2 * (uint64_t)capacity : FIRST_GUESS;
-    return tl_need(fault, hint > capacity ? hint : twice, capacity);
+    return tl_need(fault, capacity, hint > capacity ? hint : twice);
 }
 
 tl_status tl_gzip_read(struct libdeflate_decompressor *context, tl_stream in, tl_output *out, tl_fault *fault) {

@@ -62,7 +62,7 @@ static tl_status read_block(tl_stream in, tl_stream block, tl_output *out, tl_fa
     if (size > out->capacity - out->size) {
         uint64_t floor, bound;
         tl_status status = tl_snappy_bound(in, &floor, &bound, fault);
-        return status == TL_OK ? tl_need(fault, bound, out->capacity) : status;
+        return status == TL_OK ? tl_need(fault, floor, bound) : status;
     }
     char *content = (char *)out->data + out->size;
     if (snappy_uncompress((const char *)block.data, block.size, content, &size) != SNAPPY_OK)

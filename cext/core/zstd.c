@@ -99,7 +99,7 @@ tl_status tl_zstd_read(ZSTD_DCtx *context, tl_stream in, tl_output *out, tl_faul
     uint64_t floor, bound;
     tl_status status = tl_zstd_bound(in, &floor, &bound, fault);
     if (status != TL_OK || !in.size) return status;
-    if (floor > out->capacity) return tl_need(fault, bound, out->capacity);
+    if (floor > out->capacity) return tl_need(fault, floor, bound);
     size_t written = ZSTD_decompressDCtx(context, out->data, out->capacity, in.data, in.size);
     if (!ZSTD_isError(written)) {
         out->size = written;
@@ -107,6 +107,6 @@ tl_status tl_zstd_read(ZSTD_DCtx *context, tl_stream in, tl_output *out, tl_faul
     }
     /* With room for all that there can be, "too small" means that a block says more than it may. */
     if (ZSTD_getErrorCode(written) == ZSTD_error_dstSize_tooSmall && out->capacity < bound)
-        return tl_need(fault, bound, out->capacity);
+        return tl_need(fault, floor, bound);
     return tl_corrupt(fault, 0);
 }
