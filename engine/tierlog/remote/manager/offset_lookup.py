@@ -20,7 +20,7 @@ from tierlog._native.indexes import lookup_timestamp
 from tierlog.errors import CorruptDataError, CorruptIndexError
 from tierlog.remote.api import IndexType
 from tierlog.remote.manager.batch_borders import BatchBorders
-from tierlog.remote.metadata.batch_stream import BatchRun, iter_batch_runs
+from tierlog.remote.metadata.batch_stream import BatchRun, iter_batch_runs, place_of
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
@@ -129,7 +129,7 @@ def _search_run(run: BatchRun, span: StoredSpan, timestamp_ms: int) -> Timestamp
         try:
             rows = [*decoder.feed(run.bytes_of(int(batch))), *decoder.finish()]
         except CorruptDataError as error:
-            raise error.located(span.segment.name) from None
+            raise error.located(place_of(span.segment)) from None
         for part in rows:
             if part.num_rows:
                 return TimestampedOffset(part["offset"][0].as_py(), int(part["timestamp"].cast("int64")[0].as_py()))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.indexes import ABORTED_DTYPE
+from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.storage.segment import StoredSegment
 
 
@@ -58,7 +59,7 @@ class ScanRange:
 
     def describe(self) -> str:
         """For messages: topic-partition and object."""
-        return f"{self.topic}-{self.partition} {self.segment.name}"
+        return place_of(self.segment)
 
 
 def group_ranges(

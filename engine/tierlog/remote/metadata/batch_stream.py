@@ -42,6 +42,11 @@ class BatchRun:
         return self.data[start : start + int(self.columns["size_bytes"][batch])]
 
 
+def place_of(segment: StoredSegment) -> str:
+    """For messages: topic-partition and object."""
+    return f"{segment.topic_id_partition} {segment.name}"
+
+
 def iter_batch_runs(
     tier: Tier,
     segment: StoredSegment,
@@ -71,11 +76,11 @@ def iter_batch_runs(
             if len(columns["position"]):
                 yield BatchRun(columns, position, data)
             if fault is not None:
-                raise fault.located(segment.name)
+                raise fault.located(place_of(segment))
             carry, carry_position = (bytearray(data[end - position :]), end) if partial else (bytearray(), end)
             if len(carry) > BATCH_SIZE_BYTES_MAX:
                 text = f"a batch is larger than {BATCH_SIZE_BYTES_MAX} bytes"
-                raise SizeLimitError(text, fault="OVER_LIMIT", position=end, where=segment.name)
+                raise SizeLimitError(text, fault="OVER_LIMIT", position=end, where=place_of(segment))
     if carry:
         text = f"the log ends inside a batch, after {len(carry)} of its bytes"
-        raise CorruptRecordError(text, fault="TRUNCATED", position=carry_position, where=segment.name)
+        raise CorruptRecordError(text, fault="TRUNCATED", position=carry_position, where=place_of(segment))
