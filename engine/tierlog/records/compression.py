@@ -105,8 +105,8 @@ def _lz4(data: bytes, level: int, *, broken_checksum: bool) -> bytes:
 def _zstd(data: bytes, level: int) -> bytes:
     import zstandard
 
+    if not data:  # closed at once, the stream knows the size of what it got
+        return zstandard.ZstdCompressor(level=level).compress(data)
     stream = zstandard.ZstdCompressor(level=level, write_content_size=False).compressobj()
-    if not data:
-        return stream.flush()
     # The flush of the stream in front of zstd ends a block; closing then adds an empty one.
     return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
