@@ -35,12 +35,14 @@ class FileInfo:
         path: As it was asked for, or directory + "/" + name.
         size_bytes: Of a regular file; 0 for a directory.
         modified_ms: Last change of the content, ms since 1970 UTC.
+        identity: Device and inode, the same by whatever path; (0, 0) where a file system has none.
     """
 
     path: str
     size_bytes: int
     modified_ms: int
     is_directory: bool
+    identity: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
@@ -152,7 +154,8 @@ def _translated(path: str) -> Iterator[None]:
 
 def _info(path: str, found: os.stat_result) -> FileInfo:
     directory = stat_bits.S_ISDIR(found.st_mode)
-    return FileInfo(path, 0 if directory else found.st_size, found.st_mtime_ns // 1_000_000, directory)
+    size = 0 if directory else found.st_size
+    return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, (found.st_dev, found.st_ino))
 
 
 class PosixFile:

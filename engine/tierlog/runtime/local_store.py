@@ -15,9 +15,6 @@ from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, Files
 from tierlog.runtime.object_store import FolderListing, ObjectInfo
 
-#: Deeper nesting is a loop of symbolic links.
-_DEPTH_MAX = 64
-
 
 class LocalStore:
     """See the module.
@@ -46,19 +43,18 @@ class LocalStore:
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """See ObjectStore; folders by name."""
         folder = prefix[: prefix.rfind("/") + 1]
-        for info in self._walk(folder, prefix, 0):
+        for info in self._walk(folder, prefix, frozenset((self._files.stat(self._root).identity,))):
             if info.key.startswith(prefix):
                 yield info
 
-    def _walk(self, folder: str, prefix: str, depth: int) -> Iterator[ObjectInfo]:
-        if depth > _DEPTH_MAX:
-            raise StoreError(f"{self._root}/{folder}: nested deeper than {_DEPTH_MAX} folders")
+    def _walk(self, folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[ObjectInfo]:
+        """Below a folder; a link to one of the folders ``above`` is left out, or a few of them list for ever."""
         for entry in self._entries(folder):
             key = folder + entry.name
             if not entry.is_directory:
                 yield ObjectInfo(key, entry.size_bytes, entry.modified_ms)
-            elif f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
-                yield from self._walk(f"{key}/", prefix, depth + 1)
+            elif entry.identity == (0, 0) or entry.identity not in above:
+                yield from self._walk(f"{key}/", prefix, above | {entry.identity})
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
         """Of one folder; nothing if it is gone. Files that are still being written are left out."""

@@ -50,7 +50,7 @@ class MemoryFiles:
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
         """See Files."""
         if not self.stat(path).is_directory:
-            raise StoreError(f"{path}: not a directory")
+            raise ObjectNotFoundError(f"{path}: not a directory")
         folder = _normal(path)
         with self._lock:
             below = [known for known in (*self._files, *self._directories) if known and _parent(known) == folder]

@@ -31,15 +31,15 @@ _BEHIND_END: Final = re.compile(
     r"StartTooLarge|Wanted range starting at|InvalidRange|416 Range Not Satisfiable|Requested Range Not Satisfiable",
     re.IGNORECASE,
 )
-_PASSING: Final = re.compile(
-    r"after \d+ retries|HTTP error|error sending request|timed? ?out|Timeout|connection|SlowDown|status: 5\d\d"
-    r"|\b(?:408|429|500|502|503|504)\b|decoding response body|request or response body error|HttpError",
-    re.IGNORECASE,
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_PASSING_STATUS: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
+#: Without a status no answer came, or it broke off.
+_NO_ANSWER: Final = re.compile(
+    r"HTTP error|HttpError|error sending request|request or response body error|timed out|connection (?:closed|reset)"
 )
-_REFUSED: Final = re.compile(
-    r"\b(?:401|403)\b|AccessDenied|Unauthori[sz]ed|Forbidden|InvalidAccessKeyId|SignatureDoesNot"
-)
-_ABSENT: Final = re.compile(r"\b404\b|NoSuchBucket|NoSuchKey|ContainerNotFound|The specified bucket does not exist")
+#: Codes that S3 sends with a status that says less.
+_REFUSED: Final = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId)</Code>")
+_PASSING: Final = re.compile(r"<Code>(?:RequestTimeout|SlowDown|InternalError)</Code>")
 
 
 class RemoteStore:
@@ -127,7 +127,7 @@ def short_text(error: BaseException) -> str:
 
 def translate(error: BaseException, place: str) -> StoreError | ConfigError:
     """What an error of obstore means for a caller, naming the object."""
-    text, whole = short_text(error), str(error)
+    text = short_text(error)
     told = f"{place}: {text}"
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return ObjectNotFoundError(f"{place}: not found")
@@ -135,10 +135,14 @@ def translate(error: BaseException, place: str) -> StoreError | ConfigError:
         return StorePermissionError(told)
     if isinstance(error, exceptions.UnknownConfigurationKeyError):
         return ConfigError(text)
-    if _REFUSED.search(whole):
+    found = _STATUS.search(text)
+    status = int(found[1]) if found else 0
+    if status in (401, 403) or _REFUSED.search(text):
         return StorePermissionError(told)
-    if _ABSENT.search(whole):
+    if status == 404:
         return ObjectNotFoundError(told)
-    if isinstance(error, TimeoutError | ConnectionError) or _PASSING.search(whole):
+    if status in _PASSING_STATUS or _PASSING.search(text):
+        return StoreUnavailableError(told)
+    if status == 0 and (isinstance(error, TimeoutError | ConnectionError) or _NO_ANSWER.search(text)):
         return StoreUnavailableError(told)
     return StoreError(told)

@@ -1,0 +1,173 @@
+"""One suite for every store that needs no server: a local folder, one in memory, and the stores around a store."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import uuid
+
+import pytest
+
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.clock import ManualClock
+from tierlog.runtime.files import TEMPORARY_SUFFIX, PosixFiles
+from tierlog.runtime.local_store import LocalStore
+from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.watched_stores import CountingStore, FailingStore, StoreCounts
+
+
+@pytest.fixture(params=["local", "memory-files", "memory", "counting", "failing-never"])
+def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> ObjectStore:
+    if request.param == "memory":
+        return open_store(f"memory://{uuid.uuid4()}")
+    if request.param == "memory-files":
+        files = MemoryFiles()
+        files.make_directories("/root")
+        return LocalStore("/root", files)
+    local = open_store(str(tmp_path))
+    if request.param == "counting":
+        return CountingStore(local)
+    if request.param == "failing-never":
+        return FailingStore(local, {}, rng=random.Random(1), clock=ManualClock())
+    return local
+
+
+def keys(store: ObjectStore, prefix: str = "") -> list[str]:
+    return sorted(info.key for info in store.iter_objects(prefix))
+
+
+def test_keys_come_back_as_they_went_in(store: ObjectStore) -> None:
+    """If this fails, objects whose names hold a space, a percent sign or a letter of another alphabet are lost."""
+    names = ["a b", "100%25", "ü/п", "t-1/0/x.log", "~+&=;,@!'()"]
+    for name in names:
+        store.put(name, name.encode())
+    assert keys(store) == sorted(names)
+    for name in names:
+        assert bytes(store.fetch(name)) == name.encode()
+
+
+def test_prefixes_are_strings_not_folders(store: ObjectStore) -> None:
+    """If this fails, a key.prefix without a slash at its end finds nothing."""
+    for name in ("tier-a/x", "tier-b/y/z", "tier", "other"):
+        store.put(name, b"1")
+    assert keys(store, "tier-") == ["tier-a/x", "tier-b/y/z"]
+    assert keys(store, "tier") == ["tier", "tier-a/x", "tier-b/y/z"]
+    assert keys(store, "tier-b/") == ["tier-b/y/z"]
+    assert keys(store, "tier-b/y/z/") == []
+    assert keys(store, "nothing/") == []
+
+
+def test_one_level(store: ObjectStore) -> None:
+    """If this fails, reading one topic lists the whole bucket."""
+    for name in ("a/1", "a/b/2", "c"):
+        store.put(name, b"12")
+    top = store.list_folder()
+    assert (sorted(top.folders), [info.key for info in top.objects]) == (["a/"], ["c"])
+    inner = store.list_folder("a/")
+    assert (inner.folders, [(info.key, info.size_bytes) for info in inner.objects]) == (("a/b/",), [("a/1", 2)])
+    assert store.list_folder("none/").objects == ()
+    assert top.objects[0].last_modified_ms > 1_600_000_000_000
+
+
+def test_ranges(store: ObjectStore) -> None:
+    """If this fails, windows hold other bytes than they should, or a short object goes unnoticed."""
+    store.put("k", bytes(range(100)))
+    assert bytes(store.fetch_range("k", start_position=10, end_position_exclusive=20)) == bytes(range(10, 20))
+    assert bytes(store.fetch_range("k", start_position=90, end_position_exclusive=120)) == bytes(range(90, 100))
+    assert bytes(store.fetch_range("k", start_position=100, end_position_exclusive=101)) == b""
+    assert bytes(store.fetch_range("k", start_position=500, end_position_exclusive=600)) == b""
+
+
+def test_what_is_not_there(store: ObjectStore) -> None:
+    """If this fails, a deleted object looks like a broken store."""
+    with pytest.raises(ObjectNotFoundError, match="nope"):
+        store.fetch("nope")
+    with pytest.raises(ObjectNotFoundError, match="nope"):
+        store.fetch_range("nope", start_position=0, end_position_exclusive=1)
+
+
+class TestLocal:
+    """A folder that others write to."""
+
+    def test_no_way_out_of_the_root(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a hostile key reads any file of the machine."""
+        (tmp_path / "secret").write_text("x")
+        (tmp_path / "root").mkdir()
+        store = LocalStore(str(tmp_path / "root"), PosixFiles())
+        for key in ("../secret", "/etc/passwd", "a/../../secret", ""):
+            with pytest.raises(StoreError):
+                store.fetch(key)
+
+    def test_folders_that_vanish_and_files_on_their_way(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, listing a live directory fails, or shows what is half written."""
+        store = open_store(str(tmp_path))
+        for name in ("a/1", "b/1", "c/1"):
+            store.put(name, b"")
+        (tmp_path / "c" / f"2{TEMPORARY_SUFFIX}").write_bytes(b"")
+        listing = store.iter_objects()
+        assert next(listing).key == "a/1"
+        (tmp_path / "b" / "1").unlink()
+        (tmp_path / "b").rmdir()
+        assert [info.key for info in listing] == ["c/1"]
+
+    def test_a_loop_of_links_ends(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a link to a folder above hangs the listing."""
+        (tmp_path / "a").mkdir()
+        for name in ("up", "up2", "a/up", "a/self"):
+            (tmp_path / name).symlink_to(tmp_path / name.removesuffix("self") if "self" in name else tmp_path)
+        (tmp_path / "f").write_bytes(b"")
+        (tmp_path / "good").symlink_to("a")
+        (tmp_path / "a" / "g").write_bytes(b"")
+        assert keys(open_store(str(tmp_path))) == ["a/g", "f", "good/g"]
+
+    def test_a_root_that_is_none(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a mistyped folder is an empty bucket."""
+        (tmp_path / "f").write_bytes(b"")
+        with pytest.raises(StoreError, match="not a directory"):
+            open_store(str(tmp_path / "f"))
+        with pytest.raises(ObjectNotFoundError):
+            open_store(str(tmp_path / "x"))
+
+
+def test_counts(tmp_path: pathlib.Path) -> None:
+    """If this fails, the GETs per GiB that we report are wrong."""
+    store = CountingStore(open_store(str(tmp_path)))
+    store.put("k", bytes(10))
+    store.fetch("k")
+    store.fetch_range("k", start_position=2, end_position_exclusive=5)
+    list(store.iter_objects())
+    store.list_folder()
+    assert store.reset() == StoreCounts(gets=2, bytes=13, lists=2, puts=1)
+    assert store.counts == StoreCounts()
+
+
+class TestFailing:
+    """The store that tests break."""
+
+    def run(self, tmp_path: pathlib.Path, seed: int) -> list[str]:
+        clock = ManualClock()
+        inner = open_store(str(tmp_path))
+        inner.put("k", bytes(50))
+        rates = {"error": 0.2, "reset": 0.2, "short": 0.2, "stall": 0.2}
+        store = FailingStore(inner, rates, rng=random.Random(seed), clock=clock, stall_seconds=3)
+        seen = []
+        for _ in range(60):
+            try:
+                seen.append(str(len(memoryview(store.fetch("k")))))
+            except StoreUnavailableError as error:
+                seen.append(str(error))
+        assert sum(store.injected.values()) == sum(entry != "50" for entry in seen)
+        assert clock.monotonic_seconds() == 3 * store.injected["stall"]
+        return seen
+
+    def test_a_seed_repeats_its_run(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a failure that a test found cannot be found again."""
+        assert self.run(tmp_path, 1) == self.run(tmp_path, 1)
+        assert self.run(tmp_path, 1) != self.run(tmp_path, 2)
+
+    def test_a_misspelt_fault_is_refused(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a test that breaks nothing passes."""
+        with pytest.raises(ValueError, match="unknown faults"):
+            FailingStore(open_store(str(tmp_path)), {"eror": 1}, rng=random.Random(1), clock=ManualClock())

@@ -1,0 +1,165 @@
+"""Options of stores: obstore's own, and the RSM's keys in obstore's words."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from tierlog.errors import ConfigError
+from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.store_opening import open_store, split_last
+from tierlog.runtime.store_options import StoreOptions, read_store_options
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/aws/credentials")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/aws/config")
+
+
+def read(scheme: str, files: MemoryFiles | None = None, **options: str) -> StoreOptions:
+    return read_store_options(scheme, {k.replace("__", "."): v for k, v in options.items()}, files or MemoryFiles())
+
+
+def test_every_call_has_a_time_limit_and_bounded_retries() -> None:
+    """If this fails, a store that stalls hangs the reader for ever."""
+    made = read("s3")
+    assert made.client == {"timeout": "30s", "connect_timeout": "5s"}
+    assert made.retry_config() == {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+    made = read("s3", store__timeout="2s", store__max_retries="1", store__retry_timeout="500ms")
+    assert made.client["timeout"] == "2s"
+    assert made.retry_config() == {"max_retries": 1, "retry_timeout": timedelta(milliseconds=500)}
+
+
+def test_the_plugins_s3_keys() -> None:
+    """If this fails, a broker's configuration does not reach its own bucket."""
+    options = {
+        "storage.s3.region": "eu-north-1",
+        "storage.s3.endpoint.url": "http://127.0.0.1:9000/",
+        "storage.s3.path.style.access.enabled": "true",
+        "storage.s3.api.call.attempt.timeout": "1500",
+        "storage.s3.api.call.timeout": "9000",
+        "storage.aws.access.key.id": "id",
+        "storage.aws.secret.access.key": "secret",
+        "storage.aws.certificate.check.enabled": "FALSE",
+        "storage.aws.credentials.provider.class": "com.example.Provider",
+        "storage.gcs.endpoint.url": "https://not.for.us",
+    }
+    made = read_store_options("s3", options, MemoryFiles())
+    assert made.config == {
+        "region": "eu-north-1",
+        "endpoint": "http://127.0.0.1:9000",
+        "virtual_hosted_style_request": "false",
+        "access_key_id": "id",
+        "secret_access_key": "secret",
+    }
+    assert made.client["allow_http"] == "true"
+    assert made.client["allow_invalid_certificates"] == "true"
+    assert made.client["timeout"] == "1500ms"
+    assert made.retry_timeout == timedelta(seconds=9)
+    open_store("s3://bucket/folder", options).close()
+
+
+def test_credential_files() -> None:
+    """If this fails, credentials that a broker reads from a file are not found here."""
+    files = MemoryFiles()
+    files.put(
+        "/aws.properties", b"aws.access.key.id=a\nrsm.config.storage.aws.access.key.id=b\naws.secret.access.key=c"
+    )
+    made = read_store_options("s3", {"storage.aws.credentials.file": "/aws.properties"}, files)
+    assert (made.config["access_key_id"], made.config["secret_access_key"]) == ("b", "c")
+    files.put("/gcs.json", b'{"access_token": "t"}')
+    assert read_store_options("gs", {"storage.gcs.credentials.path": "/gcs.json"}, files).config == {
+        "bearer_token": "t"
+    }
+    account = json.dumps({"type": "service_account"})
+    assert read_store_options("gs", {"storage.gcs.credentials.json": account}, files).config == {
+        "service_account_key": account
+    }
+    with pytest.raises(ConfigError, match=r"credentials\.file: cannot read /none"):
+        read_store_options("s3", {"storage.aws.credentials.file": "/none"}, files)
+
+
+def test_the_usual_aws_files() -> None:
+    """If this fails, whoever uses the aws command line must type her keys again."""
+    files = MemoryFiles()
+    files.put("/aws/credentials", b"[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n")
+    files.put("/aws/config", b"[default]\nregion = eu-west-3\n")
+    made = read_store_options("s3", {}, files)
+    assert made.config == {"access_key_id": "a", "secret_access_key": "b%c", "region": "eu-west-3"}
+    given = {"store.access_key_id": "mine", "store.secret_access_key": "own"}
+    assert read_store_options("s3", given, files).config["access_key_id"] == "mine"
+    files.put("/aws/credentials", b"no section")
+    with pytest.raises(ConfigError, match="/aws/credentials"):
+        read_store_options("s3", {}, files)
+
+
+def test_azure() -> None:
+    """If this fails, a broker's Azure account is not reached."""
+    text = "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=a2V5PT0=;BlobEndpoint=http://127.0.0.1:1/acc;"
+    made = read_store_options("az", {"storage.azure.connection.string": text}, MemoryFiles())
+    assert made.config == {"account_name": "acc", "account_key": "a2V5PT0=", "endpoint": "http://127.0.0.1:1/acc"}
+    made = read_store_options(
+        "az", {"storage.azure.account.name": "acc", "storage.azure.sas.token": "sig=x"}, MemoryFiles()
+    )
+    assert made.config == {"account_name": "acc", "sas_key": "sig=x"}
+    proxy = {"storage.proxy.host": "h", "storage.proxy.port": "1080"}
+    assert read_store_options("az", proxy, MemoryFiles()).client["proxy_url"] == "socks5h://h:1080"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "told"),
+    [
+        ("s3", {"storage.s3.endpoint.url": "ftp://x"}, "http or https"),
+        ("s3", {"storage.s3.path.style.access.enabled": "maybe"}, "true or false"),
+        ("s3", {"storage.s3.api.call.timeout": "0"}, "milliseconds"),
+        ("s3", {"store.max_retries": "many"}, "number"),
+        ("s3", {"store.retry_timeout": "soon"}, "duration"),
+        ("s3", {"stroage.s3.region": "x"}, "storage.s3.region"),
+        ("gs", {"storage.gcs.credentials.json": "s3cret"}, "not JSON"),
+        ("az", {"storage.azure.connection.string": "AccountKey=s3cret"}, "AccountName"),
+        ("az", {"storage.proxy.host": "h"}, "port"),
+    ],
+)
+def test_wrong_values(scheme: str, options: dict[str, str], told: str) -> None:
+    """If this fails, a mistake shows up as a store that cannot be reached, or quotes a secret."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        read_store_options(scheme, options, MemoryFiles())
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "told"),
+    [
+        ("s3://bucket", {"store.no_such_key": "s3cret"}, "no_such_key"),
+        ("az://container", {"store.account_name": "a", "store.account_key": "!s3cret"}, "az://container"),
+        ("s3://", {}, "bucket is missing"),
+        ("hdfs://x/y", {}, "unknown scheme hdfs"),
+        ("file://host/x", {}, "file:///"),
+    ],
+)
+def test_stores_that_cannot_be_made(url: str, options: dict[str, str], told: str) -> None:
+    """If this fails, a wrong option is a traceback of a library that the user does not know."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        open_store(url, options)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "folder", "name"),
+    [
+        ("s3://b/x/y.log", "s3://b/x", "y.log"),
+        ("s3a://b/x/", "s3://b", "x"),
+        ("s3://b", "", ""),
+        ("/x/y/z.log", "/x/y", "z.log"),
+        ("file:///x/y", "/x", "y"),
+        ("/", "", ""),
+    ],
+)
+def test_the_folder_above(url: str, folder: str, name: str) -> None:
+    """If this fails, one file, or the folder of one partition, does not open."""
+    assert split_last(url) == (folder, name)
