@@ -78,7 +78,7 @@ $(VENV)/.python: $(VENV)/.packages
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml
 	@echo "installing tierlog and its tools into $(VENV)"
-	@TIERLOG_WERROR=1 $(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	@PYTHONWARNINGS=ignore TIERLOG_WERROR=1 $(BIN)/python -m pip install --quiet --editable '.[all,dev]'
 	@touch $@
 
 $(VENV)/.native: $(VENV)/.installed $(NATIVE_SOURCES)

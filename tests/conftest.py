@@ -21,7 +21,6 @@ FIXTURES_ABSENT = f"the full golden data is not at {FIXTURES} (set TIERLOG_FIXTU
 SETTLE_SECONDS = 2.0
 # Threads that are allowed to outlive a test: name prefix -> why.
 LASTING_THREADS = {
-    "Dummy-": "a thread of a native pool (pyarrow's, DuckDB's) that called into Python once",
     "pytest-": "pytest's own watchers",
     "Dummy-": "a thread of a native library (DuckDB) that called into Python; the library's, not ours to end",
     "ThreadPoolExecutor-py4j": "py4j keeps its callback pool for the life of the Spark session",

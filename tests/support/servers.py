@@ -196,6 +196,7 @@ def fake_gcs(folder: pathlib.Path) -> Iterator[StoreServer]:
     base = f"http://127.0.0.1:{port}"
     command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
     command += ["-public-host", f"127.0.0.1:{port}", "-external-url", base]
+
     def put(key: str, data: bytes) -> None:
         name = urllib.parse.quote(key, safe="")
         _post(f"{base}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}", data, "application/octet-stream")
