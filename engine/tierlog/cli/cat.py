@@ -57,7 +57,7 @@ class Encoding(enum.StrEnum):
     JSON = "json"
 
 
-_AS_HELP = 'How JSON lines show it; what is not of that form comes as {{"base64": …}}.'
+_AS_HELP = 'How JSON lines show it; what is not of that form comes as {"base64": …}.'
 
 
 def register(app: typer.Typer) -> None:

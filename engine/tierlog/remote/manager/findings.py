@@ -62,8 +62,9 @@ class Finding:
             place += f" @ {self.position}"
         if self.offset >= 0:
             place += f" (offset {self.offset})"
-        seen = "" if self.expected is None else f": expected {self.expected}, found {self.found}"
-        return f"{place}: {self.text}{seen}"
+        numbers = {"expected": self.expected, "found": self.found}
+        seen = ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
+        return f"{place}: {self.text}{': ' if seen else ''}{seen}"
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ _NUMBERS = re.compile(r": (expected -?\d+, found -?\d+|computed 0x[0-9a-f]+, sto
 
 def fault_of(error: CorruptDataError, where: str) -> Finding:
     """What a room below raised about bytes, as a finding."""
-    known = bool(error.expected or error.found)
+    told = _NUMBERS.search(error.text) is not None  # a 0 that nobody told means "does not apply"
     number = _checksum if error.fault == "BAD_CRC" else int
     return fault(
         error.fault,
@@ -128,8 +129,8 @@ def fault_of(error: CorruptDataError, where: str) -> Finding:
         error.where or where,
         position=error.position,
         offset=error.base_offset,
-        expected=number(error.expected) if known else None,
-        found=number(error.found) if known else None,
+        expected=number(error.expected) if told or error.expected else None,
+        found=number(error.found) if told or error.found else None,
     )
 
 

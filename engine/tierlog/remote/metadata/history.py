@@ -11,7 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, TierlogError, UnknownTopicError
+from tierlog.errors import (
+    ConfigError,
+    CorruptDataError,
+    EncryptionKeyError,
+    ObjectNotFoundError,
+    TierlogError,
+    UnknownTopicError,
+)
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
@@ -94,7 +101,8 @@ class TierHistory:
     Args:
         tier: Stays the caller's.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
-        faults: Where errors of single segments go (unreadable manifests), which are then left out; None raises.
+        faults: Where errors of single segments go: unreadable manifests, whose segments are then left out, and newest
+            checkpoints that no key opens; None raises.
 
     Thread safety: any number of threads.
     """
@@ -166,9 +174,12 @@ class TierHistory:
             if data is not None:
                 return tuple(parse_leader_epochs(data)), ()
             reason = "there is none"
-        except CorruptDataError as error:
+        except (CorruptDataError, ObjectNotFoundError) as error:
             reason = str(error)
-        except ObjectNotFoundError as error:
+        except EncryptionKeyError as error:
+            if self._faults is None:
+                raise
+            self._faults.append(error)
             reason = str(error)
         if segment.layout in SINGLE_LOG_LAYOUTS:
             return None, ()

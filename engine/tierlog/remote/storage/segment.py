@@ -17,12 +17,14 @@ class StoredPart:
         position: First byte in the object.
         size_bytes: As stored (transformed), as the segment's own description says.
         object_size_bytes: Of the whole object as the listing said; -1 if the listing did not have it.
+        crc32c: Of the stored bytes, as the segment's own description says; None if it says none.
     """
 
     key: str
     position: int
     size_bytes: int
     object_size_bytes: int = -1
+    crc32c: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

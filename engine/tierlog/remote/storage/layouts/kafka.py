@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -24,6 +25,7 @@ from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 DESCRIPTION: Final = "segment.json"
 DESCRIPTION_BYTES_MAX: Final = 16 << 20
 _VERSION: Final = 1
+_CHECKSUM: Final = re.compile(r"[0-9a-fA-F]{8}")
 _SUFFIXES: Final = {
     IndexType.OFFSET: "index",
     IndexType.TIMESTAMP: "timeindex",
@@ -109,8 +111,18 @@ class KafkaLayout:
 
 def _part(parts: JsonObject, suffix: str, key: str, candidate: Candidate) -> StoredPart:
     listed = candidate.objects.get(suffix)
-    size = parts.child(suffix).integer("size", maximum=INT64_MAX)
-    return StoredPart(key, 0, size, -1 if listed is None else listed.size_bytes)
+    part = parts.child(suffix)
+    size = part.integer("size", maximum=INT64_MAX)
+    return StoredPart(key, 0, size, -1 if listed is None else listed.size_bytes, _checksum(part))
+
+
+def _checksum(part: JsonObject) -> int | None:
+    if not part.has("crc32c"):
+        return None
+    text = part.text("crc32c")
+    if _CHECKSUM.fullmatch(text) is None:
+        raise part.corrupt("crc32c", f"{text!r:.40} is not eight hex digits", "BAD_ENTRY")
+    return int(text, 16)
 
 
 def _metadata(root: JsonObject, parts: JsonObject, *, where: str) -> RemoteLogSegmentMetadata:
