@@ -138,6 +138,7 @@ def test_wrong_values(scheme: str, options: dict[str, str], told: str) -> None:
         ("s3://bucket", {"store.no_such_key": "s3cret"}, "no_such_key"),
         ("az://container", {"store.account_name": "a", "store.account_key": "!s3cret"}, "az://container"),
         ("s3://", {}, "bucket is missing"),
+        ("s3://id:s3cret@bucket/x", {}, "credentials do not belong"),
         ("hdfs://x/y", {}, "unknown scheme hdfs"),
         ("file://host/x", {}, "file:///"),
     ],

@@ -57,6 +57,8 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Fil
         return LocalStore(rest, files)
     bucket, _, folder = rest.partition("/")
     folder = folder.strip("/")
+    if "@" in bucket:
+        raise ConfigError(f"{scheme}://…@…: credentials do not belong into a path: give them as store.* options")
     if not bucket and scheme != "memory":
         raise ConfigError(f"{url}: the bucket is missing")
     if scheme == "memory":

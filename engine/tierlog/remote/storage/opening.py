@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
@@ -16,7 +18,7 @@ from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.local_tiered import LocalTieredLayout
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
 from tierlog.remote.storage.layouts.single_file import SingleFileLayout
-from tierlog.remote.storage.masked_store import MaskedStore
+from tierlog.remote.storage.masked_store import MASK, MaskedStore
 from tierlog.remote.storage.object_keys import PARSERS
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.clock import Clock
@@ -28,9 +30,20 @@ LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
 #: Recognised keys that are looked at before the layout is believed, and all keys before a place is given up.
 _RECOGNISED_MAX: Final = 1000
 _LOOKED_AT_MAX: Final = 200_000
+_SHOWN_KEYS: Final = 3
 _KEY_FILE_BYTES_MAX: Final = 1 << 20
+#: A last folder that can be that of a topic or partition: ends with a number or an id.
+_INSIDE_OF_A_KEY: Final = re.compile(r"(?:\d|-[A-Za-z0-9_-]{22})$")
 #: Folders above PATH that may belong to a key: PATH can be the folder of one topic or of one partition.
 _FOLDERS_ABOVE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """PATH as a store: a folder at or above it, and what leads from there to PATH ("" or ending with "/")."""
+
+    folder: str
+    inner: str
 
 
 def open_tier(
@@ -104,66 +117,75 @@ def _is_file(path: str, files: Files) -> bool:
 def _look(path: str, layout: str, config: TierConfig, files: Files) -> tuple[ObjectStore, Scope, str]:
     """The store, where in it the segments are, and their layout."""
     prefix = config.key_prefix
-    seen: list[str] = []
-    folder, inner = path, ""
-    for above in range(_FOLDERS_ABOVE + 1):
-        store = open_store(folder, config.store_options, files=files)
-        scope = Scope(folder=inner, key_prefix=prefix, mask=config.key_prefix_mask)
+    places = [Place(path, "")]
+    if not prefix and (layout == "auto" or _INSIDE_OF_A_KEY.search(path.rstrip("/"))):
+        places += _places_above(path)
+    found, place = layout, places[0]
+    if layout == "auto" or len(places) > 1:
+        store = open_store(path, config.store_options, files=files)
         try:
-            if layout != "auto" and above == 0 and not _inside_of_a_key(path, layout):
-                return store, scope, layout
-            keys = (info.key[len(prefix) :] for info in store.iter_objects(inner or prefix))
-            found = _recognised(keys, path, layout, seen if above == 0 else [])
-        except BaseException:
+            keys = (info.key[len(prefix) :] for info in store.iter_objects(prefix))
+            recognised = _recognise(keys, path, layout, places)
+        finally:
             store.close()
-            raise
-        if found is not None:
-            return store, scope, found
-        store.close()
-        if prefix or (above == 0 and not seen):
+        if isinstance(recognised, list):
+            if layout == "auto":
+                raise _nothing_found(path, config, recognised)
+        else:
+            found, place = recognised
+    scope = Scope(folder=place.inner, key_prefix=prefix, mask=config.key_prefix_mask)
+    return open_store(place.folder, config.store_options, files=files), scope, found
+
+
+def _places_above(path: str) -> list[Place]:
+    places: list[Place] = []
+    folder, inner = path, ""
+    for _ in range(_FOLDERS_ABOVE):
+        folder, name = split_last(folder)
+        if not folder or not name:
             break
-        parent, name = split_last(folder)
-        if not parent or not name:
-            break
-        folder, inner = parent, f"{name}/{inner}"
-    if layout != "auto":
-        return open_store(path, config.store_options, files=files), Scope("", prefix, config.key_prefix_mask), layout
-    raise _nothing_found(path, prefix, seen)
+        inner = f"{name}/{inner}"
+        places.append(Place(folder, inner))
+    return places
 
 
-def _inside_of_a_key(path: str, layout: str) -> bool:
-    """Whether PATH's own last folders look like a part of the layout's keys, so that it has to be looked at."""
-    return any(char.isdigit() for char in path.rstrip("/").rpartition("/")[2]) and layout in PARSERS
-
-
-def _recognised(keys: Iterable[str], path: str, layout: str, seen: list[str]) -> str | None:
-    """The layout of the first keys that have one. ``seen`` gets the first foreign keys."""
-    examples: dict[str, str] = {}
+def _recognise(keys: Iterable[str], path: str, layout: str, places: Sequence[Place]) -> tuple[str, Place] | list[str]:
+    """The layout that the keys have, seen from the lowest place from which they have one; else the first keys."""
+    examples: dict[Place, dict[str, str]] = {}
+    seen: list[str] = []
     count = 0
     for key in itertools.islice(keys, _LOOKED_AT_MAX):
-        found = next((name for name in _parsers(layout) if PARSERS[name](key) is not None), None)
+        found = _find_layout(key, layout, places)
         if found is None:
-            if len(seen) < 3:
-                seen.append(key)
+            seen += [key] if len(seen) < _SHOWN_KEYS else []
             continue
-        examples.setdefault(found, key)
+        examples.setdefault(found[1], {}).setdefault(found[0], key)
         count += 1
         if layout != "auto" or count >= _RECOGNISED_MAX:
             break
-    if len(examples) > 1:
-        told = ", ".join(f"{name} ({key})" for name, key in examples.items())
+    place = next((place for place in places if place in examples), None)
+    if place is None:
+        return seen
+    if len(examples[place]) > 1:
+        told = ", ".join(f"{name} ({key})" for name, key in examples[place].items())
         raise ConfigError(f"{path} holds keys of several layouts: {told}; give a narrower path, or the layout")
-    return next(iter(examples), None)
+    return next(iter(examples[place])), place
 
 
-def _parsers(layout: str) -> Iterator[str]:
-    return iter(PARSERS if layout == "auto" else (layout,))
+def _find_layout(key: str, layout: str, places: Sequence[Place]) -> tuple[str, Place] | None:
+    parsers = PARSERS if layout == "auto" else {layout: PARSERS[layout]}
+    for place in places:
+        for name, parse in parsers.items():
+            if parse(place.inner + key) is not None:
+                return name, place
+    return None
 
 
-def _nothing_found(path: str, prefix: str, seen: list[str]) -> ConfigError:
-    place = f"{path} (below key.prefix {prefix!r})" if prefix else path
+def _nothing_found(path: str, config: TierConfig, seen: list[str]) -> ConfigError:
+    shown = MASK if config.key_prefix_mask else config.key_prefix
+    place = f"{path} (below key.prefix {shown!r})" if config.key_prefix else path
     if not seen:
-        hint = "; if the path already holds key.prefix, leave that key out" if prefix else ""
+        hint = "; if the path already holds key.prefix, leave that key out" if config.key_prefix else ""
         return ConfigError(f"{place} is empty or does not exist{hint}")
     told = ", ".join(seen)
     return ConfigError(

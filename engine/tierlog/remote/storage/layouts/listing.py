@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tierlog.remote.storage.layouts import SegmentFilter
+from tierlog.remote.storage.masked_store import MASK
 from tierlog.remote.storage.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
-
-MASK = "<prefix>/"
 
 
 @dataclass(frozen=True, slots=True)
