@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import json
 import pathlib
 
 import pyarrow as pa
@@ -88,6 +90,18 @@ def test_a_transaction_without_an_end_stops_read_committed(fixtures: pathlib.Pat
     whole = consumed(run, "fx-txnopen", "read_committed") or []
     assert committed == [row[1] for row in whole if row[1] <= max(committed)]
     assert max(committed) < max(uncommitted)
+
+
+@pytest.mark.parametrize("log", sorted((DATA / "record-v0-v1").glob("*.log")), ids=lambda log: log.stem)
+def test_logs_of_the_old_formats(log: pathlib.Path) -> None:
+    """A log that an old broker wrote would be unreadable, or its offsets and timestamps wrong."""
+    wanted = [json.loads(line) for line in log.with_suffix(".records.jsonl").read_text().splitlines()]
+    columns = ["offset", "timestamp", "key", "value"]
+    table = tierlog.read(log, log.stem, columns=columns).read_all()
+    table = table.set_column(1, "timestamp", table["timestamp"].cast(pa.int64()))
+    got = [tuple(row[name] for name in columns) for row in table.to_pylist()]
+    content = [[None if row[n] is None else base64.b64decode(row[n]) for n in ("key", "value")] for row in wanted]
+    assert got == [(row["offset"], row["timestamp"], *both) for row, both in zip(wanted, content, strict=True)]
 
 
 class TestBounds:

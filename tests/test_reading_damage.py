@@ -1,4 +1,4 @@
-"""Damaged buckets through ``tierlog.read``: a typed error or the whole answer in bounded memory, never a shorter one."""
+"""Damaged buckets through ``tierlog.read``: an error that names them or the whole answer, never a shorter one."""
 
 from __future__ import annotations
 
