@@ -8,10 +8,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := build/core
+SANITIZE := build/sanitize
 FUZZ := build/fuzz
 FUZZ_SECONDS ?= 600
 PYTEST_ARGUMENTS ?=
-CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* CMakeLists.txt)
+CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
 NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.pxd) $(CORE_SOURCES) setup.py
 
 # Spark's workers and its look-up of data sources take another Python unless they are told.
@@ -33,8 +34,9 @@ demo: setup ## read a tiered bucket that ships with the project through Spark
 .PHONY: test test-native test-python test-interop lint format fuzz bench
 test: test-native test-python ## set up everything and pass the tests
 
-test-native: setup $(CORE)/.built ## the C core by ctest
+test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as it ships and under ASan and UBSan
 	@ctest --test-dir $(CORE) --output-on-failure
+	@ctest --test-dir $(SANITIZE) --output-on-failure
 
 test-python: setup ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
 	@$(SPARK_ENV) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
@@ -98,8 +100,13 @@ $(VENV)/interop/.installed: | $(VENV)/.installed
 	@touch $@
 
 $(CORE)/.built: $(CORE_SOURCES)
-	@cmake -S . -B $(CORE) -DCMAKE_BUILD_TYPE=Release >/dev/null
-	@cmake --build $(CORE) -j"$$(nproc)"
+	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON >/dev/null
+	@cmake --build $(@D) -j"$$(nproc)" >/dev/null
+	@touch $@
+
+$(SANITIZE)/.built: $(CORE_SOURCES)
+	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON -DTIERLOG_SANITIZE=ON >/dev/null
+	@cmake --build $(@D) -j"$$(nproc)" >/dev/null
 	@touch $@
 
 native: setup ## build the native modules in place, warnings are errors
