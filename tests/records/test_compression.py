@@ -134,6 +134,10 @@ def test_snappy_of_others() -> None:
     assert both(stream + large, SNAPPY) == content * 2
     assert both(stream + large[:4] + b"x" + large[5:], SNAPPY) == "BAD_COMPRESSED"
     assert both(stream + large[:12], SNAPPY) == "BAD_COMPRESSED"
+    # As snappy-java 1.1.10.7 does: a version below 1 is refused of a later stream, not of the first.
+    version_0 = large[:8] + bytes(4) + large[12:]
+    assert both(version_0, SNAPPY) == content
+    assert both(stream + version_0, SNAPPY) == "BAD_COMPRESSED"
     assert both(b"", SNAPPY) == "BAD_COMPRESSED"
     # A size that the bytes cannot hold is refused before anything is made of it.
     assert both(stream[:16] + struct.pack(">i", 6) + b"\xff\xff\xff\xff\x0f\0", SNAPPY) == "BAD_COMPRESSED"

@@ -3,7 +3,8 @@
 Each ``_…`` function raises ``_Corrupt`` or ``_TooLarge``; ``decompress`` makes them BAD_COMPRESSED and OVER_LIMIT.
 What the readers of Kafka 4.3 let pass, passes: bytes behind the last gzip member or the LZ4 end mark, LZ4's content
 checksum, and with magic 0 its header checksum. What Kafka refuses and a codec library takes is refused: linked LZ4
-blocks, zstd windows above 128 MiB.
+blocks, zstd windows above 128 MiB. Stricter than Kafka: bytes that are no whole snappy block are not dropped, and the
+checksum and size of every gzip member count.
 """
 
 from __future__ import annotations
@@ -152,6 +153,7 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
             header = data[at : at + _XERIAL_HEADER_SIZE]
             if len(header) < _XERIAL_HEADER_SIZE or not header.startswith(XERIAL_MAGIC):
                 raise _Corrupt("it ends inside a header")
+            # Of the first header snappy-java does not look at the version (1.1.10.7 was asked).
             if at and struct.unpack_from(">i", header, 8)[0] < 1:
                 raise _Corrupt("an unknown version")
             at += _XERIAL_HEADER_SIZE
