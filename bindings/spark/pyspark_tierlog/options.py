@@ -108,6 +108,7 @@ class ReadOptions(BaseModel):
     max_bytes_per_partition: Annotated[int, _parsed(parse_size_bytes)] = 128 << 20
     fail_on_data_loss: bool = True
     verify_checksums: bool = True
+    push_down_predicate: bool | None = None
     engine: Annotated[Literal["auto", "jar", "python"], Word] = "auto"
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)

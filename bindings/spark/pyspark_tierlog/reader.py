@@ -117,8 +117,26 @@ def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> T
         ConfigError: the schema does not fit the table, or the storage configuration cannot be read.
         TierlogError: the listing had failed.
     """
-    kind = PushdownReader if _filters_are_offered() else TierlogReader
+    kind = PushdownReader if _takes_filters(options.push_down_predicate) else TierlogReader
     return kind(options, listing, checked_schema(options, schema))
+
+
+def _takes_filters(wanted: bool | None) -> bool:
+    """Whether to take filters in the process that asks, which is the one in which Spark pushes them.
+
+    Spark 4.1 to 4.3 keep the plan of a filtered query in the loaded DataFrame, run later queries over it without a
+    filter by that plan, and a query with two filters by the last one's: rows would be missing without a word. There
+    filters are taken only where the user promises one query a ``load()``. Mended with limit pushdown (SPARK-58551).
+    """
+    if not _filters_are_offered():
+        return False
+    if wanted is None and not hasattr(DataSourceReader, "pushLimit"):
+        logger.warning(
+            "tierlog: filters are not pushed down, since this version of Spark applies them to other queries over the "
+            "same DataFrame too: give option pushDownPredicate=true where each load() serves one query, or bound the "
+            "read by startingOffsets, startingTimestamp and assign"
+        )
+    return hasattr(DataSourceReader, "pushLimit") if wanted is None else wanted
 
 
 def _filters_are_offered() -> bool:
