@@ -11,7 +11,9 @@ from tests.support.buckets import Bucket, message
 from tests.support.golden import config_of
 from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.storage import open_tier
+from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.watched_stores import CountingStore
 
 LOCAL_ID = "mn3qc-SwQUelmOW0BM5PFQ"
 
@@ -158,6 +160,20 @@ class TestNoTier:
         config = {"encryption.key.pairs": "k1", "encryption.key.pairs.k1.private.key.file": "/nowhere.pem"}
         with pytest.raises(ConfigError, match=r"k1\.private\.key\.file.*nowhere"):
             open_tier(str(data / "zstd-aes" / "objects"), config=config)
+
+
+def test_a_store_can_be_watched(data: pathlib.Path) -> None:
+    """If this fails, benches and tests cannot count or break what a tier asks its store."""
+    watched: list[CountingStore] = []
+
+    def watch(store: ObjectStore) -> ObjectStore:
+        watched.append(CountingStore(store))
+        return watched[-1]
+
+    for place in ("main-plain/objects", "record-v0-v1/v1-none.log"):
+        with open_tier(str(data / place), wrap_store=watch) as tier:
+            list(tier.iter_segments())
+            assert watched[-1].counts.gets > 0
 
 
 def test_filters(data: pathlib.Path) -> None:

@@ -128,6 +128,34 @@ class TestRequests:
             assert window.obj is memoryview(kept[-1]).obj
 
 
+class TestListing:
+    """Manifests come side by side, and still in order."""
+
+    def test_from_afar_as_from_a_disk(self, data: pathlib.Path) -> None:
+        """If this fails, segments of a bucket come in the order in which its answers arrive."""
+        root = data / "main-plain" / "objects"
+        with tier_over(local(root)) as near, tier_over(FarStore(local(root))) as far:
+            assert list(far.iter_segments()) == list(near.iter_segments())
+            first = far.iter_segments()
+            assert next(first) == next(near.iter_segments())
+            first.close()  # type: ignore[attr-defined]
+
+    def test_faults_are_kept_apart(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, one broken manifest hides all other segments from ls and verify."""
+        bucket = Bucket(tmp_path)
+        for number in range(40):
+            bucket.segment(str(number), [message(number, "v", 0)], lineage={0: 0})
+        for number in (3, 17):
+            bucket.path(str(number), "rsm-manifest").write_bytes(b"[]")
+        faults: list[TierlogError] = []
+        with tier_over(FarStore(local(tmp_path))) as tier:
+            starts = [segment.start_offset for segment in tier.iter_segments(faults=faults)]
+            assert starts == [number for number in range(40) if number not in (3, 17)]
+            assert [f"{number:020d}" in str(fault) for number, fault in zip((3, 17), faults, strict=True)] == [True] * 2
+            with pytest.raises(CorruptObjectError, match=f"{3:020d}"):
+                list(tier.iter_segments())
+
+
 class TestReadingAhead:
     """Several windows are under way, and never more than asked for."""
 

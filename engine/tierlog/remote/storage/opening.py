@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +53,7 @@ def open_tier(
     config: Mapping[str, str] | None = None,
     files: Files | None = None,
     clock: Clock | None = None,
+    wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Tier:
     """Open a tier for reading.
 
@@ -63,6 +64,7 @@ def open_tier(
         config: The RSM's keys, with or without ``rsm.config.``; ``rsm.config.file``; ``store.*``.
         files: The local file system.
         clock: For the age of segments in messages.
+        wrap_store: Gets the store that the tier will read, and gives the one that it shall: to count, or to break it.
 
     Returns:
         A Tier; close it (it is a context manager).
@@ -79,9 +81,10 @@ def open_tier(
     key_ring = _read_key_ring(tier_config, files)
     if layout == "file" or (layout == "auto" and _is_file(path, files)):
         folder, name = split_last(path)
-        store = open_store(folder, tier_config.store_options, files=files)
+        store = wrap_store(open_store(folder, tier_config.store_options, files=files))
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, clock=clock)
     store, scope, found = _look(path, layout, tier_config, files)
+    store = wrap_store(store)
     if scope.mask and scope.key_prefix:
         store = MaskedStore(store, scope.key_prefix)
     return Tier(store, _layout(found, store, scope, key_ring), key_ring=key_ring, clock=clock)

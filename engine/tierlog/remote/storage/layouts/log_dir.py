@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _CHECKPOINT: Final = "leader-epoch-checkpoint"
 _METADATA: Final = "partition.metadata"
+_METADATA_BYTES_MAX: Final = 4096
 _SUFFIXES: Final = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINT}
 
 
@@ -97,7 +98,7 @@ class LogDirLayout:
     def _identified(self, folder: _Folder) -> TopicIdPartition:
         """The partition with its topic id, where the broker wrote one."""
         info = folder.shared.get(_METADATA)
-        if info is None:
+        if info is None or info.size_bytes > _METADATA_BYTES_MAX:
             return folder.partition
         try:
             topic_id = Uuid(parse_partition_metadata(self._store.fetch(info.key)).topic_id)
