@@ -46,13 +46,12 @@ class PartitionLog:
 
     def last_stable_offset(self) -> int:
         """First offset of the earliest transaction that no marker ends, else behind everything."""
-        data = b"".join(self.segments())
-        markers = reference.decode(data, reference.DecodeOptions(control_records=True, verify_crc=False))[0]
-        keys = {record.offset: record.key for record in markers}
         open_transactions: dict[int, int] = {}
-        for header in reference.scan(data, verify_crc=False).headers:
+        options = reference.DecodeOptions(control_records=True, verify_crc=False)
+        for header, entry in reference.iter_batches(b"".join(self.segments())):
             if header.is_control:
-                if keys.get(header.base_offset, b"")[2:4] in (b"\0\0", b"\0\1"):
+                keys = [row.key or b"" for row in reference.decode(entry, options)[0]]
+                if any(key[2:4] in (b"\0\0", b"\0\1") for key in keys):
                     open_transactions.pop(header.producer_id, None)
             elif header.is_transactional:
                 open_transactions.setdefault(header.producer_id, header.base_offset)

@@ -53,7 +53,7 @@ def check(data: bytes, options: reference.DecodeOptions, pieces: list[bytes], ta
     assert rows == records
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(log=logs(), options=decode_options(limit=1 << 20), places=places, target_bytes=targets)
 def test_sound_logs_read_alike(
     log: Log, options: reference.DecodeOptions, places: list[int], target_bytes: int
@@ -64,7 +64,7 @@ def test_sound_logs_read_alike(
     assert reference.decode(log.data, everything)[1] is None, "the strategy makes sound logs"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(data=damaged_logs(), options=decode_options(), places=places, target_bytes=targets)
 def test_damaged_logs_read_alike(
     data: bytes, options: reference.DecodeOptions, places: list[int], target_bytes: int
@@ -94,7 +94,7 @@ def test_each_byte_alone_is_a_stream_too(log: Log) -> None:
     assert rows_of(batches) == reference.decode(log.data, options)[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(log=logs(), columns=st.sets(st.sampled_from(COLUMNS)), target_bytes=targets)
 def test_columns_do_not_depend_on_each_other(log: Log, columns: set[str], target_bytes: int) -> None:
     """A query for a few columns must give what the same columns are in a query for all."""
@@ -109,7 +109,7 @@ def test_columns_do_not_depend_on_each_other(log: Log, columns: set[str], target
         assert pa.Table.from_batches(some).equals(pa.Table.from_batches(everything).select(names))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=damaged_logs() | logs().map(lambda log: log.data), base_position=st.sampled_from([0, 1 << 33]))
 def test_scans_agree(data: bytes, base_position: int) -> None:
     """Planning and verification see a log through its headers alone."""
@@ -125,7 +125,7 @@ def test_scans_agree(data: bytes, base_position: int) -> None:
         assert columns["crc_ok"].dtype == np.bool_
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(log=logs())
 def test_counters_say_what_was_done(log: Log) -> None:
     """Metrics of a scan come from here."""
