@@ -9,7 +9,6 @@ from libc.stdint cimport uint8_t
 from tl_core cimport (
     TL_NEED_SCRATCH,
     TL_OK,
-    TL_OVER_LIMIT,
     tl_codecs,
     tl_codecs_create,
     tl_codecs_destroy,
@@ -64,7 +63,8 @@ def decompress(data, int codec, *, int magic=2, size_t limit=1 << 28):
     cdef tl_codecs *codecs = contexts.codecs
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        status = tl_decompress_bound(codec, magic, <const uint8_t *>view.buf, <size_t>view.len, limit, &capacity, &fault)
+        status = tl_decompress_bound(codec, magic, <const uint8_t *>view.buf, <size_t>view.len, limit, &capacity,
+                                     &fault)
         check_status(status, &fault, CorruptRecordError)
         while True:
             out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)

@@ -1,6 +1,8 @@
 /* Aborted transactions: sorted once, then a binary search a batch. */
 #include "aborted.h"
 
+#include "cursor.h"
+
 #include <stdlib.h>
 
 static int compare_i64(int64_t a, int64_t b) { return (a > b) - (a < b); }
@@ -23,7 +25,7 @@ tl_status tl_aborted_sort(tl_aborted *entries, size_t count, size_t *out_count, 
         bool overlaps =
             last && last->producer_id == entries[i].producer_id && last->last_offset >= entries[i].first_offset;
         if (inverted || overlaps) {
-            int64_t expected = inverted ? entries[i].first_offset : last->last_offset + 1;
+            int64_t expected = inverted ? entries[i].first_offset : tl_above(last->last_offset);
             int64_t found = inverted ? entries[i].last_offset : entries[i].first_offset;
             *fault = (tl_fault){i, entries[i].first_offset, -1, expected, found};
             return TL_BAD_ORDER;

@@ -40,6 +40,9 @@ static inline int16_t tl_load_i16(const uint8_t *p) { return (int16_t)tl_load_u1
 static inline int32_t tl_load_i32(const uint8_t *p) { return (int32_t)tl_load_u32(p); }
 static inline int64_t tl_load_i64(const uint8_t *p) { return (int64_t)tl_load_u64(p); }
 
+/* The least number above v, for faults of order; hostile numbers go up to the last one. */
+static inline int64_t tl_above(int64_t v) { return v < INT64_MAX ? v + 1 : v; }
+
 static inline tl_status tl_take(tl_cursor *c, size_t need, const uint8_t **out) {
     if (tl_left(c) < need) return TL_TRUNCATED;
     *out = c->at;

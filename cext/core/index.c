@@ -142,7 +142,7 @@ tl_status tl_time_index_check(const uint8_t *data, size_t size, int64_t base_off
         int64_t offset = base_offset + relative;
         if (timestamp < 0) return fault_at(fault, TL_BAD_ENTRY, at, offset, 0, timestamp);
         if (timestamp <= last_timestamp)
-            return fault_at(fault, TL_BAD_ORDER, at, offset, last_timestamp + 1, timestamp);
+            return fault_at(fault, TL_BAD_ORDER, at, offset, tl_above(last_timestamp), timestamp);
         if (relative < last_offset) return fault_at(fault, TL_BAD_ORDER, at, offset, base_offset + last_offset, offset);
         last_timestamp = timestamp;
         last_offset = relative;
@@ -182,7 +182,7 @@ tl_status tl_txn_index_read(const uint8_t *data, size_t size, tl_txn_entry *out,
         tl_status status = read_entry(data, i, &out[i], fault);
         if (status != TL_OK) return status;
         if (i && out[i].last_offset <= out[i - 1].last_offset)
-            return fault_at(fault, TL_BAD_ORDER, i * TL_TXN_ENTRY, out[i].last_offset, out[i - 1].last_offset + 1,
+            return fault_at(fault, TL_BAD_ORDER, i * TL_TXN_ENTRY, out[i].last_offset, tl_above(out[i - 1].last_offset),
                             out[i].last_offset);
     }
     return TL_OK;
@@ -196,14 +196,14 @@ tl_status tl_txn_index_check(const uint8_t *data, size_t size, int64_t base_offs
         tl_status status = read_entry(data, i, &entry, fault);
         if (status != TL_OK) return status;
         if (entry.last_offset <= last.last_offset && i)
-            return fault_at(fault, TL_BAD_ORDER, at, entry.last_offset, last.last_offset + 1, entry.last_offset);
+            return fault_at(fault, TL_BAD_ORDER, at, entry.last_offset, tl_above(last.last_offset), entry.last_offset);
         if (entry.last_offset < base_offset)
             return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, base_offset, entry.last_offset);
         if (entry.producer_id < 0) return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, 0, entry.producer_id);
         if (entry.first_offset < 0 || entry.first_offset > entry.last_offset)
             return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, entry.last_offset, entry.first_offset);
         if (entry.last_stable_offset < 0 || entry.last_stable_offset - 1 > entry.last_offset)
-            return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, entry.last_offset + 1,
+            return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, tl_above(entry.last_offset),
                             entry.last_stable_offset);
     }
     size_t whole = entries * TL_TXN_ENTRY;

@@ -106,9 +106,9 @@ static bool measure_block(const block *b, uint64_t *size) {
     }
 }
 
-/* A block that liblz4 refused is corrupt, or its content does not fit: liblz4 does not say which. It also wants five
- * literals at the end of its room, where the end of the content should be; blocks that break this rule do read in room
- * for a whole block, which Kafka always gives, so the answer may not depend on less. */
+/* A block that liblz4 refused is corrupt, or its content does not fit: liblz4 does not say which. It also wants the
+ * last match to begin 12 bytes before the end of its room, where the end of the content should be; a block that breaks
+ * this rule does read in room for a whole block, which Kafka always gives, so the answer may not depend on less. */
 static tl_status refused(tl_stream in, bool check_header, const frame *f, const block *b, const tl_output *out,
                          tl_fault *fault) {
     size_t room = out->capacity - out->size;

@@ -17,7 +17,8 @@ static bool next_block(tl_cursor *c, tl_stream *block, bool *end) {
         if (*end) return true;
         if (tl_left(c) < 4) return false;
         if (tl_load_u32(c->at) != tl_load_u32(MAGIC)) break;
-        /* A header where a length should be: streams were put one behind the other. */
+        /* A header where a length should be: streams were put one behind the other. Only of such a one does snappy-java
+         * look at the version. */
         if (!is_framed((tl_stream){c->at, tl_left(c)}) || tl_load_i32(c->at + VERSION_POSITION) < VERSION_MIN)
             return false;
         c->at += HEADER_SIZE;
@@ -42,7 +43,7 @@ tl_status tl_snappy_bound(tl_stream in, uint64_t *floor, uint64_t *bound, tl_fau
         if (!block_content(in, &size)) return tl_corrupt(fault, 0);
         sum = size;
     } else {
-        tl_cursor c = {in.data, in.data + in.size};
+        tl_cursor c = {in.data + HEADER_SIZE, in.data + in.size};
         tl_stream block;
         for (bool end = false;;) {
             if (!next_block(&c, &block, &end)) return tl_corrupt(fault, (size_t)(c.at - in.data));
@@ -74,7 +75,7 @@ static tl_status read_block(tl_stream in, tl_stream block, tl_output *out, tl_fa
 tl_status tl_snappy_read(tl_stream in, tl_output *out, tl_fault *fault) {
     if (!in.size) return tl_corrupt(fault, 0);
     if (!is_framed(in)) return read_block(in, in, out, fault);
-    tl_cursor c = {in.data, in.data + in.size};
+    tl_cursor c = {in.data + HEADER_SIZE, in.data + in.size};
     tl_stream block;
     for (bool end = false;;) {
         if (!next_block(&c, &block, &end)) return tl_corrupt(fault, (size_t)(c.at - in.data));

@@ -212,6 +212,14 @@ static void test_lz4(void) {
     for (int magic = 0; magic <= 2; magic++) /* only the old code wrote a wrong check byte */
         expect_status(TL_CODEC_LZ4, magic, lz4_frame(0x60, 0x40, plain, 0x98), magic ? TL_BAD_COMPRESSED : TL_OK);
     expect_content(TL_CODEC_LZ4, 0, "04224d1860401a" LZ4_RECORDS LZ4_END, RECORDS);
+    /* The last match begins 9 bytes before the end, not 12: read where there is room for a whole block, as in Kafka. */
+    bytes ending = from_hex(lz4_frame(0x60, 0x40, "0f00000060616263646566030050767778797a" LZ4_END, 0));
+    answer a = read_into(TL_CODEC_LZ4, 2, ending, 15, 1 << 20);
+    CHECK_STATUS(a.status, TL_NEED_SCRATCH);
+    CHECK_EQUAL(a.fault.expected, 1 << 16);
+    free(a.out.data);
+    CHECK_STATUS(status_of(TL_CODEC_LZ4, 2, ending, 1 << 16, 1 << 20), TL_OK);
+    free(ending.data);
     /* 19 + 255 + 0 bytes of a match behind one literal, then five literals: 280 of content. */
     check_capacities(TL_CODEC_LZ4, lz4_frame(0x60, 0x40, "0c0000001f610100ff00506161616161" LZ4_END, 0), 280);
     expect_status(TL_CODEC_LZ4, 2, lz4_frame(0x60, 0x40, "0c0000001f610200ff00506161616161" LZ4_END, 0),
