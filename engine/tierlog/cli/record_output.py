@@ -46,12 +46,21 @@ class RecordWriter(Protocol):
 def open_sink(out: str | None) -> Iterator[Sink]:
     """stdout, or a file that gets its name when the block ends without an error."""
     if out is None:
-        yield sys.stdout.buffer
+        yield _StandardOutput()
         sys.stdout.buffer.flush()
         return
     with PosixFiles().open_write(out) as file:
         yield file
         file.commit()
+
+
+class _StandardOutput:
+    """All of the bytes or an error. With PYTHONUNBUFFERED stdout is a bare descriptor, which may take only a part."""
+
+    def write(self, data: Buffer) -> None:
+        left = memoryview(data).cast("B")
+        while len(left):
+            left = left[sys.stdout.buffer.write(left) :]
 
 
 class LineWriter:

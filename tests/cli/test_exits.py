@@ -1,0 +1,227 @@
+"""How the command ends: codes that scripts can rely on, one line on stderr, no traceback."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.batches import Batch, encode
+from tests.support.command import Outcome, Run, command_line, environment, run_process
+from tierlog.cli.exits import ExitCode, guarded, one_line
+from tierlog.errors import ConfigError, CorruptRecordError, StoreUnavailableError, UnknownTopicError
+
+HEAVY = ("numpy", "pyarrow", "obstore", "pydantic", "cryptography", "Crypto", "pandas", "rich.progress")
+
+
+def segment(folder: pathlib.Path, batches: int, *, size_bytes: int = 10) -> pathlib.Path:
+    path = folder / "t-0" / f"{0:020d}.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(encode(Batch(offset, (b"v" * size_bytes,))) for offset in range(batches)))
+    return path
+
+
+def quiet(outcome: Outcome) -> bool:
+    """One line that begins with the command's name, and no traceback."""
+    return outcome.err.startswith("tierlog: ") and outcome.err.count("\n") == 1 and "Traceback" not in outcome.err
+
+
+def test_version_answers_without_loading_anything_heavy() -> None:
+    """Otherwise every completion of a shell and every --version costs a second."""
+    probe = (
+        "import sys; sys.argv = ['tierlog', '--version']\n"
+        "from tierlog.cli import main\n"
+        "try: main()\n"
+        f"except SystemExit: print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], env=environment(), capture_output=True, text=True, check=True)
+    version, heavy = done.stdout.splitlines()
+    assert version.startswith("tierlog ")
+    assert heavy == "[]"
+
+
+def test_the_command_never_loads_pandas(tmp_path: pathlib.Path) -> None:
+    """Otherwise pyarrow imports it on the way: half a second for each call where the extra `spark` is installed."""
+    path = segment(tmp_path, 3)
+    probe = (
+        f"import sys; sys.argv = ['tierlog', 'cat', {str(path)!r}, '--limit', '1']\n"
+        "from tierlog.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("cat",),
+        ("cat", "{path}", "--format", "xml"),
+        ("cat", "{path}", "--grep", "("),
+        ("cat", "{path}", "--since", "yesterday"),
+        ("cat", "{path}", "--log-start", "x"),
+        ("cat", "{path}", "--from", "-3"),
+        ("cat", "{path}", "--config", "/does/not/exist"),
+        ("verify", "{path}", "--jobs", "0"),
+        ("verify", "{folder}/notes.txt"),
+        ("ls", "{folder}", "--layout", "other"),
+        ("ls", "gopher://bucket/prefix"),
+    ],
+)
+def test_wrong_use_ends_with_2(tierlog: Run, tmp_path: pathlib.Path, arguments: tuple[str, ...]) -> None:
+    """Otherwise a script cannot tell its own mistake from a broken bucket."""
+    path = segment(tmp_path, 3)
+    (tmp_path / "notes.txt").write_text("x")
+    outcome = tierlog(*(argument.format(path=path, folder=tmp_path) for argument in arguments))
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_an_unknown_key_names_the_nearest(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a misspelt key is found when the wrong data has been read."""
+    config = tmp_path / "tier.properties"
+    config.write_text("rsm.config.key.prefux=a\n")
+    outcome = tierlog("ls", segment(tmp_path, 1), "--config", config)
+    assert outcome.code == 2
+    assert quiet(outcome)
+    assert "key.prefix" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls", "{folder}/nothing/here"),
+        ("cat", "{folder}", "no-such-topic"),
+        ("cat", "{folder}", "t", "--partition", "7"),
+        ("verify", "{folder}", "no-such-topic"),
+        ("export", "{folder}", "no-such-topic", "{folder}/out"),
+    ],
+)
+def test_what_is_not_there_ends_with_3(tierlog: Run, tmp_path: pathlib.Path, arguments: tuple[str, ...]) -> None:
+    """Otherwise a lost bucket looks like an empty one."""
+    segment(tmp_path, 3)
+    outcome = tierlog(*(argument.format(folder=tmp_path) for argument in arguments))
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert quiet(outcome)
+
+
+def test_rows_before_a_fault_are_printed(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a damaged batch hides the sound ones before it, or passes for the end of the log."""
+    path = segment(tmp_path, 10)
+    size = len(encode(Batch(0, (b"v" * 10,))))
+    damaged = bytearray(path.read_bytes())
+    damaged[6 * size + 65] ^= 1
+    path.write_bytes(damaged)
+    outcome = tierlog("cat", path, "--format", "json")
+    assert outcome.code == 3
+    assert [line["offset"] for line in outcome.lines] == [0, 1, 2, 3, 4, 5]
+    assert quiet(outcome)
+    assert f"@ {6 * size}" in outcome.err
+    skipped = tierlog("cat", path, "--format", "json", "--no-fail-on-data-loss")
+    assert skipped.code == 0
+    assert [line["offset"] for line in skipped.lines] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_error(tmp_path: pathlib.Path, unbuffered: str) -> None:
+    """Otherwise `tierlog cat … | head` ends in a traceback, or a write that took a part of the rows passes for all."""
+    path = segment(tmp_path, 3000, size_bytes=200)
+    with subprocess.Popen(
+        command_line("cat", path, "--format", "json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(PYTHONUNBUFFERED=unbuffered),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b'{"topic":"t"')
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == ExitCode.BROKEN_PIPE
+
+
+def test_an_interrupt_ends_with_130(tmp_path: pathlib.Path) -> None:
+    """Otherwise ^C prints a traceback, or scripts take it for success."""
+    path = segment(tmp_path, 3000, size_bytes=200)
+    with subprocess.Popen(
+        command_line("cat", path, "--format", "json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()  # the pipe is full from here on, and the command waits
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.stderr.read() == b"tierlog: interrupted\n"
+        assert process.wait(timeout=60) == ExitCode.INTERRUPTED
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_ends_with_3(tmp_path: pathlib.Path) -> None:
+    """Otherwise a cut-off file looks like a whole export."""
+    path = segment(tmp_path, 300)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        outcome = run_process("cat", path, "--format", "json", stdout=full)
+    finally:
+        os.close(full)
+    assert outcome.code == 3
+    assert quiet(outcome)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (UnknownTopicError("x"), 3),
+        (CorruptRecordError("x"), 3),
+        (StoreUnavailableError("x"), 3),
+        (OSError(5, "x"), 3),
+        (MemoryError(), 3),
+        (ZeroDivisionError("x"), 3),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 141),
+        (BaseException("as pyo3 panics are"), 3),
+    ],
+)
+def test_every_exception_has_a_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise some error reaches the user as a traceback, or as success."""
+    monkeypatch.delenv("TIERLOG_DEBUG", raising=False)
+
+    def verb() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ending:
+        guarded(verb)()
+    said = capsys.readouterr().err
+    assert ending.value.code == code
+    assert "Traceback" not in said
+    assert said.count("\n") == (0 if code == 141 else 1)
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a bug report holds nothing to go by."""
+    monkeypatch.setenv("TIERLOG_DEBUG", "1")
+
+    def verb() -> None:
+        raise ZeroDivisionError("here")
+
+    with pytest.raises(SystemExit):
+        guarded(verb)()
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_messages_cannot_drive_a_terminal() -> None:
+    """Otherwise an object's name in a hostile bucket rewrites the operator's screen."""
+    assert one_line("a\x1b[2Jb\nc\x9b d") == "a\\x1b[2Jb c\\x9b d"

@@ -1,0 +1,87 @@
+"""The ``tierlog`` command: as a process of its own, or in this one where only what it prints matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.checkout import IN_CHECKOUT, ROOT
+from tests.support.golden import config_of
+from tierlog.cli.app import application
+
+#: What the installed script does.
+START = "from tierlog.cli import main; main()"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the command ended and what it printed."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def lines(self) -> list[dict[str, object]]:
+        """Stdout as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Outcome]
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", START, *map(str, arguments)]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """With the checkout's sources first, as pytest has them; nothing to add where a wheel is tested."""
+    sources = [str(ROOT / "engine")] if IN_CHECKOUT else []
+    path = os.pathsep.join([*sources, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | {"PYTHONPATH": path} | extra
+
+
+def run_process(
+    *arguments: object, limit: Callable[[], None] | None = None, stdout: int | None = None, **extra: str
+) -> Outcome:
+    """The command as a process. ``limit`` runs in the child before it starts."""
+    done = subprocess.run(
+        command_line(*arguments),
+        stdout=subprocess.PIPE if stdout is None else stdout,
+        stderr=subprocess.PIPE,
+        env=environment(**extra),
+        preexec_fn=limit,
+        timeout=120,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout or b"", done.stderr.decode())
+
+
+def run_here(capture: pytest.CaptureFixture[bytes], arguments: Sequence[object]) -> Outcome:
+    """The command in this process: fast, with the same printing and exit code."""
+    capture.readouterr()
+    with pytest.raises(SystemExit) as ending:
+        application()([str(argument) for argument in arguments], prog_name="tierlog")
+    printed = capture.readouterr()
+    return Outcome(int(ending.value.code or 0), printed.out, printed.err.decode())
+
+
+def config_file(run: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """``--config FILE`` of a golden run, or nothing where it needs none."""
+    keys = config_of(run)
+    if not keys:
+        return []
+    path = folder / f"{run.name}.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    return ["--config", str(path)]
