@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,13 +15,17 @@ from tierlog.cli.options import PATH_HELP, ConfigOption, LayoutName, LayoutOptio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tierlog.cli.dump_indexes import IndexFindings
     from tierlog.cli.dump_json_format import JsonForm
     from tierlog.cli.dump_kafka_format import KafkaForm
-    from tierlog.cli.dump_log import LogDump
     from tierlog.cli.dump_payloads import PayloadDecoder
     from tierlog.cli.dump_sources import Part
     from tierlog.errors import CorruptDataError
+    from tierlog.log.offset_index import OffsetIndex
+    from tierlog.log.time_index import TimeIndex
 
 #: Index entries without a batch that are told one by one.
 ENTRIES_TOLD_MAX = 10
@@ -127,22 +130,23 @@ class _Run:
 
     def _log(self, part: Part, form: KafkaForm | JsonForm) -> None:
         from tierlog.cli.dump_log import LogDump
+        from tierlog.errors import CorruptDataError
 
         self._print(form.log_lines(part.base_offset))
         walk = LogDump(part, form, self.deep)
-        for lines in walk:
-            self._print(lines)
+        told = 0
+        for found in walk:
+            if isinstance(found, CorruptDataError):
+                told += 1
+                self._fault(found, form)
+            else:
+                self._print(found)
         if walk.trailing_bytes:
             self._print(form.trailing_lines(walk.trailing_bytes))
             self.faults += 1
-        self._say(form.step_lines(_shown_path(part), walk.steps))
-        self._log_faults(part, form, walk)
-
-    def _log_faults(self, part: Part, form: KafkaForm | JsonForm, walk: LogDump) -> None:
-        for fault in walk.faults:
-            self._fault(fault, form)
-        if walk.faults_untold:
-            complain(f"{part.label}: {walk.faults_untold} more batches with a wrong checksum")
+        self._print(form.step_lines(walk.steps))
+        if walk.faults > told:
+            complain(f"{part.label}: {walk.faults - told} more faults")
         if form.payload_faults:
             complain(f"{part.label}: {form.payload_faults} records could not be decoded")
             self.faults += form.payload_faults
@@ -154,29 +158,33 @@ class _Run:
         from tierlog.log.time_index import TimeIndex
 
         data, base_offset = part.whole(), part.base_offset or 0
+        log = None if part.log is None else part.log.outline()
         if part.kind is PartKind.OFFSET_INDEX:
-            offsets, positions = dump_indexes.offset_entries(data, base_offset)
-            self._print(form.offset_entry_lines(offsets, positions))
             index: OffsetIndex | TimeIndex = OffsetIndex(data, base_offset)
-            findings = (
-                dump_indexes.compare_offsets(offsets, positions, part.log.outline()) if part.log is not None else None
-            )
+            offsets, positions = self._in_use(index, *dump_indexes.offset_entries(data, base_offset))
+            self._print(form.offset_entry_lines(offsets, positions))
+            findings = None if log is None else dump_indexes.compare_offsets(offsets, positions, log)
         else:
-            timestamps, offsets = dump_indexes.time_entries(data, base_offset)
-            self._print(form.time_entry_lines(timestamps, offsets))
             index = TimeIndex(data, base_offset)
-            findings = (
-                dump_indexes.compare_times(timestamps, offsets, part.log.outline()) if part.log is not None else None
-            )
+            timestamps, offsets = self._in_use(index, *dump_indexes.time_entries(data, base_offset))
+            self._print(form.time_entry_lines(timestamps, offsets))
+            findings = None if log is None else dump_indexes.compare_times(timestamps, offsets, log)
         if findings is None:
             complain(f"{part.label}: its .log is not there, so its entries were not compared with it")
         else:
             self._findings(part, form, findings, entries=len(index))
         index.check()
 
+    def _in_use(
+        self, index: OffsetIndex | TimeIndex, first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Both columns; in JSON without the zeros of preallocation, which kafka-dump-log shows as an entry."""
+        count = len(index) if self.output_format is Format.JSON else None
+        return first[:count], second[:count]
+
     def _findings(self, part: Part, form: KafkaForm | JsonForm, findings: IndexFindings, *, entries: int) -> None:
         """What the log contradicts; of preallocated zeros (no entry is in use) it is told and not counted."""
-        self._say(form.index_lines(_shown_path(part), findings))
+        self._print(form.index_lines(findings))
         if not findings or not entries:
             return
         self.faults += 1
@@ -194,14 +202,6 @@ class _Run:
             self._print([form.fault_line(fault)])
         sys.stdout.flush()
         complain(str(fault))
-
-    def _say(self, lines: list[str]) -> None:
-        """What kafka-dump-log says on stderr; in JSON it is data."""
-        if self.output_format is Format.JSON:
-            self._print(lines)
-        elif lines:
-            sys.stdout.flush()
-            print("\n".join(lines), file=sys.stderr, flush=True)
 
     @staticmethod
     def _print(lines: Iterable[str]) -> None:
@@ -229,8 +229,3 @@ def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
     if part.kind is PartKind.OFFSET_CHECKPOINT:
         return form.checkpoint_lines(parse_offset_checkpoint(data))
     return form.metadata_lines(parse_partition_metadata(data))
-
-
-def _shown_path(part: Part) -> str:
-    """As kafka-dump-log names a file in what it says at its end."""
-    return part.label if "://" in part.label else str(Path(part.label).absolute())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from binascii import b2a_base64
 
@@ -13,7 +14,6 @@ from tierlog.cli.dump_indexes import IndexFindings
 from tierlog.cli.dump_kafka_format import (
     CONTROL_TYPES,
     TIMESTAMP_TYPES,
-    control_fields,
     field_sizes,
     header_keys,
     iter_payloads,
@@ -76,37 +76,44 @@ class JsonForm:
     def record_lines(self, records: Records) -> list[str]:
         rows = records.rows
         headers = header_keys(rows.column("headers"))
-        columns = {
-            "offset": rows.column("offset").to_pylist(),
-            "timestamp": rows.column("timestamp").cast(pa.int64()).to_pylist(),
-            "timestampType": [TIMESTAMP_TYPES[kind] for kind in rows.column("timestampType").to_pylist()],
-            "keySize": field_sizes(rows.column("key")),
-            "valueSize": field_sizes(rows.column("value")),
-            "sequence": rows.column("sequence").to_pylist(),
-            "headerKeys": headers if headers is not None else [[]] * rows.num_rows,
-        }
-        fields = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for row in np.flatnonzero(records.control).tolist():
-            kind, coordinator_epoch = control_fields(records, row)
-            fields[row]["controlType"] = CONTROL_TYPES.get(kind, f"UNKNOWN({kind})")
-            if coordinator_epoch is not None:
-                fields[row]["coordinatorEpoch"] = coordinator_epoch
+        columns = zip(
+            rows.column("offset").to_pylist(),
+            rows.column("timestamp").cast(pa.int64()).to_pylist(),
+            rows.column("timestampType").to_pylist(),
+            field_sizes(rows.column("key")),
+            field_sizes(rows.column("value")),
+            rows.column("sequence").to_pylist(),
+            itertools.repeat("[]", rows.num_rows) if headers is None else map(_encode, headers),
+            self._more(records),
+            strict=True,
+        )
+        start = f'{{"kind":"record","file":{self._file},"offset":'
+        return [
+            f'{start}{offset},"timestamp":{timestamp},"timestampType":"{TIMESTAMP_TYPES[kind]}","keySize":{key},'
+            f'"valueSize":{value},"sequence":{sequence},"headerKeys":{header}{more}}}'
+            for offset, timestamp, kind, key, value, sequence, header, more in columns
+        ]
+
+    def _more(self, records: Records) -> list[str]:
+        """The fields that only some rows have, each with a comma in front."""
+        more = [""] * records.rows.num_rows
+        for marker in records.markers:
+            more[marker.row] += f',"controlType":{_encode(CONTROL_TYPES.get(marker.kind, f"UNKNOWN({marker.kind})"))}'
+            if marker.coordinator_epoch is not None:
+                more[marker.row] += f',"coordinatorEpoch":{marker.coordinator_epoch}'
         legacy = np.flatnonzero(records.table.magic[records.batches] < 2).tolist()
         for row, (checksum, right) in zip(legacy, records.legacy_checksums, strict=True):
-            fields[row] |= {"isValid": right, "crc": checksum}
-        if self._payloads is not None:
-            self._add_payloads(records, fields)
-        return [self._line("record", row) for row in fields]
-
-    def _add_payloads(self, records: Records, fields: list[dict[str, object]]) -> None:
+            more[row] += f',"isValid":{_encode(right)},"crc":{checksum}'
         if isinstance(self._payloads, PlainPayloads):
-            for name in ("key", "value"):
-                for row, data in zip(fields, records.rows.column(name).to_pylist(), strict=True):
-                    row[name] = _base64(data)
-            return
-        for place, payload in iter_payloads(records, self._payloads):
+            keys, values = records.rows.column("key").to_pylist(), records.rows.column("value").to_pylist()
+            return [
+                f'{text},"key":{_base64(key)},"value":{_base64(value)}'
+                for text, key, value in zip(more, keys, values, strict=True)
+            ]
+        for row, payload in iter_payloads(records, self._payloads):
             self.payload_faults += bool(payload.fault)
-            fields[place]["payload"] = payload.fields if not payload.fault else {"error": payload.fault}
+            more[row] += f',"payload":{_encode(payload.fields if not payload.fault else {"error": payload.fault})}'
+        return more
 
     def trailing_lines(self, count: int) -> list[str]:
         return [self._line("trailing", {"invalidBytes": count})]
@@ -155,11 +162,11 @@ class JsonForm:
         fields: dict[str, object] = {"version": metadata.version, "topicId": metadata.topic_id_text}
         return [self._line("partitionMetadata", fields)]
 
-    def step_lines(self, _path: str, _steps: dict[int, int]) -> list[str]:
+    def step_lines(self, _steps: dict[int, int]) -> list[str]:
         """None: the offsets are in the records."""
         return []
 
-    def index_lines(self, _path: str, findings: IndexFindings) -> list[str]:
+    def index_lines(self, findings: IndexFindings) -> list[str]:
         rows: list[dict[str, object]] = []
         for offset, found in sorted(findings.offset_mismatches.items()):
             rows.append({"what": "offset", "indexOffset": offset, "logOffset": found})
@@ -183,5 +190,5 @@ def _pairs(table: BatchTable) -> zip[tuple[int, int]]:
     return zip(table.record_count.tolist(), table.magic.tolist(), strict=True)
 
 
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else b2a_base64(data, newline=False).decode("ascii")
+def _base64(data: bytes | None) -> str:
+    return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'

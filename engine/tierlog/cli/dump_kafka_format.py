@@ -13,9 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tierlog.cli.dump_indexes import IndexFindings
-from tierlog.cli.dump_log import Records
+from tierlog.cli.dump_log import ControlRecord, Records
 from tierlog.cli.dump_payloads import Payload, PayloadDecoder
-from tierlog.errors import CorruptRecordError
 from tierlog.log.leader_epochs import LeaderEpochs
 from tierlog.log.partition_metadata import PartitionMetadata
 from tierlog.log.producer_snapshot import ProducerSnapshot
@@ -32,7 +31,6 @@ CONTROL_TYPES = {
     6: "KRAFT_VOTERS",
 }
 _BOOLEAN = ("false", "true")
-_MARKER_VALUE_SIZE = 6
 
 
 class KafkaForm:
@@ -44,6 +42,7 @@ class KafkaForm:
 
     def __init__(self, label: str, payloads: PayloadDecoder | None) -> None:
         self._label = label
+        self._name = label.rsplit("/", 1)[-1]
         self._payloads = payloads
         self.payload_faults = 0
 
@@ -122,9 +121,8 @@ class KafkaForm:
                 f" sequence: {sequence} headerKeys: [{','.join(keys)}]"
                 for sequence, keys in zip(sequences, headers, strict=True)
             ]
-        if records.control.any():
-            for row in np.flatnonzero(records.control).tolist():
-                details[row] += control_text(*control_fields(records, row))
+        for marker in records.markers:
+            details[marker.row] += _control_text(marker)
         if records.legacy_checksums:
             legacy = np.flatnonzero(records.table.magic[records.batches] < 2).tolist()
             for row, (checksum, right) in zip(legacy, records.legacy_checksums, strict=True):
@@ -141,11 +139,11 @@ class KafkaForm:
         return lines
 
     def trailing_lines(self, count: int) -> list[str]:
-        return [f"Found {count} invalid bytes at the end of {self._label.rsplit('/', 1)[-1]}"]
+        return [f"Found {count} invalid bytes at the end of {self._name}"]
 
     def offset_entry_lines(self, offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> list[str]:
         if not offsets.size:
-            return [f"{self._label.rsplit('/', 1)[-1]} is empty."]
+            return [f"{self._name} is empty."]
         pairs = zip(offsets.tolist(), positions.tolist(), strict=True)
         return [f"offset: {offset} position: {position}" for offset, position in pairs]
 
@@ -189,28 +187,28 @@ class KafkaForm:
         """Ours, as above."""
         return [f"version: {metadata.version} topicId: {metadata.topic_id_text}"]
 
-    def step_lines(self, path: str, steps: dict[int, int]) -> list[str]:
-        """What the tool says at its end of records that do not follow one another."""
-        lines = [f"Non-consecutive offsets in {path}"] if steps else []
+    def step_lines(self, steps: dict[int, int]) -> list[str]:
+        """Records that do not follow one another; the tool says this on stderr, at its end, with the whole path."""
+        lines = [f"Non-consecutive offsets in {self._name}"] if steps else []
         return lines + [f"  {before} is followed by {after}" for before, after in sorted(steps.items())]
 
-    def index_lines(self, path: str, findings: IndexFindings) -> list[str]:
-        """What the tool says at its end of index entries that the log contradicts."""
+    def index_lines(self, findings: IndexFindings) -> list[str]:
+        """Index entries that the log contradicts; as with ``step_lines``."""
         lines = []
         if findings.offset_mismatches:
-            lines.append(f"Mismatches in :{path}")
+            lines.append(f"Mismatches in :{self._name}")
             pairs = sorted(findings.offset_mismatches.items(), reverse=True)
             lines += [f"  Index offset: {entry}, log offset: {found}" for entry, found in pairs]
         if findings.timestamp_mismatches:
-            lines.append(f"Found timestamp mismatch in :{path}")
+            lines.append(f"Found timestamp mismatch in :{self._name}")
             lines += [f"  Index timestamp: {e}, log timestamp: {found}" for e, found in findings.timestamp_mismatches]
         if findings.out_of_order:
-            lines.append(f"Found out of order timestamp in :{path}")
+            lines.append(f"Found out of order timestamp in :{self._name}")
             lines += [
                 f"  Index timestamp: {e}, Previously indexed timestamp: {before}" for e, before in findings.out_of_order
             ]
         if findings.offsets_not_found:
-            lines.append(f"The following indexed offsets are not found in :{path}")
+            lines.append(f"The following indexed offsets are not found in :{self._name}")
             lines += [f"Indexed offset: {e}, found log offset: {found}" for e, found in findings.offsets_not_found]
         return lines
 
@@ -234,30 +232,11 @@ def header_keys(column: pa.Array) -> list[list[str]] | None:
     return [keys[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def control_fields(records: Records, row: int) -> tuple[int, int | None]:
-    """(type, coordinator epoch) of a control record; the epoch is None where it is no transaction marker.
-
-    Raises:
-        CorruptRecordError: a marker whose value is too short.
-    """
-    key, value = records.rows.column("key")[row].as_py(), records.rows.column("value")[row].as_py()
-    kind = int.from_bytes(key[2:4], "big", signed=True)
-    if kind not in (0, 1):
-        return kind, None
-    if value is None or len(value) < _MARKER_VALUE_SIZE:
-        raise CorruptRecordError(
-            f"a transaction marker's value has {_MARKER_VALUE_SIZE} bytes, this one {len(value or b'')}",
-            fault="BAD_CONTROL",
-            position=int(records.rows.column("batchPosition")[row].as_py()),
-            base_offset=int(records.rows.column("offset")[row].as_py()),
-        )
-    return kind, int.from_bytes(value[2:6], "big", signed=True)
-
-
-def control_text(kind: int, coordinator_epoch: int | None) -> str:
-    if coordinator_epoch is not None:
-        return f" endTxnMarker: {CONTROL_TYPES[kind]} coordinatorEpoch: {coordinator_epoch}"
-    return f" controlType: {CONTROL_TYPES.get(kind, 'UNKNOWN')}({kind})"
+def _control_text(marker: ControlRecord) -> str:
+    name = CONTROL_TYPES.get(marker.kind, "UNKNOWN")
+    if marker.coordinator_epoch is not None:
+        return f" endTxnMarker: {name} coordinatorEpoch: {marker.coordinator_epoch}"
+    return f" controlType: {name}({marker.kind})"
 
 
 def iter_payloads(records: Records, decoder: PayloadDecoder | None) -> list[tuple[int, Payload]]:

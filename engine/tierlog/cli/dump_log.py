@@ -6,6 +6,7 @@ largest batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -18,14 +19,33 @@ from tierlog._native.batches import scan_batches
 from tierlog._native.codecs import decompress
 from tierlog._native.decoding import RecordDecoder
 from tierlog.cli.dump_sources import Part
-from tierlog.errors import CorruptDataError, CorruptRecordError
+from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_table import CODEC_MASK, CODEC_NAMES, BatchTable
 from tierlog.remote.manager.batch_runs import BatchRuns
 
 #: Faults of one log that are told one by one.
 FAULTS_TOLD_MAX = 20
+#: Steps between offsets that are kept of one log: a compacted one can have one at each record.
+STEPS_MAX = 1_000_000
+MARKER_KINDS = (0, 1)  # abort, commit
+_MARKER_SIZE_BYTES = 6  # version, coordinator epoch
 _COLUMNS = ("offset", "timestamp", "timestampType", "headers", "batchPosition", "sequence", "key", "value")
 _LEGACY_KEY_LENGTH = {0: 18, 1: 26}  # position in an entry, by magic
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """A record for the system.
+
+    Attributes:
+        row: Its place among the rows.
+        kind: 0 abort, 1 commit, others are none of a transaction.
+        coordinator_epoch: Of a transaction's marker; None for other kinds.
+    """
+
+    row: int
+    kind: int
+    coordinator_epoch: int | None
 
 
 @dataclass(slots=True)
@@ -36,6 +56,7 @@ class Records:
         rows: The columns of ``RecordDecoder``.
         batches: int64[n]: index of each row's batch in ``table``.
         control: bool[n].
+        markers: The control records, by row.
         legacy_checksums: For rows of magic 0 and 1: (stored CRC-32, whether it is right), in order of those rows.
     """
 
@@ -43,6 +64,7 @@ class Records:
     table: BatchTable
     batches: NDArray[np.int64]
     control: NDArray[np.bool_]
+    markers: list[ControlRecord]
     legacy_checksums: list[tuple[int, bool]]
 
 
@@ -59,99 +81,85 @@ class LogDump:
 
     Attributes:
         deep: Records too.
-        faults: What is wrong with the log, in order; the walk ends at the first that is not a wrong checksum.
+        faults: How many faults there were, told or not.
         trailing_bytes: Behind the last whole batch, where the log ends inside one.
-        steps: (offset, next offset) wherever a record does not follow the one before it; the first follows -1.
+        steps: Offset → next offset wherever a record does not follow the one before it; the first follows -1.
     """
 
     part: Part
     form: LogForm
     deep: bool
-    faults: list[CorruptDataError] = field(default_factory=list)
-    faults_untold: int = 0
+    faults: int = 0
     trailing_bytes: int = 0
     steps: dict[int, int] = field(default_factory=dict)
     _last_offset: int = -1
     _legacy_begun: tuple[int, int] = (-1, 0)  # position of a batch, and how many of its rows are out
 
-    def __iter__(self) -> Iterator[list[str]]:
-        """Blocks of lines."""
+    def __iter__(self) -> Iterator[list[str] | CorruptDataError]:
+        """Blocks of lines, and the faults where they are: at most FAULTS_TOLD_MAX of them.
+
+        A batch with a wrong checksum is shown as far as it can be read. A batch that cannot be read ends with its
+        fault, and the walk goes on behind it; where the next batch cannot be found, the walk ends.
+        """
+        for found in self._walk():
+            if isinstance(found, CorruptDataError):
+                self.faults += 1
+                if self.faults <= FAULTS_TOLD_MAX:
+                    yield found.located(self.part.label)
+            elif found:
+                yield found
+
+    def _walk(self) -> Iterator[list[str] | CorruptDataError]:
         runs = BatchRuns(self.part.windows(), verify_crc=True)
-        position = 0
         for columns, data in runs:
-            position = int(columns["position"][0])
-            table = BatchTable(**columns, end_position=position + len(data), partial=False, fault=None)  # type: ignore[arg-type]
-            table = self._readable(table)
-            self._note_checksums(table)
-            yield from self._deep(table, data) if self.deep else iter([self.form.batch_lines(table)])
-            if self._stopped:
+            end = int(columns["position"][0]) + len(data)
+            table = BatchTable(**columns, end_position=end, partial=False, fault=None)  # type: ignore[arg-type]
+            unknown = np.flatnonzero(table.codec >= len(CODEC_NAMES)).tolist()
+            # Kafka's tool has no name for such a codec and ends; what is behind cannot be trusted more.
+            readable = sliced(table, 0, unknown[0]) if unknown else table
+            yield from self._run(readable, data)
+            if unknown:
+                yield _fault_of(table, unknown[0], f"unknown compression codec {table.codec[unknown[0]]}", "BAD_CODEC")
                 return
         if runs.broken is not None:
-            self.faults.append(runs.broken.located(self.part.label))
+            yield runs.broken
+        elif runs.rest:
+            self.trailing_bytes = self.part.size_bytes - runs.end_position
+
+    def _run(self, table: BatchTable, data: memoryview) -> Iterator[list[str] | CorruptDataError]:
+        if not len(table):
+            return
+        if self.deep:
+            yield from self._deep(table, data)
         else:
-            self.trailing_bytes = max(len(runs.rest), self.part.size_bytes - runs.end_position) if runs.rest else 0
-
-    @property
-    def _stopped(self) -> bool:
-        return any(fault.fault != "BAD_CRC" for fault in self.faults)
-
-    def _readable(self, table: BatchTable) -> BatchTable:
-        """The batches in front of one whose codec does not exist."""
-        unknown = np.flatnonzero(table.codec >= len(CODEC_NAMES))
-        if not unknown.size:
-            return table
-        at = int(unknown[0])
-        self.faults.append(
-            CorruptRecordError(
-                f"unknown compression codec {int(table.codec[at])}",
-                fault="BAD_CODEC",
-                position=int(table.position[at]),
-                base_offset=int(table.base_offset[at]),
-                where=self.part.label,
-            )
-        )
-        return sliced(table, 0, at)
-
-    def _note_checksums(self, table: BatchTable) -> None:
+            yield self.form.batch_lines(table)
         for at in np.flatnonzero(~table.crc_ok).tolist():
-            if len(self.faults) >= FAULTS_TOLD_MAX:
-                self.faults_untold += 1
-                continue
-            self.faults.append(
-                CorruptRecordError(
-                    f"the checksum of the batch differs from the stored 0x{int(table.crc[at]):08x}",
-                    fault="BAD_CRC",
-                    position=int(table.position[at]),
-                    base_offset=int(table.base_offset[at]),
-                    where=self.part.label,
-                )
-            )
+            text = f"the checksum of the batch differs from the stored 0x{int(table.crc[at]):08x}"
+            yield _fault_of(table, at, text, "BAD_CRC")
 
-    def _deep(self, table: BatchTable, data: memoryview) -> Iterator[list[str]]:
+    def _deep(self, table: BatchTable, data: memoryview) -> Iterator[list[str] | CorruptDataError]:
         """Batch lines and record lines, interleaved."""
         batch_lines = self.form.batch_lines(table)
         begun = 0  # batches whose line is out
-        if not batch_lines:
-            return
-        decoder = RecordDecoder(_COLUMNS, base_position=int(table.position[0]), verify_crc=False, control_records=True)
-        try:
-            for rows in _rows(decoder, data[: int(table.end_positions[-1] - table.position[0])]):
-                records = self._records(rows, table, data)
-                lines = self.form.record_lines(records)
-                self._note_steps(rows.column("offset").to_numpy())
-                out: list[str] = []
-                starts = np.flatnonzero(np.diff(records.batches, prepend=-1)).tolist()
-                for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-                    batch = int(records.batches[start])
-                    out += batch_lines[begun : batch + 1]
-                    out += lines[start:end]
-                    begun = max(begun, batch + 1)
-                yield out
-        except CorruptDataError as fault:
-            self.faults.append(fault.located(self.part.label))
-            yield batch_lines[begun : int(np.searchsorted(table.position, fault.position, side="right"))]
-            return
-        yield batch_lines[begun:]
+        base = int(table.position[0])
+        decoder = RecordDecoder(_COLUMNS, base_position=base, verify_crc=False, control_records=True)
+        feed = decoder.feed(data[: int(table.end_positions[-1]) - base])
+        while True:
+            try:
+                for rows in itertools.chain(feed, _finish(decoder)):
+                    records = self._records(rows, table, data)
+                    lines, begun = _interleaved(batch_lines, self.form.record_lines(records), records.batches, begun)
+                    yield lines
+                    yield from self._look_at(records)
+                yield batch_lines[begun:]
+                return
+            except (CorruptRecordError, SizeLimitError) as fault:
+                shown = int(np.searchsorted(table.position, fault.position, side="right"))
+                yield batch_lines[begun:shown]
+                yield fault
+                begun = max(begun, shown)
+                decoder.skip_batch()
+                feed = decoder.feed(b"")
 
     def _records(self, rows: pa.RecordBatch, table: BatchTable, data: memoryview) -> Records:
         batches = np.searchsorted(table.position, rows.column("batchPosition").to_numpy(), side="right") - 1
@@ -162,19 +170,61 @@ class LogDump:
             begun = self._legacy_begun[1] if self._legacy_begun[0] == position else 0
             checksums += _legacy_checksums(table, data, batch)[begun : begun + count]
             self._legacy_begun = position, begun + count
-        return Records(rows, table, batches, table.is_control[batches], checksums)
+        control = table.is_control[batches]
+        markers = [_control_record(rows, row) for row in np.flatnonzero(control).tolist()]
+        return Records(rows, table, batches, control, markers, checksums)
+
+    def _look_at(self, records: Records) -> Iterator[CorruptDataError]:
+        """Notes steps between offsets; yields what is wrong with markers and legacy messages."""
+        self._note_steps(records.rows.column("offset").to_numpy())
+        for marker in records.markers:
+            if marker.kind in MARKER_KINDS and marker.coordinator_epoch is None:
+                text = f"a transaction marker's value has less than {_MARKER_SIZE_BYTES} bytes"
+                yield _fault_of(records.table, int(records.batches[marker.row]), text, "BAD_CONTROL")
+        wrong = sum(not right for _, right in records.legacy_checksums)
+        if wrong and records.table.crc_ok.all():  # else the entry's own checksum is told
+            legacy = int(records.batches[np.flatnonzero(records.table.magic[records.batches] < 2)[0]])
+            yield _fault_of(records.table, legacy, f"{wrong} messages with a wrong checksum from here on", "BAD_CRC")
 
     def _note_steps(self, offsets: NDArray[np.int64]) -> None:
         before = np.concatenate(([self._last_offset], offsets[:-1]))
         for at in np.flatnonzero(offsets != before + 1).tolist():
-            self.steps[int(before[at])] = int(offsets[at])
+            if len(self.steps) < STEPS_MAX:
+                self.steps[int(before[at])] = int(offsets[at])
         if offsets.size:
             self._last_offset = int(offsets[-1])
 
 
-def _rows(decoder: RecordDecoder, data: memoryview) -> Iterator[pa.RecordBatch]:
-    yield from decoder.feed(data)
+def _finish(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
+    """The rows that are left: asked for only when all others were taken."""
     yield from decoder.finish()
+
+
+def _interleaved(
+    batch_lines: list[str], record_lines: list[str], batches: NDArray[np.int64], begun: int
+) -> tuple[list[str], int]:
+    """Each batch's line in front of its records; also the number of batches that are begun now."""
+    out: list[str] = []
+    starts = np.flatnonzero(np.diff(batches, prepend=-1)).tolist()
+    for start, end in itertools.pairwise([*starts, len(record_lines)]):
+        batch = int(batches[start])
+        out += batch_lines[begun : batch + 1]
+        out += record_lines[start:end]
+        begun = max(begun, batch + 1)
+    return out, begun
+
+
+def _control_record(rows: pa.RecordBatch, row: int) -> ControlRecord:
+    key, value = rows.column("key")[row].as_py(), rows.column("value")[row].as_py()
+    kind = int.from_bytes(key[2:4], "big", signed=True)
+    if kind not in MARKER_KINDS or value is None or len(value) < _MARKER_SIZE_BYTES:
+        return ControlRecord(row, kind, None)
+    return ControlRecord(row, kind, int.from_bytes(value[2:6], "big", signed=True))
+
+
+def _fault_of(table: BatchTable, at: int, text: str, fault: str) -> CorruptRecordError:
+    position, base_offset = int(table.position[at]), int(table.base_offset[at])
+    return CorruptRecordError(text, fault=fault, position=position, base_offset=base_offset)
 
 
 def _legacy_checksums(table: BatchTable, data: memoryview, batch: int) -> list[tuple[int, bool]]:

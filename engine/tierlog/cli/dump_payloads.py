@@ -76,7 +76,7 @@ class RemoteLogMetadataPayloads:
                 raise CorruptRecordError("the record has no value", fault="BAD_FIELD_LENGTH")
             record: RemoteLogMetadataRecord = decode_record(value)
         except CorruptRecordError as fault:
-            return Payload(None, f"Error at offset {offset}, skipping. {fault}", fault=str(fault))
+            return Payload(None, _failed(offset, fault), fault=_words(fault))
         return Payload(None, record_text(record), record_fields(record))
 
 
@@ -90,12 +90,20 @@ class TransactionStatePayloads:
             transactional_id = parse_transactional_id(key)
             state = None if value is None else parse_transaction_state(value)
         except CorruptRecordError as fault:
-            return Payload(f"Error at offset {offset}, skipping. {fault}", None, fault=str(fault))
+            return Payload(_failed(offset, fault), None, fault=_words(fault))
         shown_key = {"type": "0", "data": {"transactionalId": transactional_id}}
         if state is None:
             return Payload(_compact(shown_key), "<DELETE>", {"key": shown_key, "value": None})
         fields = {"version": str(state.version), "data": transaction_fields(state)}
         return Payload(_compact(shown_key), _compact(fields), {"key": shown_key, "value": fields})
+
+
+def _failed(offset: int, fault: CorruptRecordError) -> str:
+    return f"Error at offset {offset}, skipping. {_words(fault)}"
+
+
+def _words(fault: CorruptRecordError) -> str:
+    return fault.text if fault.position < 0 else f"{fault.text}, at byte {fault.position}"
 
 
 def transaction_fields(state: TransactionState) -> dict[str, object]:

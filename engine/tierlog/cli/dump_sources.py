@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,10 @@ from tierlog.errors import ConfigError, CorruptObjectError, StoreError
 from tierlog.log.segment_files import find_partition_folder, find_segment_file
 from tierlog.remote.api import IndexType
 from tierlog.remote.manager.batch_runs import BatchRuns
-from tierlog.remote.storage import StoredSegment, Tier
 from tierlog.runtime.files import FileInfo, Files
+
+if TYPE_CHECKING:
+    from tierlog.remote.storage import StoredSegment, Tier
 
 WINDOW_BYTES = 4 << 20
 #: Everything but a log is read whole: an index of a 1 GiB segment has 2 MiB.

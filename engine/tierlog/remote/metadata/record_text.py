@@ -1,4 +1,4 @@
-"""The records of ``__remote_log_metadata`` as text: what Kafka's formatter and its dump tool print of them.
+"""The records of ``__remote_log_metadata`` as text: what Kafka's formatter and its dump tool print, and as JSON fields.
 
 Operators compare these lines and grep in them, so the form is Kafka 4.3's, character for character.
 """
@@ -47,6 +47,42 @@ def record_text(record: RemoteLogMetadataRecord) -> str:
         f"segmentSizeInBytes={record.segment_size_in_bytes}, customMetadata={_custom(record.custom_metadata)}, "
         f"state={record.state.name}, txnIdxEmpty={_boolean(record.txn_idx_empty)}}}"
     )
+
+
+def record_fields(record: RemoteLogMetadataRecord) -> dict[str, object]:
+    """The same as JSON fields, under Kafka's names; custom metadata as hexadecimal digits."""
+    fields: dict[str, object] = {"type": type(record).__name__}
+    if isinstance(record, RemotePartitionDeleteMetadata):
+        fields |= _partition_fields(record.topic_id_partition)
+        return fields | {
+            "state": record.state.name,
+            "eventTimestampMs": record.event_timestamp_ms,
+            "brokerId": record.broker_id,
+        }
+    if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
+        fields |= _partition_fields(record.remote_log_segment_id.topic_id_partition)
+        fields["segmentId"] = str(record.remote_log_segment_id.id)
+    else:
+        fields["segmentId"] = str(record.segment_id)
+    if not isinstance(record, RemoteLogSegmentMetadataUpdate):
+        fields |= {
+            "startOffset": record.start_offset,
+            "endOffset": record.end_offset,
+            "maxTimestampMs": record.max_timestamp_ms,
+            "segmentLeaderEpochs": {str(epoch): start for epoch, start in sorted(record.segment_leader_epochs.items())},
+            "segmentSizeInBytes": record.segment_size_in_bytes,
+            "txnIdxEmpty": record.txn_idx_empty,
+        }
+    return fields | {
+        "customMetadata": None if record.custom_metadata is None else record.custom_metadata.hex(),
+        "state": record.state.name,
+        "eventTimestampMs": record.event_timestamp_ms,
+        "brokerId": record.broker_id,
+    }
+
+
+def _partition_fields(partition: TopicIdPartition) -> dict[str, object]:
+    return {"topicId": str(partition.topic_id), "topic": partition.topic, "partition": partition.partition}
 
 
 def _partition(partition: TopicIdPartition) -> str:
