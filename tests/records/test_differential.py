@@ -74,7 +74,7 @@ def test_damaged_logs_read_alike(
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=5_000, deadline=None)
 @given(data=damaged_logs(), options=decode_options(), places=places, target_bytes=targets)
 def test_damaged_logs_read_alike_at_length(
     data: bytes, options: reference.DecodeOptions, places: list[int], target_bytes: int
