@@ -2,7 +2,7 @@
  * Input: flags, columns, offsets, the log. */
 #include "fuzz.h"
 
-enum { LIMIT = 1 << 20, STEPS_MAX = 1 << 20 };
+enum { LIMIT = 1 << 20, STEPS_MAX = 1 << 20, LARGE_ROWS = 256, LARGE_BYTES = 1 << 13 };
 
 typedef struct rows {
     tl_columns columns;
@@ -120,9 +120,9 @@ static tl_status decode_all(const uint8_t *log, size_t size, const tl_decode_opt
     tl_scratch scratch = {.codecs = codecs};
     tl_status status;
     *r = (rows){.columns = {.want = want}};
-    r->columns.key.data_capacity = r->columns.value.data_capacity = small ? 1 : LIMIT;
-    size_rows(&r->columns, small ? 1 : 4096);
-    size_headers(&r->columns, small ? 1 : 4096, small ? 1 : LIMIT, small ? 1 : LIMIT);
+    r->columns.key.data_capacity = r->columns.value.data_capacity = small ? 1 : LARGE_BYTES;
+    size_rows(&r->columns, small ? 1 : LARGE_ROWS);
+    size_headers(&r->columns, small ? 1 : LARGE_ROWS, small ? 1 : LARGE_BYTES, small ? 1 : LARGE_BYTES);
     tl_columns_reset(&r->columns);
     for (int step = 0;; step++) {
         REQUIRE(step < STEPS_MAX);
