@@ -2,7 +2,8 @@
  *
  * All have one form. `out` holds `capacity` bytes and content never goes past it. When it does not fit, the answer is
  * TL_NEED_SCRATCH with fault->expected > capacity: an upper bound of the content where the stream shows one, else a
- * guess that grows; and fault->found, a lower bound. codec.c holds both against the limit. Faults are TL_BAD_COMPRESSED with fault->position in `data`. */
+ * guess that grows; and fault->found, a lower bound. codec.c holds both against the limit. Faults are TL_BAD_COMPRESSED
+ * with fault->position in `data`. */
 #ifndef TIERLOG_CODEC_PARTS_H
 #define TIERLOG_CODEC_PARTS_H
 

