@@ -106,6 +106,8 @@ class _Run:
                 self._log(part, form)
             elif part.kind in (PartKind.OFFSET_INDEX, PartKind.TIME_INDEX):
                 self._index(part, form)
+            elif part.kind is PartKind.TRANSACTION_INDEX:
+                self._transactions(part, form)
             else:
                 self._print(_other_lines(part, form))
         except CorruptDataError as fault:
@@ -175,6 +177,19 @@ class _Run:
             self._findings(part, form, findings, entries=len(index))
         index.check()
 
+    def _transactions(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.errors import CorruptIndexError
+        from tierlog.log.transaction_index import TransactionIndex
+
+        data = part.whole()
+        try:
+            entries = TransactionIndex(data).entries()
+        except CorruptIndexError as fault:
+            self._print(form.transaction_lines(TransactionIndex(data[: fault.position]).entries()))
+            raise
+        self._print(form.transaction_lines(entries))
+        TransactionIndex(data, part.base_offset or 0).check()
+
     def _in_use(
         self, index: OffsetIndex | TimeIndex, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -217,11 +232,8 @@ def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
     from tierlog.log.leader_epochs import parse_leader_epochs
     from tierlog.log.partition_metadata import parse_partition_metadata
     from tierlog.log.producer_snapshot import parse_producer_snapshot
-    from tierlog.log.transaction_index import TransactionIndex
 
     data = part.whole()
-    if part.kind is PartKind.TRANSACTION_INDEX:
-        return form.transaction_lines(TransactionIndex(data).entries())
     if part.kind is PartKind.PRODUCER_SNAPSHOT:
         return form.producer_lines(parse_producer_snapshot(data))
     if part.kind is PartKind.LEADER_EPOCHS:
