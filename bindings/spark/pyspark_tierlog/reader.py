@@ -16,8 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_tierlog.batches import conformed, joined
-from pyspark_tierlog.columns import checked_schema
-from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation, plan_tasks, tier_config
+from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import read_scan_range
 from tierlog.remote.manager.scan_request import RecordFilter
@@ -40,6 +39,8 @@ class TierlogReader(DataSourceReader):
     """Plans on the driver, reads on executors. Made by :func:`make_reader`."""
 
     def __init__(self, options: ReadOptions, listing: Listing, schema: pa.Schema) -> None:
+        from pyspark_tierlog.planning import tier_config
+
         config = tier_config(options)
         self._table = options.table
         self._schema = schema
@@ -58,6 +59,8 @@ class TierlogReader(DataSourceReader):
         Raises:
             DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
         """
+        from pyspark_tierlog.planning import plan_tasks
+
         assert self._planning is not None, "planned on the driver only"
         options, listing = self._planning
         tasks: list[InputPartition] = []
@@ -117,6 +120,8 @@ def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> T
         ConfigError: the schema does not fit the table, or the storage configuration cannot be read.
         TierlogError: the listing had failed.
     """
+    from pyspark_tierlog.columns import checked_schema
+
     kind = PushdownReader if _takes_filters(options.push_down_predicate) else TierlogReader
     return kind(options, listing, checked_schema(options, schema))
 

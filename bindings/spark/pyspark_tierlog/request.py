@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
-from pyspark_tierlog.options import ReadOptions
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
+
+if TYPE_CHECKING:
+    from pyspark_tierlog.options import ReadOptions
 
 _EVERYTHING = RecordFilter()
 _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}

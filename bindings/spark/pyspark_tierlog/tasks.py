@@ -1,22 +1,14 @@
-"""What one Spark task reads, and how a pinned listing becomes tasks. All of it is small, picklable, free of secrets."""
+"""What one Spark task reads: small, picklable, free of secrets. Executors import this; planning is elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_tierlog.options import ReadOptions
-from pyspark_tierlog.request import scan_request
-from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_request import RecordFilter
 from tierlog.remote.metadata.history import PartitionHistory
 from tierlog.remote.storage import Tier, open_tier
-
-SEGMENTS_PER_TASK = 2_000
-"""Of the tables that are made of descriptions: each is at most one small request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +43,3 @@ class HistoriesTask(InputPartition):
 
     tier: int
     histories: tuple[PartitionHistory, ...]
-
-
-def tier_config(options: ReadOptions) -> dict[str, str]:
-    """The keys that open the bucket. ``rsm.config.file`` stays a path: every process reads the file itself."""
-    config = {key: value.get_secret_value() for key, value in options.storage_config.items()}
-    return config if options.rsm_config_file is None else config | {"rsm.config.file": options.rsm_config_file}
-
-
-def plan_tasks(
-    options: ReadOptions,
-    location: TierLocation,
-    number: int,
-    histories: Sequence[PartitionHistory],
-    record_filter: RecordFilter,
-) -> tuple[list[InputPartition], tuple[str, ...]]:
-    """The tasks over one tier as it was listed.
-
-    Args:
-        options: Of the load.
-        location: The tier.
-        number: Its place among the reader's tiers.
-        histories: As pinned at the load.
-        record_filter: What Spark pushed down.
-
-    Returns:
-        The tasks, by topic, partition and offset, and warnings about what is missing.
-
-    Raises:
-        DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
-    """
-    if options.table in ("segments", "transactions"):
-        wanted = record_filter.partitions
-        chosen = [history for history in histories if wanted is None or history.partition in wanted]
-        warnings = tuple(warning for history in chosen for warning in history.warnings)
-        return [HistoriesTask(number, group) for group in _grouped(chosen)], warnings
-    with location.opened() as tier:
-        plan = plan_scan(tier, scan_request(options, record_filter), histories=histories)
-    return [RangesTask(number, ranges) for ranges in plan.tasks()], plan.warnings
-
-
-def _grouped(histories: Sequence[PartitionHistory]) -> list[tuple[PartitionHistory, ...]]:
-    groups: list[tuple[PartitionHistory, ...]] = []
-    group: list[PartitionHistory] = []
-    segments = 0
-    for history in histories:
-        group.append(history)
-        segments += len(history.spans) + len(history.unreferenced)
-        if segments >= SEGMENTS_PER_TASK:
-            groups.append(tuple(group))
-            group, segments = [], 0
-    return [*groups, tuple(group)] if group else groups

@@ -232,6 +232,6 @@ def test_the_listing_is_taken_once(bucket: Bucket) -> None:
     first = pickle.dumps(source)
     shutil.rmtree(bucket.root / pathlib.Path(bucket.keys["s40"]).parent)
     pinned = pickle.loads(first)
-    assert pickle.dumps(pinned) == first
+    assert pickle.loads(pickle.dumps(pinned))._listing == pinned._listing
     ranges = [each for task in pinned.reader(pinned.schema()).partitions() for each in task.ranges]
     assert [each.segment.start_offset for each in ranges] == [0, 20, 40]

@@ -46,3 +46,13 @@ def test_without_pyspark_4_nothing_breaks() -> None:
 def test_the_class_is_listed() -> None:
     """Inspect and tab completion look at dir()."""
     assert "DefaultSource" in dir(pyspark_tierlog)
+
+
+def test_executors_import_no_planning() -> None:
+    """Every new worker process would parse options classes before its first row."""
+    heavy = python(
+        "import sys, pyspark_tierlog.reader; "
+        "print([m for m in ('pyspark_tierlog.options', 'pyspark_tierlog.planning', 'tierlog.remote.manager.scan_plan') "
+        "if m in sys.modules])"
+    )
+    assert heavy == "[]"

@@ -1,0 +1,71 @@
+"""From a pinned listing to Spark tasks: on the driver only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark_tierlog.request import scan_request
+from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
+from tierlog.remote.manager.scan_plan import plan_scan
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
+
+    from pyspark_tierlog.options import ReadOptions
+    from tierlog.remote.manager.scan_request import RecordFilter
+    from tierlog.remote.metadata.history import PartitionHistory
+
+SEGMENTS_PER_TASK = 2_000
+"""Of the tables that are made of descriptions: each is at most one small request."""
+
+
+def tier_config(options: ReadOptions) -> dict[str, str]:
+    """The keys that open the bucket. ``rsm.config.file`` stays a path: every process reads the file itself."""
+    config = {key: value.get_secret_value() for key, value in options.storage_config.items()}
+    return config if options.rsm_config_file is None else config | {"rsm.config.file": options.rsm_config_file}
+
+
+def plan_tasks(
+    options: ReadOptions,
+    location: TierLocation,
+    number: int,
+    histories: Sequence[PartitionHistory],
+    record_filter: RecordFilter,
+) -> tuple[list[InputPartition], tuple[str, ...]]:
+    """The tasks over one tier as it was listed.
+
+    Args:
+        options: Of the load.
+        location: The tier.
+        number: Its place among the reader's tiers.
+        histories: As pinned at the load.
+        record_filter: What Spark pushed down.
+
+    Returns:
+        The tasks, by topic, partition and offset, and warnings about what is missing.
+
+    Raises:
+        DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
+    """
+    if options.table in ("segments", "transactions"):
+        wanted = record_filter.partitions
+        chosen = [history for history in histories if wanted is None or history.partition in wanted]
+        warnings = tuple(warning for history in chosen for warning in history.warnings)
+        return [HistoriesTask(number, group) for group in _grouped(chosen)], warnings
+    with location.opened() as tier:
+        plan = plan_scan(tier, scan_request(options, record_filter), histories=histories)
+    return [RangesTask(number, ranges) for ranges in plan.tasks()], plan.warnings
+
+
+def _grouped(histories: Sequence[PartitionHistory]) -> list[tuple[PartitionHistory, ...]]:
+    groups: list[tuple[PartitionHistory, ...]] = []
+    group: list[PartitionHistory] = []
+    segments = 0
+    for history in histories:
+        group.append(history)
+        segments += len(history.spans) + len(history.unreferenced)
+        if segments >= SEGMENTS_PER_TASK:
+            groups.append(tuple(group))
+            group, segments = [], 0
+    return [*groups, tuple(group)] if group else groups
