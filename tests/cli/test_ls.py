@@ -1,0 +1,100 @@
+"""`tierlog ls`: what is there, and what of it counts."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+from tests.support.batches import Batch, encode
+from tests.support.buckets import Bucket, message
+from tests.support.command import Run
+from tests.support.kip_scripts import SCRIPTS
+
+
+def test_segments_of_a_bucket(tierlog: Run, data: pathlib.Path) -> None:
+    """Otherwise an operator cannot see what was tiered without a broker."""
+    outcome = tierlog("ls", data / "main-plain/objects", "fx-epochs", "--output", "json", "--times")
+    manifests = [
+        json.loads(path.read_text())["remoteLogSegmentMetadata"]
+        for path in (data / "main-plain/objects").glob("fx-epochs-*/*/*.rsm-manifest")
+    ]
+    expected = sorted((m["startOffset"], m["endOffset"], m["remoteLogSegmentId"]["id"]) for m in manifests)
+    assert outcome.code == 0
+    assert [(line["startOffset"], line["endOffset"], line["segment"]) for line in outcome.lines] == expected
+    by_start = {m["startOffset"]: m for m in manifests}
+    for line in outcome.lines:
+        described = by_start[line["startOffset"]]
+        assert line["leaderEpochs"] == described["segmentLeaderEpochs"]
+        assert line["maxTimestamp"] == described["maxTimestampMs"]
+        assert (line["layout"], line["topic"], line["partition"]) == ("aiven", "fx-epochs", 0)
+        assert isinstance(line["firstTimestamp"], int)
+        assert line["firstTimestamp"] <= described["maxTimestampMs"]
+
+
+def test_states(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a duplicate or an abandoned branch is taken for data, or cut data for lost data."""
+    states = {}
+    for name in ("4", "F"):
+        (tmp_path / name).mkdir()
+        SCRIPTS[name](tmp_path / name)
+        lines = tierlog("ls", tmp_path / name, "--output", "json").lines
+        states[name] = [(line["startOffset"], line["endOffset"], line["state"]) for line in lines]
+    assert states["4"] == [(0, 1, "live"), (0, 2, "unreferenced")]
+    assert states["F"] == [(0, 2, "live"), (3, 4, "live"), (4, 6, "cut 5-6")]
+
+
+def test_text_names_gaps_and_incomplete_uploads(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise lost segments and the rests of failed copies stay unseen."""
+    bucket = Bucket(tmp_path)
+    for name, first in (("a", 0), ("b", 3), ("c", 6)):
+        bucket.segment(name, [message(offset, f"m{offset}", 0) for offset in range(first, first + 3)], lineage={0: 0})
+    bucket.path("b", "rsm-manifest").unlink()
+    outcome = tierlog("ls", tmp_path)
+    assert outcome.code == 0
+    heading, columns, *rows = outcome.text.splitlines()
+    assert heading.startswith("orders-0 ")
+    assert "offsets 0 to 8" in heading
+    assert columns.split()[:4] == ["START", "END", "BYTES", "STORED"]
+    assert [row.split()[0] for row in rows] == ["0", "6", "GAP:"]
+    assert "2 objects belong to no whole segment" in outcome.err
+
+
+def test_an_unreadable_manifest_is_named(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise one bad manifest hides a bucket, or goes unseen in it."""
+    bucket = Bucket(tmp_path)
+    bucket.segment("a", [message(0, "m0", 0)], lineage={0: 0})
+    bucket.segment("b", [message(1, "m1", 0)], lineage={0: 0})
+    bucket.path("b", "rsm-manifest").write_text("{")
+    outcome = tierlog("ls", tmp_path, "--output", "json")
+    assert outcome.code == 3
+    assert [line["startOffset"] for line in outcome.lines] == [0]
+    assert "rsm-manifest" in outcome.err
+
+
+def test_two_topics_of_one_name(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a topic that was deleted and made anew makes the whole bucket unreadable."""
+    for topic_id in ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"):
+        Bucket(tmp_path, topic_id=topic_id).segment("a", [message(0, topic_id, 0)], lineage={0: 0})
+    assert [line["topicId"] for line in tierlog("ls", tmp_path, "--output", "json").lines] == [
+        "AAAAAAAAAAAAAAAAAAAAAQ",
+        "AAAAAAAAAAAAAAAAAAAAAg",
+    ]
+    ambiguous = tierlog("cat", tmp_path, "orders")
+    assert ambiguous.code == 2
+    assert "AAAAAAAAAAAAAAAAAAAAAg:orders" in ambiguous.err
+    one = tierlog("cat", tmp_path, "AAAAAAAAAAAAAAAAAAAAAg:orders", "--format", "raw")
+    assert one.out == b"AAAAAAAAAAAAAAAAAAAAAg\n"
+
+
+def test_a_log_directory(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise the active segment looks like one that will not change."""
+    folder = tmp_path / "orders-3"
+    folder.mkdir()
+    for first in (0, 5):
+        log = b"".join(encode(Batch(offset)) for offset in range(first, first + 5))
+        (folder / f"{first:020d}.log").write_bytes(log)
+    lines = tierlog("ls", tmp_path, "--output", "json").lines
+    assert [(line["startOffset"], line["endOffset"], line["state"]) for line in lines] == [
+        (0, 4, "live"),
+        (5, 9, "active"),
+    ]
