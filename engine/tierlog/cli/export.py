@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,13 +91,18 @@ def _locked(files: Files, dest: Path) -> Iterator[None]:
     """Only one export writes to a destination: two would write into one temporary file."""
     files.make_directories(str(dest))
     lock = dest / LOCK_NAME
-    try:
-        with lock.open("a") as file:
+    with lock.open("a") as file:
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = lock.exists() and os.fstat(file.fileno()).st_ino == lock.stat().st_ino
+        except BlockingIOError:
+            ours = False
+        if not ours:  # held by another one, or removed by one that just ended
+            raise ConfigError(f"another export is writing to {dest}")
+        try:
             yield
+        finally:
             lock.unlink(missing_ok=True)
-    except BlockingIOError as error:
-        raise ConfigError(f"another export is writing to {dest}") from error
 
 
 def _check_space(dest: Path, exports: Sequence[PartitionExport]) -> None:

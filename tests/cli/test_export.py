@@ -1,0 +1,266 @@
+"""`tierlog export`: the broker's own files, whole or not at all, and a folder that Kafka could load."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.batches import Batch, encode
+from tests.support.buckets import Aborted, Bucket, message
+from tests.support.command import Run, command_line, config_file, environment
+from tests.support.golden import Case, tiered_offsets, tiered_topics
+from tests.support.kip_scripts import SCRIPTS
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]
+TEMPORARY = "*.tierlog-part"
+
+
+def broker_files(case: Case) -> dict[str, bytes]:
+    """What the broker had of the segments that were tiered: name below the destination -> content."""
+    found = {}
+    for partition, (first, last) in tiered_offsets(case).items():
+        for log in (case.run / "local-before").rglob(f"{case.topic}-{partition}/*.log"):
+            base = int(log.stem)
+            later = [int(other.stem) for other in log.parent.glob("*.log") if int(other.stem) > base]
+            if not first <= base <= last or not later:
+                continue  # the active segment was never tiered
+            names = [log.with_suffix(suffix) for suffix in (".log", ".index", ".timeindex", ".txnindex")]
+            names += [log.with_name(f"{min(later):020d}.snapshot"), log.with_name("partition.metadata")]
+            found |= {f"{log.parent.name}/{path.name}": path.read_bytes() for path in names if path.exists()}
+    return found
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_file_is_the_brokers(tierlog: Run, tmp_path: pathlib.Path, case: Case) -> None:
+    """Otherwise what comes back from the tier is not what went in."""
+    expected = broker_files(case)
+    assert expected
+    outcome = tierlog("export", case.objects, case.topic, tmp_path / "out", *config_file(case.run, tmp_path))
+    assert outcome.code == 0, outcome.err
+    written = contents(tmp_path / "out")
+    assert {name: written.get(name) for name in expected} == expected
+    for name in {str(pathlib.PurePath(name).parent) for name in expected}:
+        assert f"{name}/leader-epoch-checkpoint" in written
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_the_kips_scripts_come_back_as_one_log(tierlog: Run, tmp_path: pathlib.Path, name: str) -> None:
+    """Otherwise a broker that loads the folder sees dead records, or logs that overlap."""
+    expected = SCRIPTS[name](tmp_path / "bucket")
+    out = tmp_path / "out"
+    assert tierlog("export", tmp_path / "bucket", "orders", out).code == 0
+    found = tierlog("cat", out, "orders", "--format", "json", "--value-as", "utf8").lines
+    assert [(line["offset"], line["value"], line["leaderEpoch"]) for line in found] == expected
+    lines = tierlog("ls", out, "--output", "json").lines
+    ends = [(line["startOffset"], line["endOffset"]) for line in lines]
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(ends))
+    checked = tierlog("verify", out, "--output", "json", "--notes")
+    assert checked.code == 0
+    assert "MISSING_PART" not in [line["kind"] for line in checked.lines]
+
+
+def test_a_cut_segment(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise the overlap of a failover (script F) is written twice, or a cut log has the whole one's index."""
+    SCRIPTS["F"](tmp_path / "bucket")
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", "--output", "json")
+    (told,) = outcome.lines
+    assert (told["segments"], told["cut"]) == (3, 1)
+    folder = tmp_path / "out/orders-0"
+    assert sorted(path.name for path in folder.glob("*.log")) == [f"{base:020d}.log" for base in (0, 3, 5)]
+    assert (folder / f"{5:020d}.log").read_bytes() == b"".join(
+        encode(message(*each)) for each in ((5, "m5", 1), (6, "m6", 2))
+    )
+    assert (folder / f"{7:020d}.snapshot").exists()
+    assert (folder / "leader-epoch-checkpoint").read_bytes() == b"0\n3\n0 0\n1 3\n2 6\n"
+
+
+def test_a_cut_tail_takes_its_transactions_along(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise read_committed over the export hides records by an abort that never happened in this history."""
+    bucket = Bucket(tmp_path / "bucket")
+
+    def data(offset: int, epoch: int) -> Batch:
+        return Batch(offset, (b"v",), epoch, producer_id=9, producer_epoch=0, transactional=True)
+
+    def abort(offset: int, epoch: int) -> Batch:
+        return Batch(offset, (b"",), epoch, producer_id=9, producer_epoch=0, transactional=True, marker="abort")
+
+    bucket.segment(
+        "u1",
+        [data(0, 0), abort(1, 0), data(2, 0), abort(3, 0)],
+        lineage={0: 0},
+        aborted=[Aborted(9, 0, 1, 2), Aborted(9, 2, 3, 4)],
+    )
+    commit = Batch(3, (b"",), 1, producer_id=9, producer_epoch=0, transactional=True, marker="commit")
+    bucket.segment("u2", [commit], lineage={0: 0, 1: 3})
+    out = tmp_path / "out"
+    assert tierlog("export", tmp_path / "bucket", "orders", out).code == 0
+    assert len((out / f"orders-0/{0:020d}.txnindex").read_bytes()) == 34
+    assert not (out / f"orders-0/{3:020d}.snapshot").exists()  # the broker makes it when it loads the folder
+    for path in (tmp_path / "bucket", out):
+        lines = tierlog("cat", path, "--format", "json", "--isolation", "read_committed").lines
+        assert [line["offset"] for line in lines] == [2]
+
+
+def test_a_second_run_fetches_nothing_again(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise an export of a terabyte that stopped at 99 % begins anew."""
+    SCRIPTS["2"](tmp_path / "bucket")
+    out = tmp_path / "out"
+    assert tierlog("export", tmp_path / "bucket", "orders", out).code == 0
+    before = {path: path.stat().st_ino for path in out.rglob("*") if path.is_file()}
+    content = contents(out)
+    assert tierlog("export", tmp_path / "bucket", "orders", out).code == 0
+    assert {path: path.stat().st_ino for path in out.rglob("*") if path.is_file()} == before
+    log = out / f"orders-0/{3:020d}.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[100] ^= 1
+    log.write_bytes(damaged)
+    (out / f"orders-0/{0:020d}.index").unlink()
+    (out / f"orders-0/{6:020d}.log").write_bytes(b"")
+    (out / f"orders-0/{6:020d}.log.tierlog-part").write_bytes(b"half")
+    assert tierlog("export", tmp_path / "bucket", "orders", out).code == 0
+    assert contents(out) == content
+
+
+def test_a_log_of_another_branch_is_replaced(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise records of an abandoned leader stay in the folder, as their size and checksums are right."""
+    out = tmp_path / "out"
+    for name, epoch in (("old", 0), ("new", 1)):
+        bucket = Bucket(tmp_path / name)
+        bucket.segment("u", [message(offset, "m", epoch) for offset in range(3)], lineage={epoch: 0})
+        assert tierlog("export", tmp_path / name, "orders", out).code == 0
+    lines = tierlog("cat", out, "--format", "json").lines
+    assert {line["leaderEpoch"] for line in lines} == {1}
+
+
+def test_what_is_not_ours_stays(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise two histories are mixed in one folder, or somebody's log is overwritten."""
+    SCRIPTS["1"](tmp_path / "bucket")
+    foreign = tmp_path / f"out/orders-0/{99:020d}.log"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"mine")
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
+    assert outcome.code == 2
+    assert str(foreign) in outcome.err
+    assert contents(tmp_path / "out") == {f"orders-0/{99:020d}.log": b"mine"}
+
+
+def test_damage_leaves_no_log_behind(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a broker is started on a damaged copy."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("a", [message(offset, "m", 0) for offset in range(3)], lineage={0: 0})
+    path = bucket.path("a", "log")
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
+    assert outcome.code == 3
+    assert list((tmp_path / "out").rglob("*.log*")) == []
+    allowed = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", "--no-fail-on-data-loss")
+    assert allowed.code == 0
+    assert "checksum" in allowed.err
+    assert (tmp_path / f"out/orders-0/{0:020d}.log").read_bytes() == damaged
+
+
+def test_a_damaged_index_is_made_anew(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """Otherwise one lost index object keeps a whole history from being copied out."""
+    bucket = Bucket(tmp_path / "bucket", index_interval_bytes=4096)
+    batches = [Batch(offset, (b"v" * 900,)) for offset in range(20)]
+    bucket.segment("a", batches, lineage={0: 0})
+    out = tmp_path / "whole"
+    assert tierlog("export", tmp_path / "bucket", "orders", out).code == 0
+    indexes = bucket.path("a", "indexes")
+    indexes.write_bytes(indexes.read_bytes()[:5])
+    again = tmp_path / "again"
+    outcome = tierlog("export", tmp_path / "bucket", "orders", again)
+    assert outcome.code == 0
+    assert "made anew" in outcome.err
+    for suffix in ("log", "index", "timeindex"):
+        name = f"orders-0/{0:020d}.{suffix}"
+        assert (again / name).read_bytes() == (out / name).read_bytes()
+        assert (out / name).stat().st_size
+
+
+def test_lost_segments_stop_an_export(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a hole in the history is copied as if it were the history."""
+    SCRIPTS["2"](tmp_path / "bucket")
+    middle = next((tmp_path / "bucket").rglob(f"{3:020d}-*.rsm-manifest"))
+    middle.unlink()
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
+    assert outcome.code == 3
+    assert not (tmp_path / "out").exists()
+    allowed = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", "--no-fail-on-data-loss")
+    assert allowed.code == 0
+    assert "offsets 3 to 5" in allowed.err
+
+
+def test_segments_below_the_log_start_are_left_out(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise what DeleteRecords took away comes back; and the segment that it cuts must stay whole, as on a disk."""
+    SCRIPTS["2"](tmp_path / "bucket")
+    assert tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", "--log-start", "4").code == 0
+    logs = sorted(path.name for path in (tmp_path / "out").rglob("*.log"))
+    assert logs == [f"{3:020d}.log", f"{6:020d}.log"]
+
+
+def test_no_room_is_said_before_anything_is_written(
+    tierlog: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the disk is full when it is said."""
+    SCRIPTS["1"](tmp_path / "bucket")
+    usage = os.statvfs(tmp_path)
+    monkeypatch.setattr("tierlog.cli.export.SPARE_BYTES", usage.f_bavail * usage.f_frsize + (1 << 30))
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
+    assert outcome.code == 3
+    assert "are free" in outcome.err
+    assert list((tmp_path / "out").rglob("*.log")) == []
+
+
+def test_one_export_at_a_time(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise two of them write into one temporary file, and half a log gets its name."""
+    import fcntl
+
+    SCRIPTS["1"](tmp_path / "bucket")
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out/.tierlog-export.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
+    assert outcome.code == 2
+    assert "another export" in outcome.err
+    assert tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out").code == 0
+
+
+def test_killed_at_any_moment_no_log_is_half(tmp_path: pathlib.Path) -> None:
+    """Otherwise a broker is started on a log that a power cut left half."""
+    bucket = Bucket(tmp_path / "bucket")
+    expected = {}
+    for number in range(12):
+        batches = [Batch(1000 * number + place, (b"v" * 20_000,)) for place in range(20)]
+        bucket.segment(f"s{number}", batches, lineage={0: 0}, end_offset=1000 * number + 999)
+        expected[f"{1000 * number:020d}.log"] = b"".join(encode(batch) for batch in batches)
+    out = tmp_path / "out"
+    command = command_line("export", tmp_path / "bucket", "orders", out)
+    seen = set()
+    for wanted in (1, 4, 8):
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while process.poll() is None and len(list(out.rglob("*.log"))) < wanted:
+                pass
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        logs = {path.name: path.read_bytes() for path in out.rglob("*.log")}
+        assert logs == {name: expected[name] for name in logs}
+        seen.add(len(logs))
+    assert len(seen) > 1  # it was killed while it worked
+    done = subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_bytes() for path in out.rglob("*.log")} == expected
+    assert list(out.rglob(TEMPORARY)) == []
+    assert not (out / ".tierlog-export.lock").exists()
