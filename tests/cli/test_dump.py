@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.support.batches import Batch, encode
@@ -216,6 +218,23 @@ def test_no_malformed_log_ends_in_a_traceback(data: Path) -> None:
                 assert outcome.code == 0
 
 
+SMALL = encode(Batch(0, (b"v", b"w"))) + encode(Batch(2, producer_id=1, producer_epoch=0, marker="abort"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_flipped_bytes_end_in_faults(tmp_path: Path, flips: list[tuple[int, int]]) -> None:
+    """Else damage that nobody thought of ends the dump with a traceback."""
+    damaged = bytearray(SMALL)
+    for place, value in flips:
+        damaged[place] = value
+    log = tmp_path / "00000000000000000000.log"
+    log.write_bytes(damaged)
+    outcome = dump("--print-data-log", log)
+    assert outcome.code in (0, 1), outcome.told
+    assert outcome.code == 1 or "isvalid: false" not in "".join(outcome.lines)
+
+
 def test_metadata_records_that_cannot_be_decoded(data: Path) -> None:
     """Else one bad metadata record hides all that follow it."""
     for path in sorted((data / "bad/rlmm").glob("*.log")):
@@ -297,6 +316,26 @@ def test_malformed_indexes(data: Path) -> None:
         if path.name.startswith("03-"):
             continue  # sound by itself but for a position that only its log contradicts
         assert outcome.code == (0 if good else 1), (path, outcome.told)
+
+
+def test_transaction_state_is_decoded(tmp_path: Path) -> None:
+    """Else a stuck transaction cannot be looked at without a broker; the lines are those of the tool."""
+    folder = tmp_path / "__transaction_state-0"
+    folder.mkdir()
+    partitions = struct.pack(">ih3sii", 1, 3, b"abc", 1, 7)
+    values = (struct.pack(">hqhib", 0, 4, 1, 60000, 1) + partitions + struct.pack(">qq", 111, 99), b"\x00\x09", b"x")
+    keys = (b"\x00\x00\x00\x04\\\x1f\xc3\xa9", b"\x00\x00\x00\x01b", b"\x00\x03\x00\x00")
+    (folder / "00000000000000000000.log").write_bytes(encode(Batch(0, values, keys=keys)))
+    outcome = dump("--deep", folder)
+    assert outcome.code == 1
+    shown = [line.partition("headerKeys: [] ")[2] for line in outcome.lines[3:]]
+    assert shown[0] == (
+        r'key: {"type":"0","data":{"transactionalId":"\\\u001Fé"}} payload: {"version":"0","data":{"producerId":4,'
+        '"producerEpoch":1,"transactionTimeoutMs":60000,"transactionStatus":1,"transactionPartitions":[{"topic":"abc",'
+        '"partitionIds":[7]}],"transactionLastUpdateTimestampMs":111,"transactionStartTimestampMs":99}}'
+    )
+    assert shown[1].startswith("key: Error at offset 1, skipping. ")
+    assert shown[2] == "key: Unknown record type 3 at offset 2, skipping."
 
 
 def test_checkpoints_and_foreign_files(tmp_path: Path, data: Path) -> None:

@@ -69,8 +69,8 @@ def dump(
     """Print batches, records, index entries, producers and checkpoints as they lie in the files.
 
     Of a log directory every file is shown, of a bucket every part of every segment of the topic. Records of the topic
-    __transaction_state are shown decoded. Ends with 1 if anything is wrong with what was read: what came before it is
-    printed, what is wrong is said on stderr.
+    __transaction_state are shown decoded. Ends with 1 if anything is wrong with what was read: what
+    can be read is printed, what is wrong is said on stderr.
     """
     from tierlog.cli.dump_sources import PartFinder
     from tierlog.runtime.files import PosixFiles

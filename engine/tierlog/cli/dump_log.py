@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tierlog._native.batches import scan_batches
 from tierlog._native.codecs import decompress
 from tierlog._native.decoding import RecordDecoder
-from tierlog.cli.dump_sources import Part
+from tierlog.cli.dump_sources import LogOutline, Part
 from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_table import CODEC_MASK, CODEC_NAMES, BatchTable
 from tierlog.remote.manager.batch_runs import BatchRuns
@@ -111,7 +111,10 @@ class LogDump:
 
     def _walk(self) -> Iterator[list[str] | CorruptDataError]:
         runs = BatchRuns(self.part.windows(), verify_crc=True)
+        seen: list[dict[str, NDArray[np.generic]]] = []
         for columns, data in runs:
+            if self.part.outline_follows:
+                seen.append(columns)
             end = int(columns["position"][0]) + len(data)
             table = BatchTable(**columns, end_position=end, partial=False, fault=None)  # type: ignore[arg-type]
             unknown = np.flatnonzero(table.codec >= len(CODEC_NAMES)).tolist()
@@ -121,6 +124,8 @@ class LogDump:
             if unknown:
                 yield _fault_of(table, unknown[0], f"unknown compression codec {table.codec[unknown[0]]}", "BAD_CODEC")
                 return
+        if self.part.outline_follows:
+            self.part.keep_outline(LogOutline.of(seen))
         if runs.broken is not None:
             yield runs.broken
         elif runs.rest:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
 from tierlog.errors import CorruptRecordError
 from tierlog.log.transaction_state import (
+    KEY_VERSION,
     NO_PRODUCER_ID,
     TransactionState,
+    key_version,
     parse_transaction_state,
     parse_transactional_id,
 )
@@ -87,6 +90,9 @@ class TransactionStatePayloads:
         try:
             if key is None:
                 raise CorruptRecordError("the record has no key", fault="BAD_FIELD_LENGTH")
+            if (kind := key_version(key)) != KEY_VERSION:
+                unknown = f"Unknown record type {kind} at offset {offset}, skipping."
+                return Payload(unknown, None, fault=f"unknown record type {kind}")
             transactional_id = parse_transactional_id(key)
             state = None if value is None else parse_transaction_state(value)
         except CorruptRecordError as fault:
@@ -127,5 +133,11 @@ def transaction_fields(state: TransactionState) -> dict[str, object]:
     return fields
 
 
+#: A backslash that stands for itself, or the escape of a control character.
+_ESCAPE = re.compile(r"\\\\|\\u00[0-9a-f]{2}")
+
+
 def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON as Jackson writes it: no spaces, escapes in capitals."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPE.sub(lambda match: match[0][:2] + match[0][2:].upper(), text)

@@ -7,7 +7,7 @@ here, so that what prints them does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from tierlog.cli.tiers import open_path
 from tierlog.errors import ConfigError, CorruptObjectError, StoreError
 from tierlog.log.segment_files import find_partition_folder, find_segment_file
 from tierlog.remote.api import IndexType
-from tierlog.remote.manager.batch_runs import BatchRuns
+from tierlog.remote.manager.batch_runs import BatchRuns, BatchTable
 from tierlog.runtime.files import FileInfo, Files
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class LogOutline:
     max_timestamps: NDArray[np.int64]
 
     @classmethod
-    def of(cls, windows: Iterator[memoryview]) -> LogOutline:
-        """Reads the headers of a whole log; ends at the first byte that is no batch."""
+    def of(cls, tables: Iterable[BatchTable]) -> LogOutline:
+        """From the columns of ``scan_batches``, in file order."""
         columns: tuple[list[NDArray[np.int64]], ...] = ([], [], [])
-        for table, _ in BatchRuns(windows):
+        for table in tables:
             columns[0].append(table["last_offset"].astype(np.int64))
             columns[1].append(table["position"].astype(np.int64))
             columns[2].append(np.where(table["record_count"] == 0, -1, table["max_timestamp"].astype(np.int64)))
@@ -88,6 +88,7 @@ class Part:
         size_bytes: Untransformed.
         windows: Opens the bytes, in order from 0, cut anywhere.
         log: The log that an index belongs to; None if it is not there.
+        outline_follows: Parts that need this log's outline come after it: who walks it keeps the outline.
     """
 
     label: str
@@ -97,6 +98,7 @@ class Part:
     size_bytes: int
     windows: Callable[[], Iterator[memoryview]]
     log: Part | None = None
+    outline_follows: bool = False
     _outline: LogOutline | None = field(default=None, repr=False)
 
     @property
@@ -111,10 +113,14 @@ class Part:
         return b"".join(self.windows())
 
     def outline(self) -> LogOutline:
-        """Of a log: its batches; read once."""
+        """Of a log: its batches up to the first byte that is none; read once."""
         if self._outline is None:
-            self._outline = LogOutline.of(self.windows())
+            self._outline = LogOutline.of(table for table, _ in BatchRuns(self.windows()))
         return self._outline
+
+    def keep_outline(self, outline: LogOutline) -> None:
+        """What a walk over the whole log has seen, so that ``outline`` need not read it again."""
+        self._outline = outline
 
 
 @dataclass(slots=True)
@@ -228,6 +234,7 @@ def _segment_parts(tier: Tier, segment: StoredSegment) -> Iterator[Part]:
         return Part(label, kind, segment.start_offset, segment.topic_id_partition.topic, size_bytes, windows)
 
     log = part(PartKind.LOG, segment.size_bytes, lambda: (window for _, window in tier.iter_log_windows(segment)))
+    log.outline_follows = True
     yield log
     for index_type, kind in _TIER_PARTS:
         data = tier.fetch_index(segment, index_type)

@@ -46,6 +46,11 @@ class TransactionState:
     client_transaction_version: int = 0
 
 
+def key_version(key: Buffer) -> int:
+    """The version in front of a key; it tells the type of the record. Raises CorruptRecordError."""
+    return MessageReader(key).number(2, "key version")
+
+
 def parse_transactional_id(key: Buffer) -> str:
     """The transactional id of a record's key.
 
