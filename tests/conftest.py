@@ -10,12 +10,18 @@ import threading
 import time
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 CHECKOUT = DATA.parent.parent
 FIXTURES = pathlib.Path(os.environ.get("TIERLOG_FIXTURES") or CHECKOUT.parent / "shared" / "fixtures")
 FIXTURES_ABSENT = f"the full golden data is not at {FIXTURES} (set TIERLOG_FIXTURES)"
+
+# A developer's runs look for new cases; CI replays the same ones, so that it is red for a change and for nothing else.
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A thread that ends on its own is given this long before it counts as left behind.
 SETTLE_SECONDS = 2.0
