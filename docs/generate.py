@@ -113,6 +113,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`true`, `false`",
         "Check the CRC-32C of every batch.",
     ),
+    "push_down_predicate": (
+        "`true`, `false`",
+        "Take `where` on partition, offset and timestamp into the plan. By default only where Spark keeps the plans of "
+        "queries apart; see [spark.md](../spark.md#what-is-read).",
+    ),
     "engine": (
         "`auto`, `python`",
         "Which reader runs in the executors.",
