@@ -6,8 +6,10 @@ import base64
 import hashlib
 import io
 import json
+import os
 import pathlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -185,6 +187,23 @@ def test_a_file_appears_only_when_it_is_whole(tierlog: Run, tmp_path: pathlib.Pa
     broken = tierlog("cat", path, "--format", "parquet").out
     with pytest.raises(pa.ArrowInvalid):
         pq.read_table(io.BytesIO(broken))
+
+
+def test_a_pipe_or_a_link_stays_what_it_is(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise `--out /dev/null` puts a file in place of the device, for everybody on the machine."""
+    path = log_of(tmp_path, LOG)
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        assert tierlog("cat", path, "--format", "raw", "--out", pipe).code == 0
+        assert read.result(timeout=60) == b"alpha\nbeta\ngamma\n\xff\x00\n"
+    assert pipe.is_fifo()
+    link.symlink_to(target)
+    assert tierlog("cat", path, "--format", "raw", "--out", link).code == 0
+    assert link.is_symlink()
+    assert target.read_bytes().startswith(b"alpha")
+    assert tierlog("cat", path, "--out", tmp_path).code == 2
 
 
 def test_keys_and_values_decoded(tierlog: Run, tmp_path: pathlib.Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import pyarrow as pa
 from typing_extensions import Buffer
 
 from tierlog.cli.record_lines import JsonLines, RawLines, TextLines
+from tierlog.errors import ConfigError
 from tierlog.remote.manager.scan_read import records_schema
 from tierlog.runtime.files import PosixFiles
 
@@ -44,23 +46,37 @@ class RecordWriter(Protocol):
 
 @contextmanager
 def open_sink(out: str | None) -> Iterator[Sink]:
-    """stdout, or a file that gets its name when the block ends without an error."""
+    """stdout, a device or pipe as it is, or a file that gets its name when the block ends without an error.
+
+    Raises:
+        ConfigError: ``out`` is a folder.
+    """
     if out is None:
-        yield _StandardOutput()
+        yield _Unbuffered(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    with PosixFiles().open_write(out) as file:
+    target = Path(out)
+    if target.is_dir():
+        raise ConfigError(f"--out {out}: this is a folder")
+    if target.exists() and not target.is_file():  # a rename would put a file in place of the device
+        with target.open("wb", buffering=0) as raw:
+            yield _Unbuffered(raw)
+        return
+    with PosixFiles().open_write(str(target.resolve())) as file:  # of a link what it points at, not the link
         yield file
         file.commit()
 
 
-class _StandardOutput:
-    """All of the bytes or an error. With PYTHONUNBUFFERED stdout is a bare descriptor, which may take only a part."""
+class _Unbuffered:
+    """All of the bytes or an error. A bare descriptor (stdout with PYTHONUNBUFFERED) may take only a part."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
 
     def write(self, data: Buffer) -> None:
         left = memoryview(data).cast("B")
         while len(left):
-            left = left[sys.stdout.buffer.write(left) :]
+            left = left[self._raw.write(left) :]
 
 
 class LineWriter:
