@@ -115,8 +115,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "push_down_predicate": (
         "`true`, `false`",
-        "Take `where` on partition, offset and timestamp into the plan. By default only where Spark keeps the plans of "
-        "queries apart; see [spark.md](../spark.md#what-is-read).",
+        "Plan by `where` on partition, offset and timestamp; see [spark.md](../spark.md#what-is-read).",
     ),
     "engine": (
         "`auto`, `python`",
@@ -203,6 +202,7 @@ def usage(parameter: Any) -> str:
     choices = type(parameter.default) if isinstance(parameter.default, enum.Enum) else ()
     value = parameter.metavar or "/".join(str(each.value) for each in choices) or "VALUE"
     if parameter.param_type_name == "argument":
+        value = value.rstrip(".")
         many = "…" if parameter.nargs == -1 else ""
         return f"{value}{many}" if parameter.required else f"[{value}]{many}"
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
