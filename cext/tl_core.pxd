@@ -171,8 +171,8 @@ cdef extern from "index.h" nogil:
 
     size_t tl_offset_index_entries(const uint8_t *data, size_t size) noexcept
     size_t tl_time_index_entries(const uint8_t *data, size_t size) noexcept
-    void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target, int64_t *offset,
-                                int32_t *position) noexcept
+    void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
+                                int64_t *offset, int32_t *position) noexcept
     int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
                                 int64_t end_offset_inclusive) noexcept
     int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,

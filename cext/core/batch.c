@@ -44,7 +44,8 @@ tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out,
     if (magic < 0 || magic > 2) return batch_fault(fault, TL_BAD_MAGIC, base_offset, 2, magic);
     int32_t minimum = magic == 2 ? TL_HEADER_SIZE_V2 - TL_LOG_OVERHEAD : magic == 1 ? TL_OVERHEAD_V1 : TL_OVERHEAD_V0;
     /* INT32_MAX - 11 and above: 12 more would not fit the size column; no broker writes such a batch. */
-    if (length < minimum || entry_size > INT32_MAX) return batch_fault(fault, TL_BAD_SIZE, base_offset, minimum, length);
+    if (length < minimum || entry_size > INT32_MAX)
+        return batch_fault(fault, TL_BAD_SIZE, base_offset, minimum, length);
     out->base_offset = base_offset;
     out->size_bytes = (int32_t)entry_size;
     out->magic = magic;
@@ -63,7 +64,7 @@ tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl
     return batch_fault(fault, TL_BAD_CRC, header->base_offset, header->crc, computed);
 }
 
-#define TL_SET(column, value) \
+#define TL_SET(column, value)                                                                                          \
     if (table->column) table->column[row] = (value)
 
 static void append_row(tl_batch_table *table, const tl_batch_header *header, int64_t position, bool crc_ok) {

@@ -9,11 +9,11 @@ extern "C" {
 #endif
 
 enum {
-    TL_LOG_OVERHEAD = 12,      /* base offset and length, in front of every entry */
-    TL_MAGIC_POSITION = 16,    /* of the magic byte, the same in all formats */
+    TL_LOG_OVERHEAD = 12,   /* base offset and length, in front of every entry */
+    TL_MAGIC_POSITION = 16, /* of the magic byte, the same in all formats */
     TL_HEADER_SIZE_V2 = 61,
-    TL_OVERHEAD_V0 = 14,       /* crc, magic, attributes, key length, value length */
-    TL_OVERHEAD_V1 = 22,       /* and the timestamp */
+    TL_OVERHEAD_V0 = 14, /* crc, magic, attributes, key length, value length */
+    TL_OVERHEAD_V1 = 22, /* and the timestamp */
 
     TL_ATTRIBUTE_CODEC = 0x07,
     TL_ATTRIBUTE_LOG_APPEND_TIME = 0x08,

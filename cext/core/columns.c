@@ -26,7 +26,7 @@ void tl_columns_reset(tl_columns *columns) {
     }
 }
 
-static inline void clear_bit(uint8_t *bits, int64_t index) { bits[index >> 3] &= (uint8_t)~(1u << (index & 7)); }
+static inline void clear_bit(uint8_t *bits, int64_t index) { bits[index >> 3] &= (uint8_t) ~(1u << (index & 7)); }
 
 /* Small fields are copied in whole words past their end where both sides have the room: no call, no byte loop. */
 static inline void copy_field(uint8_t *to, const uint8_t *from, int64_t length, bool wide) {
@@ -92,8 +92,8 @@ static tl_status append_headers(tl_columns *columns, const tl_record *record, tl
     return TL_OK;
 }
 
-tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const uint8_t *readable_end, int64_t multiplier,
-                            tl_fault *fault) {
+tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const uint8_t *readable_end,
+                            int64_t multiplier, tl_fault *fault) {
     uint32_t want = columns->want;
     int64_t row = columns->rows;
     if (row == columns->row_capacity) return full(fault, 0, row + 1);

@@ -20,7 +20,7 @@ typedef struct tl_record {
 /* Appends one row. `readable_end`: bytes up to there may be read beyond a field (never used, only copied past the
  * end of what counts). TL_OK, TL_FULL (nothing is written; fault->found and ->expected say what is short) or
  * TL_BAD_TIMESTAMP. Headers have been checked by the parser. */
-tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const uint8_t *readable_end, int64_t multiplier,
-                            tl_fault *fault);
+tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const uint8_t *readable_end,
+                            int64_t multiplier, tl_fault *fault);
 
 #endif

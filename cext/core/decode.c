@@ -107,7 +107,8 @@ static inline bool fast_record(const uint8_t *at, const uint8_t *end, tl_record 
     return true;
 }
 
-/* ---- records of one batch ----------------------------------------------------------------------------------------- */
+/* ---- records of one batch -----------------------------------------------------------------------------------------
+ */
 
 /* INT64_MAX is no bound: a record may have that very timestamp. */
 static inline bool is_late(const tl_decode_options *options, int64_t timestamp) {
@@ -221,7 +222,8 @@ static tl_status decode_legacy(run *r, const uint8_t *content, size_t size, bool
         if (wrapped) {
             /* Wraps below 0 where hostile offsets overflow, and is refused as any offset that does not rise. */
             record.offset = (int64_t)((uint64_t)record.offset + (uint64_t)state->legacy_base);
-            if (outer.magic == 1 && (outer.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME)) record.timestamp = outer.max_timestamp;
+            if (outer.magic == 1 && (outer.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME))
+                record.timestamp = outer.max_timestamp;
         }
         if (record.offset < state->next_offset || record.offset == INT64_MAX)
             return bad_offset(r, state->next_offset, record.offset);
@@ -234,7 +236,8 @@ static tl_status decode_legacy(run *r, const uint8_t *content, size_t size, bool
     return TL_OK;
 }
 
-/* ---- batch by batch ------------------------------------------------------------------------------------------------ */
+/* ---- batch by batch ------------------------------------------------------------------------------------------------
+ */
 
 static void finish_batch(run *r, bool skipped) {
     tl_decode_state *state = r->state;
@@ -269,6 +272,8 @@ static tl_status inflate(run *r, const uint8_t *payload, size_t payload_size, in
     size_t limit = (size_t)r->options->decompressed_limit, bound = 0, out_size = 0;
     tl_fault inner = {.record = -1};
     tl_status status = tl_decompress_bound(codec, r->header.magic, payload, payload_size, limit, &bound, &inner);
+    /* At least a byte, so that even empty content has an address. */
+    if (bound == 0) bound = 1;
     if (status == TL_OK && bound > scratch->capacity) return fail(r, TL_NEED_SCRATCH, (int64_t)bound, 0);
     size_t capacity = scratch->capacity < limit ? scratch->capacity : limit;
     if (status == TL_OK)
@@ -337,7 +342,8 @@ static tl_status begin_batch(run *r) {
         __builtin_add_overflow(header->base_offset, (int64_t)header->last_offset_delta, &last_offset) ||
         last_offset == INT64_MAX)
         return fail(r, TL_BAD_OFFSET, 0, header->base_offset < 0 ? header->base_offset : header->last_offset_delta);
-    if (header->base_offset < state->next_offset) return fail(r, TL_BAD_OFFSET, state->next_offset, header->base_offset);
+    if (header->base_offset < state->next_offset)
+        return fail(r, TL_BAD_OFFSET, state->next_offset, header->base_offset);
     if (last_offset < options->from_offset) {
         state->next_offset = last_offset + 1;
         finish_batch(r, true);
@@ -350,7 +356,8 @@ static tl_status begin_batch(run *r) {
     }
     if (options->verify_crc && !state->verified) {
         tl_fault mismatch;
-        if (tl_batch_verify(batch, header, &mismatch) != TL_OK) return fail(r, TL_BAD_CRC, mismatch.expected, mismatch.found);
+        if (tl_batch_verify(batch, header, &mismatch) != TL_OK)
+            return fail(r, TL_BAD_CRC, mismatch.expected, mismatch.found);
         state->verified = 1;
     }
     if (is_ruled_out(options, header)) {

@@ -64,14 +64,14 @@ typedef struct tl_columns {
 TL_API void tl_columns_reset(tl_columns *columns);
 
 typedef struct tl_decode_options {
-    uint64_t base_position;    /* position of data[0] in the file, for faults and TL_COLUMN_BATCH */
-    int64_t from_offset;       /* records below are skipped */
-    int64_t to_offset_exclusive; /* records at or above are skipped; a batch that begins there ends the decode */
-    int64_t from_timestamp;    /* ms, inclusive */
+    uint64_t base_position;         /* position of data[0] in the file, for faults and TL_COLUMN_BATCH */
+    int64_t from_offset;            /* records below are skipped */
+    int64_t to_offset_exclusive;    /* records at or above are skipped; a batch that begins there ends the decode */
+    int64_t from_timestamp;         /* ms, inclusive */
     int64_t to_timestamp_exclusive; /* ms; INT64_MAX = no bound */
-    int64_t timestamp_multiplier; /* 1 = ms, 1000 = us; TL_BAD_TIMESTAMP if a product does not fit */
-    uint64_t decompressed_limit;  /* bytes of one batch, as it lies there and decompressed */
-    const tl_aborted *aborted;    /* sorted; batches of these transactions are skipped. NULL = read_uncommitted */
+    int64_t timestamp_multiplier;   /* 1 = ms, 1000 = us; TL_BAD_TIMESTAMP if a product does not fit */
+    uint64_t decompressed_limit;    /* bytes of one batch, as it lies there and decompressed */
+    const tl_aborted *aborted;      /* sorted; batches of these transactions are skipped. NULL = read_uncommitted */
     size_t aborted_count;
     bool verify_crc;
     bool control_records; /* give control records as rows too */

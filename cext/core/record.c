@@ -7,15 +7,16 @@ static tl_status record_fault(tl_fault *fault, tl_status status, int64_t expecte
 }
 
 /* A varint inside a record: when the record ends first, it is the record's length that lies. */
-#define TL_FIELD(call)                                                                   \
-    do {                                                                                 \
-        tl_status status_ = (call);                                                      \
-        if (status_ == TL_TRUNCATED) return record_fault(fault, TL_BAD_RECORD_LENGTH, 0, 0); \
-        if (status_ != TL_OK) return record_fault(fault, status_, 0, 0);                 \
+#define TL_FIELD(call)                                                                                                 \
+    do {                                                                                                               \
+        tl_status status_ = (call);                                                                                    \
+        if (status_ == TL_TRUNCATED) return record_fault(fault, TL_BAD_RECORD_LENGTH, 0, 0);                           \
+        if (status_ != TL_OK) return record_fault(fault, status_, 0, 0);                                               \
     } while (0)
 
 /* Length and bytes of a field; `minimum` is -1 where null is allowed. */
-static tl_status take_field(tl_cursor *cursor, int32_t minimum, int32_t *length, const uint8_t **data, tl_fault *fault) {
+static tl_status take_field(tl_cursor *cursor, int32_t minimum, int32_t *length, const uint8_t **data,
+                            tl_fault *fault) {
     TL_FIELD(tl_take_varint(cursor, length));
     *data = cursor->at;
     if (*length < minimum) return record_fault(fault, TL_BAD_FIELD_LENGTH, minimum, *length);
@@ -42,7 +43,8 @@ static tl_status take_headers(tl_cursor *cursor, tl_record *record, tl_fault *fa
     return TL_OK;
 }
 
-tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *record, const uint8_t **next, tl_fault *fault) {
+tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *record, const uint8_t **next,
+                          tl_fault *fault) {
     tl_cursor cursor = {at, end};
     int32_t length, offset_delta;
     if (at == end) return record_fault(fault, TL_BAD_COUNT, 0, 0);
@@ -60,7 +62,8 @@ tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *reco
     if (status == TL_OK) status = take_field(&cursor, -1, &record->value_length, &record->value, fault);
     if (status == TL_OK) status = take_headers(&cursor, record, fault);
     if (status != TL_OK) return status;
-    if (cursor.at != cursor.end) return record_fault(fault, TL_BAD_RECORD_LENGTH, length - (int64_t)tl_left(&cursor), length);
+    if (cursor.at != cursor.end)
+        return record_fault(fault, TL_BAD_RECORD_LENGTH, length - (int64_t)tl_left(&cursor), length);
     *next = cursor.end;
     return TL_OK;
 }

@@ -14,7 +14,8 @@ enum { TL_RECORD_MINIMUM = 7 }; /* length, attributes, two deltas, two field len
  *   TL_TRUNCATED, TL_BAD_VARINT   the length itself
  *   TL_BAD_RECORD_LENGTH  negative, beyond `end`, or not what the fields add up to
  *   TL_BAD_FIELD_LENGTH, TL_BAD_HEADER_COUNT, TL_BAD_VARINT */
-tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *record, const uint8_t **next, tl_fault *fault);
+tl_status tl_record_parse(const uint8_t *at, const uint8_t *end, tl_record *record, const uint8_t **next,
+                          tl_fault *fault);
 
 /* Body of a magic 0/1 message, from `at` (its offset field): key and value into `record`. */
 tl_status tl_legacy_parse(const uint8_t *at, const tl_batch_header *header, tl_record *record, tl_fault *fault);

@@ -29,25 +29,25 @@ typedef enum tl_status {
     TL_PARTIAL = 3,      /* the bytes end inside a batch; fault.position says where it begins */
 
     /* Faults of the bytes. */
-    TL_TRUNCATED = 16,        /* a structure runs past the end of what holds it */
-    TL_BAD_SIZE = 17,         /* a batch, entry or file size that cannot be */
-    TL_BAD_MAGIC = 18,        /* a magic other than 0, 1, 2 */
-    TL_BAD_CRC = 19,          /* stored and computed checksum differ (expected = stored, found = computed) */
-    TL_BAD_CODEC = 20,        /* unknown compression codec, or one that this magic does not allow */
-    TL_BAD_COUNT = 21,        /* record count negative, or more than the bytes hold */
-    TL_TRAILING_BYTES = 22,   /* bytes left over after the declared records */
-    TL_BAD_VARINT = 23,       /* a varint of more than 5 (32 bit) or 10 (64 bit) bytes */
+    TL_TRUNCATED = 16,         /* a structure runs past the end of what holds it */
+    TL_BAD_SIZE = 17,          /* a batch, entry or file size that cannot be */
+    TL_BAD_MAGIC = 18,         /* a magic other than 0, 1, 2 */
+    TL_BAD_CRC = 19,           /* stored and computed checksum differ (expected = stored, found = computed) */
+    TL_BAD_CODEC = 20,         /* unknown compression codec, or one that this magic does not allow */
+    TL_BAD_COUNT = 21,         /* record count negative, or more than the bytes hold */
+    TL_TRAILING_BYTES = 22,    /* bytes left over after the declared records */
+    TL_BAD_VARINT = 23,        /* a varint of more than 5 (32 bit) or 10 (64 bit) bytes */
     TL_BAD_RECORD_LENGTH = 24, /* record length negative, beyond the batch, or not what its fields add up to */
-    TL_BAD_FIELD_LENGTH = 25, /* key, value or header length below -1 (header key: below 0) or beyond the record */
-    TL_BAD_HEADER_COUNT = 26, /* header count negative or more than the record's bytes hold */
-    TL_BAD_OFFSET = 27,       /* offsets do not rise, are negative, or lie outside the batch's range */
-    TL_BAD_TIMESTAMP = 28,    /* a timestamp that does not fit the unit asked for */
-    TL_BAD_COMPRESSED = 29,   /* the compressed stream is corrupt */
-    TL_BAD_CONTROL = 30,      /* a control record whose key is shorter than 4 bytes or of a negative version */
-    TL_BAD_LEGACY = 31,       /* a rule of magic 0/1 wrappers is broken (section 4 of the log format) */
-    TL_BAD_VERSION = 32,      /* a version that this code does not know */
-    TL_BAD_ORDER = 33,        /* entries that must rise do not */
-    TL_BAD_ENTRY = 34,        /* an index or checkpoint entry that cannot be */
+    TL_BAD_FIELD_LENGTH = 25,  /* key, value or header length below -1 (header key: below 0) or beyond the record */
+    TL_BAD_HEADER_COUNT = 26,  /* header count negative or more than the record's bytes hold */
+    TL_BAD_OFFSET = 27,        /* offsets do not rise, are negative, or lie outside the batch's range */
+    TL_BAD_TIMESTAMP = 28,     /* a timestamp that does not fit the unit asked for */
+    TL_BAD_COMPRESSED = 29,    /* the compressed stream is corrupt */
+    TL_BAD_CONTROL = 30,       /* a control record whose key is shorter than 4 bytes or of a negative version */
+    TL_BAD_LEGACY = 31,        /* a rule of magic 0/1 wrappers is broken (section 4 of the log format) */
+    TL_BAD_VERSION = 32,       /* a version that this code does not know */
+    TL_BAD_ORDER = 33,         /* entries that must rise do not */
+    TL_BAD_ENTRY = 34,         /* an index or checkpoint entry that cannot be */
 
     /* Limits and misuse. */
     TL_OVER_LIMIT = 64,   /* more output than the caller's limit allows (expected = limit) */
