@@ -87,7 +87,7 @@ def extensions() -> list[Extension]:
             f"tierlog._native.{name}",
             [f"cext/{name}.pyx"],
             include_dirs=[str(CORE), "cext"],
-            extra_compile_args=compile_flags() + ["-Wno-unused-function"],
+            extra_compile_args=[*compile_flags(), "-Wno-unused-function"],
             extra_link_args=link_flags(),
             depends=[*HEADERS, *[str(p) for p in pathlib.Path("cext").glob("*.pxd")]],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],

@@ -6,7 +6,7 @@ that straddles two inputs.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from tl_errors cimport error_of
@@ -29,7 +29,6 @@ from tl_core cimport (
     tl_batch_header,
     tl_batch_parse,
     tl_binary,
-    tl_codecs,
     tl_codecs_create,
     tl_codecs_destroy,
     tl_columns,
@@ -297,7 +296,8 @@ cdef class RecordDecoder:
         return 0
 
     def _make_schema(self, unit):
-        kinds = {"key": pa.binary(), "value": pa.binary(), "headers": _HEADERS, "timestamp": pa.timestamp(unit, tz="UTC")}
+        timestamp = pa.timestamp(unit, tz="UTC")
+        kinds = {"key": pa.binary(), "value": pa.binary(), "headers": _HEADERS, "timestamp": timestamp}
         kinds.update({name: kind for name, (_, kind, _) in _FIXED.items() if kind is not None})
         return pa.schema([pa.field(name, kinds[name]) for name in self._names])
 

@@ -1,7 +1,6 @@
-from typing_extensions import Buffer
-
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from tierlog.errors import CorruptRecordError
 

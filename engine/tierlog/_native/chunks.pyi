@@ -1,7 +1,6 @@
-from typing_extensions import Buffer
-
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 #: chunk, original_size, from, to, transformed_position, transformed_size: int64 each (the C struct tl_chunk_view).
 CHUNK_VIEW_DTYPE: np.dtype[np.void]
@@ -38,7 +37,8 @@ class ChunkIndex:
         """Size of the transformed object that this index describes."""
     def views(self, start_position: int, end_position_exclusive: int) -> NDArray[np.void]:
         """The chunks that a range of the original file needs, ascending, as CHUNK_VIEW_DTYPE: number, whole original
-        size, the part [from, to) of the untransformed chunk, and where the transformed chunk lies in the object."""
+        size, the part [from, to) of the untransformed chunk, and where the transformed chunk lies in the object.
+        """
 
 def decode_chunk_sizes(data: Buffer) -> NDArray[np.int32]:
     """The plugin's binary chunk size list (after base64 and zstd). Raises CorruptObjectError."""

@@ -1,9 +1,9 @@
-from typing_extensions import Buffer
 from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 class RecordDecoder:
     """Decodes a run of record batches, handed over buffer by buffer, into Arrow record batches.
@@ -73,4 +73,5 @@ class RecordDecoder:
         """
     def finish(self, *, allow_partial: bool = False) -> Iterator[pa.RecordBatch]:
         """Yields the rows that are left. Raises CorruptRecordError (TRUNCATED) if the bytes end inside a batch,
-        unless ``allow_partial`` (the active segment of a live log)."""
+        unless ``allow_partial`` (the active segment of a live log).
+        """

@@ -1,7 +1,6 @@
-from typing_extensions import Buffer
-
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 #: producer_id, first_offset, last_offset: int64 each (the C struct tl_aborted).
 ABORTED_DTYPE: np.dtype[np.void]
