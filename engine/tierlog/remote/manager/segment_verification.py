@@ -55,6 +55,10 @@ def verify_segment(tier: Tier, segment: StoredSegment, stopped: threading.Event 
     return check.report
 
 
+class _StoppedEarly(Exception):
+    """The caller lost interest."""
+
+
 class _SegmentVerification:
     def __init__(self, tier: Tier, segment: StoredSegment, stopped: threading.Event) -> None:
         self._tier = tier
@@ -74,6 +78,8 @@ class _SegmentVerification:
             for run in walk:
                 for check in checks:
                     self._say(*check.observe(run))
+        except _StoppedEarly:
+            return  # what was not read is not missing
         except TierlogError as error:
             self._say(finding_of(error, self._segment.name))
         self._say(*walk.findings)
@@ -92,7 +98,7 @@ class _SegmentVerification:
             checksum, expected = 0, segment.log.crc32c
             for _, window in windows:
                 if self._stopped.is_set():
-                    return
+                    raise _StoppedEarly
                 if expected is not None:
                     checksum = crc32c(window, checksum)
                 yield window
