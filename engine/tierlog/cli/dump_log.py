@@ -20,8 +20,8 @@ from tierlog._native.codecs import decompress
 from tierlog._native.decoding import RecordDecoder
 from tierlog.cli.dump_sources import LogOutline, Part
 from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
+from tierlog.records.batch_runs import BatchRuns
 from tierlog.records.batch_table import CODEC_MASK, CODEC_NAMES, BatchTable
-from tierlog.remote.manager.batch_runs import BatchRuns
 
 #: Faults of one log that are told one by one.
 FAULTS_TOLD_MAX = 20

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tierlog.cli.tiers import open_path
 from tierlog.errors import ConfigError, CorruptObjectError, StoreError
 from tierlog.log.segment_files import find_partition_folder, find_segment_file
+from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.remote.api import IndexType
-from tierlog.remote.manager.batch_runs import BatchRuns, BatchTable
 from tierlog.runtime.files import FileInfo, Files
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LogOutline:
     max_timestamps: NDArray[np.int64]
 
     @classmethod
-    def of(cls, tables: Iterable[BatchTable]) -> LogOutline:
+    def of(cls, tables: Iterable[BatchColumns]) -> LogOutline:
         """From the columns of ``scan_batches``, in file order."""
         columns: tuple[list[NDArray[np.int64]], ...] = ([], [], [])
         for table in tables:

@@ -6,7 +6,8 @@ import numpy as np
 
 from tierlog.errors import CorruptRecordError
 from tierlog.log.index_builder import IndexBuilder
-from tierlog.remote.manager.batch_runs import BatchRuns, BatchTable, iter_file_windows
+from tierlog.records.batch_runs import BatchColumns, BatchRuns
+from tierlog.remote.manager.file_windows import iter_file_windows
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.runtime.files import Files
 
@@ -37,7 +38,7 @@ def find_complete(
     return builder if ends_there and not runs.rest and not runs.stopped else None
 
 
-def _in_epochs(table: BatchTable, segment: StoredSegment) -> bool:
+def _in_epochs(table: BatchColumns, segment: StoredSegment) -> bool:
     """Two branches can have segments of one size and the same offsets; their epochs differ."""
     pairs = sorted(segment.metadata.segment_leader_epochs.items())
     if not pairs:

@@ -11,7 +11,7 @@ from tierlog.log.checkpoints import parse_offset_checkpoint
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.partition_metadata import parse_partition_metadata
 from tierlog.log.producer_snapshot import parse_producer_snapshot
-from tierlog.remote.manager.batch_runs import iter_file_windows
+from tierlog.remote.manager.file_windows import iter_file_windows
 from tierlog.remote.manager.findings import Finding, Report, fault_of
 from tierlog.remote.manager.index_checks import OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from tierlog.remote.manager.log_walk import LogWalk

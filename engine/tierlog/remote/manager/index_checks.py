@@ -16,7 +16,7 @@ from typing_extensions import Buffer
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
 from tierlog.remote.manager.findings import Finding, fault, fault_of, note
-from tierlog.remote.manager.log_walk import BatchRun, LogWalk
+from tierlog.remote.manager.log_walk import CheckedRun, LogWalk
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -25,7 +25,7 @@ TIME_ENTRY_BYTES = 12
 class SegmentCheck(Protocol):
     """Looks at a segment's batches as they stream by."""
 
-    def observe(self, run: BatchRun) -> Iterator[Finding]: ...
+    def observe(self, run: CheckedRun) -> Iterator[Finding]: ...
     def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
         """After the last run; what the walk could not reach is a note."""
 
@@ -77,7 +77,7 @@ class OffsetIndexCheck:
         self._first_offset = np.full(len(self._offsets), -1, np.int64)  # of the batch at the entry's position
         self._comparable = True
 
-    def observe(self, run: BatchRun) -> Iterator[Finding]:
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
         yield from self._take_early()
         yield from self._match_positions(run)
         yield from self._resolve_offsets(run)
@@ -110,7 +110,7 @@ class OffsetIndexCheck:
         yield from self._early
         self._early = []
 
-    def _match_positions(self, run: BatchRun) -> Iterator[Finding]:
+    def _match_positions(self, run: CheckedRun) -> Iterator[Finding]:
         batches = run.column("position")
         stop = int(np.searchsorted(self._positions, run.end_position))
         for entry in range(self._matched, stop):
@@ -138,7 +138,7 @@ class OffsetIndexCheck:
             self._first_offset[entry] = first
         self._matched = max(self._matched, stop)
 
-    def _resolve_offsets(self, run: BatchRun) -> Iterator[Finding]:
+    def _resolve_offsets(self, run: CheckedRun) -> Iterator[Finding]:
         last = run.column("last_offset")
         self._comparable = self._comparable and bool(run.sound.all()) and bool((np.diff(last) > 0).all())
         if not self._comparable:
@@ -189,7 +189,7 @@ class TimeIndexCheck:
         self._newest = -1
         self._comparable = True
 
-    def observe(self, run: BatchRun) -> Iterator[Finding]:
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
         yield from self._early
         self._early = []
         last, newest = run.column("last_offset"), run.column("max_timestamp")

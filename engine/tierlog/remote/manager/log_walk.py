@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
 from tierlog.log.transactions import CONTROL
-from tierlog.remote.manager.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
 from tierlog.remote.manager.findings import Finding, fault, fault_of, note
 
 #: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
@@ -27,7 +27,7 @@ _LARGE_BATCH = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRun:
+class CheckedRun:
     """Neighbouring whole batches of a segment, n of them, in file order.
 
     Attributes:
@@ -76,7 +76,7 @@ class LogWalk:
     batches: int = 0
     records: int = 0
 
-    def __iter__(self) -> Iterator[BatchRun]:
+    def __iter__(self) -> Iterator[CheckedRun]:
         windows = iter(self.windows)
         runs = BatchRuns(windows)
         for table, data in runs:
@@ -92,7 +92,7 @@ class LogWalk:
         elif runs.rest:
             self._tail(len(runs.rest), runs.rest_size_bytes)
 
-    def _run(self, table: dict[str, NDArray[np.generic]], data: memoryview) -> BatchRun:
+    def _run(self, table: dict[str, NDArray[np.generic]], data: memoryview) -> CheckedRun:
         decoding = _Decoding(table, data)
         sound = np.ones(len(table["position"]), np.bool_)
         for batch, error in decoding.faults():
@@ -102,7 +102,7 @@ class LogWalk:
                 break
         self.batches += len(sound)
         self.records += decoding.records
-        return BatchRun(table, sound, decoding.newest, decoding.markers)
+        return CheckedRun(table, sound, decoding.newest, decoding.markers)
 
     def _too_many(self) -> bool:
         if len(self.findings) < self.faults_max:

@@ -17,7 +17,7 @@ from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
 from tierlog.log.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
 from tierlog.remote.manager.findings import Finding, fault, fault_of, note
-from tierlog.remote.manager.log_walk import BatchRun, LogWalk
+from tierlog.remote.manager.log_walk import CheckedRun, LogWalk
 
 TRANSACTION_ENTRY_BYTES = 34
 #: More producers than this in one segment are not followed: each costs memory, and the bytes are not trusted.
@@ -102,7 +102,7 @@ class ProducerChecks:
             (int(producer), int(first), int(last), int(stable)) for producer, first, last, stable in entries.tolist()
         ]
 
-    def observe(self, run: BatchRun) -> Iterator[Finding]:
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
         yield from self._early
         self._early = []
         if not self._followed:
@@ -121,7 +121,7 @@ class ProducerChecks:
                 self._snapshot_where,
             )
 
-    def _data(self, run: BatchRun, batch: int, transactional: bool) -> None:
+    def _data(self, run: CheckedRun, batch: int, transactional: bool) -> None:
         trace = self._traces.setdefault(int(run.table["producer_id"][batch]), ProducerTrace())
         trace.last_offset = int(run.table["last_offset"][batch])
         trace.epoch = int(run.table["producer_epoch"][batch])
@@ -129,7 +129,7 @@ class ProducerChecks:
         if transactional and trace.first_open_offset < 0:
             trace.first_open_offset = int(run.table["base_offset"][batch])
 
-    def _marker(self, run: BatchRun, batch: int) -> Iterator[Finding]:
+    def _marker(self, run: CheckedRun, batch: int) -> Iterator[Finding]:
         kind = run.markers.get(batch)
         if kind not in (ABORT, COMMIT):
             return

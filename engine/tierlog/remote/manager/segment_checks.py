@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tierlog.remote.manager.findings import Finding, fault, note
-from tierlog.remote.manager.log_walk import BatchRun, LogWalk
+from tierlog.remote.manager.log_walk import CheckedRun, LogWalk
 
 
 class EpochCheck:
@@ -26,7 +26,7 @@ class EpochCheck:
         self._source = source
         self._said: set[tuple[int, int]] = set()
 
-    def observe(self, run: BatchRun) -> Iterator[Finding]:
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
         if not len(self._epochs):
             return
         offsets, found = run.column("base_offset"), run.column("leader_epoch")
@@ -71,7 +71,7 @@ class RangeCheck:
         self._gaps = 0
         self._first_gap = (-1, -1)
 
-    def observe(self, run: BatchRun) -> Iterator[Finding]:
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
         if self._start_offset is not None:
             yield from self._below(run, self._start_offset)
         self._count_gaps(run)
@@ -79,7 +79,7 @@ class RangeCheck:
             self._last_offset = max(self._last_offset, int(run.column("last_offset")[run.sound].max()))
             self._newest = max(self._newest, int(run.column("max_timestamp")[run.sound].max()))
 
-    def _below(self, run: BatchRun, start_offset: int) -> Iterator[Finding]:
+    def _below(self, run: CheckedRun, start_offset: int) -> Iterator[Finding]:
         low = np.flatnonzero(run.sound & (run.column("last_offset") < start_offset))
         if len(low):
             batch = int(low[0])
@@ -93,7 +93,7 @@ class RangeCheck:
                 found=int(run.column("last_offset")[batch]),
             )
 
-    def _count_gaps(self, run: BatchRun) -> None:
+    def _count_gaps(self, run: CheckedRun) -> None:
         before = np.concatenate(([self._last_offset], run.column("last_offset")[:-1]))
         gaps = np.flatnonzero(run.sound & (before >= 0) & (run.column("base_offset") > before + 1))
         if len(gaps) and not self._gaps:

@@ -19,7 +19,7 @@ from tierlog.errors import CorruptIndexError, TierlogError
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
-from tierlog.remote.manager.batch_runs import FILE_WINDOW_BYTES
+from tierlog.remote.manager.file_windows import FILE_WINDOW_BYTES
 from tierlog.remote.manager.findings import Finding, Report, fault, fault_of, finding_of, note
 from tierlog.remote.manager.index_checks import OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from tierlog.remote.manager.log_walk import LogWalk

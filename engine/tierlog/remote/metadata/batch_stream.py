@@ -9,15 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError, SizeLimitError
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 
 CONTROL_ATTRIBUTE = 0x20
 TRANSACTIONAL_ATTRIBUTE = 0x10
-#: A batch that straddles windows is held until it is whole, but no more than this.
-BATCH_SIZE_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +61,16 @@ def iter_batch_runs(
         SizeLimitError: a batch claims more than 256 MiB.
         CorruptObjectError, StoreError and its kinds: as ``Tier.iter_log_windows``.
     """
-    carry = bytearray()
-    carry_position = start_position
     windows = tier.iter_log_windows(segment, start_position, end_position_exclusive, window_bytes=window_bytes)
     with closing(windows):
-        for position, window in windows:
-            data = window
-            if carry:
-                carry += window
-                position, data = carry_position, memoryview(bytes(carry))
-            columns, end, partial, fault = scan_batches(data, base_position=position, verify_crc=verify_crc)
-            if len(columns["position"]):
-                yield BatchRun(columns, position, data)
-            if fault is not None:
-                raise fault.located(place_of(segment))
-            carry, carry_position = (bytearray(data[end - position :]), end) if partial else (bytearray(), end)
-            if len(carry) > BATCH_SIZE_BYTES_MAX:
-                text = f"a batch is larger than {BATCH_SIZE_BYTES_MAX} bytes"
-                raise SizeLimitError(text, fault="OVER_LIMIT", position=end, where=place_of(segment))
-    if carry:
-        text = f"the log ends inside a batch, after {len(carry)} of its bytes"
-        raise CorruptRecordError(text, fault="TRUNCATED", position=carry_position, where=place_of(segment))
+        runs = BatchRuns((window for _, window in windows), verify_crc=verify_crc, end_position=start_position)
+        for columns, data in runs:
+            yield BatchRun(columns, int(columns["position"][0]), data)
+    if runs.broken is not None:
+        raise runs.broken.located(place_of(segment))
+    if runs.oversized:
+        text = f"a batch claims {runs.rest_size_bytes} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
+        raise SizeLimitError(text, fault="OVER_LIMIT", position=runs.end_position, where=place_of(segment))
+    if runs.rest:
+        text = f"the log ends inside a batch, after {len(runs.rest)} of its bytes"
+        raise CorruptRecordError(text, fault="TRUNCATED", position=runs.end_position, where=place_of(segment))

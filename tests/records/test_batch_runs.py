@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.batches import Batch, encode
-from tierlog.remote.manager.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
 
 LOG = b"".join(encode(Batch(offset, (b"v" * (offset * 7 % 50),) * 2)) for offset in range(0, 40, 2))
 

@@ -12,16 +12,13 @@ from typing_extensions import Buffer
 
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError
-from tierlog.runtime.files import Files
 
 #: A batch on disk may not be larger than what one decompresses to.
 BATCH_SIZE_BYTES_MAX = 256 << 20
-#: Windows of a local file: small enough for a core's share of cache.
-FILE_WINDOW_BYTES = 2 << 20
 #: Base offset and length in front of a batch.
 _OVERHEAD = struct.Struct(">qi")
 
-BatchTable = dict[str, NDArray[np.generic]]
+BatchColumns = dict[str, NDArray[np.generic]]
 
 
 @dataclass(slots=True)
@@ -31,7 +28,7 @@ class BatchRuns:
     Attributes:
         windows: The log's bytes in order from a batch border on.
         verify_crc: Fill the column ``crc_ok``.
-        end_position: Behind the last whole batch, bytes from the first window.
+        end_position: Behind the last whole batch, bytes; give the position of the first window, if that is not 0.
         rest: What follows it and is no whole batch; of a broken end only up to the end of its window.
         rest_size_bytes: What the batch in ``rest`` says of its size; 0 if even that is not there.
         broken: Why what follows is no batch.
@@ -46,7 +43,7 @@ class BatchRuns:
     broken: CorruptRecordError | None = None
     oversized: bool = False
 
-    def __iter__(self) -> Iterator[tuple[BatchTable, memoryview]]:
+    def __iter__(self) -> Iterator[tuple[BatchColumns, memoryview]]:
         """Runs of at least one batch: the columns of ``scan_batches``, and the bytes of exactly these batches."""
         for window in self.windows:
             left = memoryview(window).cast("B")
@@ -79,7 +76,7 @@ class BatchRuns:
             self._read_size()
         return window[wanted:]
 
-    def _scan(self, data: memoryview) -> Iterator[tuple[BatchTable, memoryview]]:
+    def _scan(self, data: memoryview) -> Iterator[tuple[BatchColumns, memoryview]]:
         table, end, _, broken = scan_batches(data, base_position=self.end_position, verify_crc=self.verify_crc)
         whole = end - self.end_position
         self.end_position = end
@@ -97,16 +94,3 @@ class BatchRuns:
             # A length below the smallest batch is told by the scan, which needs the header for it.
             self.rest_size_bytes = max(size_bytes, _OVERHEAD.size + 5)
             self.oversized = size_bytes > BATCH_SIZE_BYTES_MAX
-
-
-def iter_file_windows(files: Files, path: str) -> Iterator[memoryview]:
-    """The bytes of a local file as it was when it was opened. If it was cut meanwhile, they end there."""
-    with files.open_read(path) as file:
-        position = 0
-        while position < file.size_bytes:
-            buffer = bytearray(min(FILE_WINDOW_BYTES, file.size_bytes - position))
-            count = file.read_into(buffer, position=position)
-            if count == 0:
-                return
-            position += count
-            yield memoryview(buffer)[:count]
