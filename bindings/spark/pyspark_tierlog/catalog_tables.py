@@ -45,9 +45,17 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
-def remembered(schema: StructType) -> dict[str, str]:
-    """The options that the schema carries; {} if it is no table's."""
+def recalled(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a table, under those of the query (``SELECT … WITH (…)``).
+
+    Raises:
+        ConfigError: the schema carries none.
+    """
     for field in schema.fields:
         if METADATA_KEY in field.metadata:
-            return dict(json.loads(field.metadata[METADATA_KEY]))
-    return {}
+            return dict(json.loads(field.metadata[METADATA_KEY])) | dict(options)
+    raise ConfigError(
+        "option path is missing. Spark hands the OPTIONS of a table to no Python data source when it is read; they are "
+        "kept in the columns that CREATE TABLE finds out by itself: leave its list of columns out, or use CREATE "
+        "TEMPORARY VIEW"
+    )

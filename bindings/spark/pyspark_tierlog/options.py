@@ -54,6 +54,18 @@ IGNORED = (
 )
 """Options of Spark's Kafka source that mean nothing without a broker or outside a stream."""
 
+_OF_RECORDS = ("kafka.isolation.level", "maxRecordsPerPartition")
+_OF_LOGS = (
+    *(f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")),
+    *("startingOffsetsByTimestampStrategy", "minPartitions", "maxBytesPerPartition", "verifyChecksums"),
+)
+_BESIDE_THE_POINT = {
+    "batches": _OF_RECORDS,
+    "segments": (*_OF_RECORDS, *_OF_LOGS),
+    "transactions": (*_OF_RECORDS, *_OF_LOGS),
+}
+"""Options that say nothing about the rows of a table: batches are whole, the others come from descriptions alone."""
+
 PREFIXES = ("rsm.", "store.")
 
 
@@ -224,6 +236,8 @@ def _warning_of(values: dict[str, object], ignored: list[str]) -> str | None:
         for weaker in given[1:]:
             del values[weaker]
             ignored.append(f"{weaker} (after {given[0]})")
+    table = str(values.get("table", "records")).strip().lower()
+    ignored += [f"{name} (table={table})" for name in sorted(values.keys() & set(_BESIDE_THE_POINT.get(table, ())))]
     return f"options without effect here: {', '.join(ignored)}" if ignored else None
 
 

@@ -11,6 +11,7 @@ application of an environment that has the package.
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
@@ -35,20 +36,22 @@ class DefaultSource(DataSource):
 
     Raises:
         ConfigError: an option is unknown, malformed, missing or contradicts another.
+        ImportError: this interpreter cannot run Tierlog; names it.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         # PySpark asks not to override this. With a schema of the user's it is the only call of load() in which the
         # options can be checked.
         super().__init__(options)
+        _check_interpreter()
         from pyspark_tierlog.catalog_tables import table_options
 
         self._listing: Listing | None = None
         self._read_options: ReadOptions | None = None
         self._table_options = table_options(options)
-        given = options if self._table_options is None else self._table_options
-        if given.keys() & {"path", "paths"}:  # without: a table of the catalog, or an error that schema() tells
-            self._read_options = _checked(given)
+        self._given = dict(options) if self._table_options is None else self._table_options
+        if self._given.keys() & {"path", "paths"}:  # without: a table of the catalog, or an error that schema() tells
+            self._read_options = _checked(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -59,16 +62,16 @@ class DefaultSource(DataSource):
         from pyspark_tierlog.catalog_tables import remember
         from pyspark_tierlog.columns import chosen_schema, to_spark
 
-        schema = to_spark(chosen_schema(self._read_options or _checked(self.options)))
+        schema = to_spark(chosen_schema(self._read_options or _checked(self._given)))
         return schema if self._table_options is None else remember(schema, self._table_options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader over the pinned listing, for the columns of our schema or of the user's."""
-        from pyspark_tierlog.catalog_tables import remembered
+        from pyspark_tierlog.catalog_tables import recalled
         from pyspark_tierlog.listing import list_tiers
         from pyspark_tierlog.reader import make_reader
 
-        options = self._read_options or _checked(remembered(schema) | dict(self.options))
+        options = self._read_options or _checked(recalled(schema, self._given))
         reader = make_reader(options, self._listing or list_tiers(options), schema)
         # Spark ships this instance with the reader to every task: without what only the driver needs.
         self.__dict__.clear()
@@ -96,3 +99,16 @@ def _checked(options: Mapping[str, str]) -> ReadOptions:
     if warning:
         logger.warning("tierlog: %s", warning)
     return checked
+
+
+def _check_interpreter() -> None:
+    """Raises ImportError: the interpreter that Spark chose finds this package, but not what it needs."""
+    try:
+        import pyspark_tierlog.columns
+        import pyspark_tierlog.options  # noqa: F401
+    except ImportError as error:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise ImportError(
+            f"tierlog does not work under the interpreter that Spark chose, {sys.executable} (Python {version}): "
+            f"{error}. Set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the one that it is installed for, before the session"
+        ) from error

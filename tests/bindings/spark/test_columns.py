@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
@@ -30,6 +32,11 @@ HEADERS = spark.StructField(
 )
 
 
+def arrow_of_spark(schema: spark.StructType) -> pa.Schema:
+    named = inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, **({"timezone": "UTC"} if "timezone" in named else {"timestamp_utc": True}))
+
+
 def options(**given: str):
     return parse_options({"path": "/x", "subscribe": "a"} | given)[0]
 
@@ -55,10 +62,12 @@ def test_an_unknown_column_names_the_nearest() -> None:
         chosen_schema(options(columns="zzzz"))
 
 
-def test_arrow_and_spark_agree_on_every_type() -> None:
+@pytest.mark.parametrize("table", ["records", "batches", "segments", "transactions"])
+def test_arrow_and_spark_agree_on_every_type(table: str) -> None:
     """Spark compares the first batch with its own idea of the Arrow schema, and fails the task where they differ."""
-    chosen = chosen_schema(options(columns="key,topic,partition,offset,timestamp,timestampType,headers,segment"))
-    assert to_arrow_schema(to_spark(chosen), timezone="UTC").equals(chosen)
+    everything = "key,topic,partition,offset,timestamp,timestampType,headers,segment"
+    chosen = chosen_schema(options(columns=everything) if table == "records" else options(table=table))
+    assert arrow_of_spark(to_spark(chosen)).equals(chosen)
 
 
 def test_a_given_schema_is_honoured() -> None:

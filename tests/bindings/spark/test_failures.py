@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # of Spark 4.0's collect
+]
 
 
 def batches(first: int, count: int = 4) -> list[Batch]:
@@ -66,6 +69,14 @@ def test_data_loss_allowed_skips_what_is_gone(read: Read, bucket: Bucket) -> Non
     frame = read(bucket.root, subscribe="orders", failOnDataLoss="false")
     bucket.path("s20", "log").unlink()
     assert offsets(frame) == [*range(20), *range(40, 60)]
+
+
+def test_a_timestamp_beyond_microseconds_is_an_error(read: Read, tmp_path: pathlib.Path) -> None:
+    """Spark's timestamps end in the year 294247; wrapped around, a record of garbage would look like one of 1970."""
+    Bucket(tmp_path).segment("s0", [Batch(0, (b"x",), timestamp_ms=2**60)], lineage={0: 0})
+    with pytest.raises(Exception, match="timestamp out of range"):
+        read(tmp_path, subscribe="orders").collect()
+    assert read(tmp_path, subscribe="orders", columns="offset").count() == 1
 
 
 def test_damage_fails_and_is_skipped_where_allowed(read: Read, bucket: Bucket) -> None:

@@ -68,6 +68,13 @@ def test_options_of_the_kafka_source_are_ignored_with_one_warning() -> None:
     assert "b:9092" not in warning
 
 
+def test_options_that_a_table_has_no_use_for_are_named() -> None:
+    """table=segments with startingOffsets gives all segments; a user who is not told believes in a smaller tier."""
+    _, warning = parse_options(BASE | {"table": "Segments", "startingoffsets": "earliest", "minpartitions": "3"})
+    assert warning == ("options without effect here: minPartitions (table=segments), startingOffsets (table=segments)")
+    assert parse_options(BASE | {"table": "batches", "startingoffsets": "earliest"})[1] is None
+
+
 def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
     """Kafka's source lets startingTimestamp win; a job that sets both must read the same range here."""
     options, warning = parse_options(

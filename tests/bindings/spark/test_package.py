@@ -43,6 +43,18 @@ def test_without_pyspark_4_nothing_breaks() -> None:
     assert found == "False False"
 
 
+def test_a_broken_interpreter_is_named() -> None:
+    """Spark takes python3 of the PATH unless told; "No module named …" alone does not say which Python lacks it."""
+    text = python(
+        "import sys; sys.modules['tierlog.errors'] = None\n"
+        "from pyspark_tierlog import DefaultSource\n"
+        "try: DefaultSource({'path': '/x', 'subscribe': 'a'})\n"
+        "except ImportError as error: print(error)"
+    )
+    assert sys.executable in text
+    assert "PYSPARK_PYTHON" in text
+
+
 def test_the_class_is_listed() -> None:
     """Inspect and tab completion look at dir()."""
     assert "DefaultSource" in dir(pyspark_tierlog)

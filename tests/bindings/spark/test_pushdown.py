@@ -13,6 +13,9 @@ from pyspark.sql import datasource as spark
 from pyspark_tierlog.pushdown import absorb
 from tierlog.remote.manager.scan_request import RecordFilter
 
+if not hasattr(spark, "EqualTo"):
+    pytest.skip("Spark 4.0 has no filters for Python data sources", allow_module_level=True)
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS = {
     spark.EqualTo: lambda x, v: x == v,

@@ -23,11 +23,15 @@ from tests.support.golden import (
     rows_of,
     tiered_topics,
 )
+from tests.support.kip_scripts import SCRIPTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # of Spark 4.0's collect
+]
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 FULL = FIXTURES if (FIXTURES / "README.md").is_file() else None
@@ -66,6 +70,23 @@ def test_a_bucket_reads_as_a_consumer_read_it(read: Read, case: Case, isolation:
 def test_every_bucket_reads_as_a_consumer_read_it(read: Read, case: Case, isolation: str) -> None:
     """The same over all golden data."""
     check_bucket(read, case, isolation)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_scripts_of_the_kip(read: Read, tmp_path: pathlib.Path, script: str) -> None:
+    """After a failover Spark would count records twice, or count those that the cluster had given up."""
+    wanted = SCRIPTS[script](tmp_path)
+    found = read(tmp_path, subscribe="orders", columns="offset,value,leaderEpoch").sort("offset").collect()
+    assert [(row.offset, bytes(row.value).decode(), row.leaderEpoch) for row in found] == wanted
+
+
+def test_keys_from_a_file(read: Read, tmp_path: pathlib.Path) -> None:
+    """The way to keep keys out of plans and event logs."""
+    run = DATA / "zstd-aes"
+    keys = tmp_path / "broker.properties"
+    keys.write_text("".join(f"{key}={value}\n" for key, value in config_of(run).items()))
+    frame = read(run / "objects", subscribe="fx-zstd-a-json", **{"rsm.config.file": str(keys)})
+    assert frame.count() == 735
 
 
 def check_log_directory(read: Read, folder: pathlib.Path, topic: str, isolation: str) -> None:
@@ -122,6 +143,15 @@ def test_sql_table_of_the_catalog(spark: SparkSession, read: Read) -> None:
     assert spark.table("txn").columns == ["offset", "value"]
     assert spark.sql("SELECT value FROM txn").count() == read(TXN, subscribe="fx-txn").count()
     assert spark.sql('SELECT offset FROM txn WITH (startingOffsets=\'{"fx-txn":{"0":1500}}\')').count() > 0
+
+
+def test_sql_table_that_cannot_remember(spark: SparkSession) -> None:
+    """With columns of its own Spark asks us nothing when it is created, and tells us nothing when it is read."""
+    spark.sql(f"CREATE TABLE txn (value BINARY) USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn')")
+    with pytest.raises(Exception, match="leave its list of columns out, or use CREATE TEMPORARY VIEW"):
+        spark.table("txn").count()
+    with pytest.raises(Exception, match="option path is missing"):
+        spark.sql("CREATE TABLE nothing USING tierlog OPTIONS (subscribe 'fx-txn')")
 
 
 def test_secrets_do_not_enter_the_catalog(spark: SparkSession) -> None:
