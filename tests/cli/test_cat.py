@@ -144,6 +144,17 @@ def test_what_is_asked_is_given(tierlog: Run, tmp_path: pathlib.Path, options: l
     assert [line["offset"] for line in outcome.lines] == offsets
 
 
+def test_the_topic_of_one_file(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a log that was copied out of its folder cannot be read, or its records have a file's name as topic."""
+    path = log_of(tmp_path, LOG)
+    assert {line["topic"] for line in tierlog("cat", path, "--format", "json").lines} == {"orders"}
+    copy = path.rename(tmp_path / "saved.log")
+    named = tierlog("cat", copy, "payments", "--format", "json")
+    assert [(line["topic"], line["offset"]) for line in named.lines] == [("payments", o) for o in (10, 11, 12, 13)]
+    table = pq.read_table(io.BytesIO(tierlog("cat", copy, "payments", "--format", "parquet").out))
+    assert set(table["topic"].to_pylist()) == {"payments"}
+
+
 def test_text_and_raw(tierlog: Run, tmp_path: pathlib.Path) -> None:
     """Otherwise people cannot read it, and pipes cannot use it."""
     path = log_of(tmp_path, LOG)

@@ -112,6 +112,8 @@ def cat(
 
     pattern = _pattern(grep)
     with open_path(path, layout=layout, config=config) as tier:
+        # One file is read whatever its folder is called: TOPIC then says whose records they are.
+        label, topic = (topic, None) if tier.layout == "file" else (None, topic)
         request = scan_request(
             topic=topic,
             partitions=partition,
@@ -132,7 +134,7 @@ def cat(
             open_sink(out) as sink,
             record_writer(sink, form, key_as=key_as, value_as=value_as) as writer,
             ByteProgress("cat", plan.size_bytes) as progress,
-            closing(_scan(tier, plan, target, progress)) as found,
+            closing(_scan(tier, plan, target, label, progress)) as found,
         ):
             for rows in _limited(_matching(found, pattern), limit):
                 writer.write(rows)
@@ -154,14 +156,17 @@ def _refuse_terminal(form: Format, out: str | None) -> None:
         raise ConfigError(f"--format {form} is binary: give --out FILE or a pipe")
 
 
-def _scan(tier: Tier, plan: ScanPlan, target_bytes: int, progress: ByteProgress) -> ParallelScan:
+def _scan(tier: Tier, plan: ScanPlan, target_bytes: int, label: str | None, progress: ByteProgress) -> ParallelScan:
     """The record batches of the plan in order, decoded on other threads than the one that writes lines."""
+    import pyarrow as pa
+
     from tierlog.cli.record_output import COLUMNS
     from tierlog.remote.manager.parallel_scan import ParallelScan
     from tierlog.remote.manager.scan_read import read_scan_range
 
     def read(scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
-        yield from read_scan_range(tier, scan_range, columns=COLUMNS, target_bytes=target_bytes)
+        for rows in read_scan_range(tier, scan_range, columns=COLUMNS, target_bytes=target_bytes):
+            yield rows if label is None else rows.set_column(0, rows.schema.field(0), pa.repeat(label, rows.num_rows))
         progress.advance(scan_range.size_bytes)
 
     return ParallelScan(plan.ranges, read)
