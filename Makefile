@@ -31,7 +31,7 @@ demo: setup ## read a tiered bucket that ships with the project through Spark
 
 ##@ Check
 
-.PHONY: test test-native test-python test-interop lint format fuzz bench
+.PHONY: test test-native test-python test-interop lint format fuzz bench bench-micro
 test: test-native test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as it ships and under ASan and UBSan
@@ -57,8 +57,14 @@ fuzz: setup-fuzz ## libFuzzer over every entry point of the core (FUZZ_SECONDS e
 	@cmake --build $(FUZZ) -j"$$(nproc)"
 	@.ci/fuzz.sh $(FUZZ) $(FUZZ_SECONDS)
 
-bench: setup ## measure against peers; tables in bench/README.md
+bench: setup $(VENV)/.bench ## measure beside peers and write the tables of bench/README.md (an hour; fetches the peers)
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m bench bench $(PYTEST_ARGUMENTS)
+	@$(SPARK_ENV) $(BIN)/python -m bench.spark
+	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting
+	@$(BIN)/python -m bench.report
+
+bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, deflate
+	@$(BIN)/python -m pytest -m bench bench/test_decode.py bench/test_scan.py bench/test_deflate.py $(PYTEST_ARGUMENTS)
 
 ##@ Build
 
@@ -88,6 +94,10 @@ $(VENV)/.native: $(VENV)/.installed $(NATIVE_SOURCES)
 	  echo "building the native modules"; \
 	  TIERLOG_WERROR=1 $(BIN)/python setup.py --quiet build_ext --inplace; \
 	fi
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed bench/requirements.txt
+	@$(BIN)/python -m pip install --quiet --requirement bench/requirements.txt
 	@touch $@
 
 # Servers that no Python package carries. What cannot be installed is skipped by its tests, with a reason.
