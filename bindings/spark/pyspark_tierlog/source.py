@@ -109,6 +109,6 @@ def _check_interpreter() -> None:
     except ImportError as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise ImportError(
-            f"tierlog does not work under the interpreter that Spark chose, {sys.executable} (Python {version}): "
-            f"{error}. Set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the one that it is installed for, before the session"
+            f"tierlog does not work under {sys.executable} (Python {version}), which Spark chose: {error}; set "
+            "PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to an interpreter that has it, before the session starts"
         ) from error
