@@ -50,11 +50,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Partitions to read. Exactly one of `subscribe`, `subscribePattern`, `assign` is needed.",
     ),
     "starting_offsets": (
-        '`earliest`, `latest`, `{"topic": {"0": 23, "1": -2}}`',
-        "First offset of each partition; -2 is earliest, -1 latest.",
+        '`earliest`, `{"topic": {"0": 23, "1": -2}}`',
+        "First offset of each partition; -2 is earliest.",
     ),
     "ending_offsets": (
-        "as `startingOffsets`",
+        '`latest`, `{"topic": {"0": 99, "1": -1}}`',
         "Where to end, **exclusive**; -1 is latest.",
     ),
     "starting_timestamp": (
