@@ -12,7 +12,9 @@ import numpy as np
 SEED = 20261121
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 POOL = 8192
-_WORDS = [f"{a}{b}".encode() for a in ("order", "user", "cart", "item", "price", "page") for b in ("_id", "Name", "At", "")]
+_WORDS = [
+    f"{a}{b}".encode() for a in ("order", "user", "cart", "item", "price", "page") for b in ("_id", "Name", "At", "")
+]
 
 
 def values(mean_size: int, *, seed: int = SEED, pool: int = POOL) -> list[bytes]:

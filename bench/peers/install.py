@@ -1,19 +1,26 @@
 """Fetches the peers once into a folder: Kafka's jars, Spark's Kafka source, and a virtual environment of its own.
 
 Spark's Kafka source has no release for the newest Spark, so the Spark peers (and ours beside them) run on the pyspark
-that it was built for.
+that it was built for. Ours runs there from the checkout's sources, with the native modules that are built in place.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 PYSPARK = "4.2.0"
-PACKAGES = ["confluent-kafka", "aiokafka", "kafka-python", "crc32c", "google-crc32c", "lz4", "zstandard"]
+#: The Python clients with all that makes them fast: without the package crc32c, kafka-python takes seconds a MiB.
+PACKAGES = ["confluent-kafka", "aiokafka[lz4,snappy,zstd]", "kafka-python[crc32c,lz4,zstd]"]
+#: Shown beside the numbers.
+SHOWN = ["pyspark", "confluent-kafka", "aiokafka", "kafka-python", "crc32c", "cramjam", "lz4", "zstandard", "pyarrow"]
 
 
 def home() -> pathlib.Path:
@@ -23,13 +30,17 @@ def home() -> pathlib.Path:
 
 
 def jars(name: str) -> pathlib.Path:
-    """The folder of jars that ``name``.xml lists, fetched by Maven when it is not there yet."""
-    folder = home() / name
-    if not (folder / "complete").exists():
+    """The folder of jars that ``name``.xml lists, fetched by Maven when it is not there yet or the list changed."""
+    folder, listed = home() / name, HERE / f"{name}.xml"
+    wanted = listed.read_text()
+    complete = folder / "complete"
+    if not complete.exists() or complete.read_text() not in ("", wanted):
+        for stale in folder.glob("*.jar"):
+            stale.unlink()
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "-B", "-f", str(HERE / f"{name}.xml"), "dependency:copy-dependencies"]
+        command = ["mvn", "-q", "-B", "-f", str(listed), "dependency:copy-dependencies"]
         subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True, stdin=subprocess.DEVNULL)
-        (folder / "complete").touch()
+        complete.write_text(wanted)
     return folder
 
 
@@ -37,14 +48,48 @@ def class_path(name: str) -> str:
     return ":".join(str(jar) for jar in sorted(jars(name).glob("*.jar")))
 
 
-def python(source: pathlib.Path | str) -> pathlib.Path:
-    """The interpreter of the bench environment: pyspark of the peers' version, the Python peers, and ``source``."""
+def java() -> str:
+    """The launcher: of JAVA_HOME, else of the path."""
+    home_folder = os.environ.get("JAVA_HOME")
+    return str(pathlib.Path(home_folder) / "bin" / "java") if home_folder else "java"
+
+
+def python() -> pathlib.Path:
+    """The interpreter of the bench environment: pyspark of the peers' version, the Python peers, what we depend on."""
     folder = home() / f"venv-spark-{PYSPARK}"
-    interpreter = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        packages = [f"pyspark=={PYSPARK}", "pandas>=2.2,<3", *PACKAGES]
+    interpreter, complete = folder / "bin" / "python", folder / "complete"
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    packages = [f"pyspark=={PYSPARK}", "pandas>=2.2,<3", *PACKAGES, *ours]
+    wanted = "".join(f"{package}\n" for package in packages)
+    if not complete.exists() or complete.read_text() != wanted:
+        if not interpreter.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         subprocess.run([str(interpreter), "-m", "pip", "install", "-q", *packages], check=True)
-        (folder / "complete").touch()
-    subprocess.run([str(interpreter), "-m", "pip", "install", "-q", str(source)], check=True)
+        complete.write_text(wanted)
     return interpreter
+
+
+def environment() -> dict[str, str]:
+    """For processes of that interpreter: our sources first, and Spark's workers on the same interpreter."""
+    interpreter = str(python())
+    sources = os.pathsep.join(str(ROOT / folder) for folder in ("", "engine", "bindings/spark"))
+    return {**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": interpreter, "PYSPARK_DRIVER_PYTHON": interpreter}
+
+
+def versions() -> dict[str, str]:
+    """Package to version, of the bench environment, with the JVM."""
+    program = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {SHOWN!r}}}))"
+    told = subprocess.run([str(python()), "-c", program], check=True, stdout=subprocess.PIPE, text=True).stdout
+    jvm = subprocess.run([java(), "-version"], check=True, stderr=subprocess.PIPE, text=True).stderr
+    found: dict[str, str] = {**json.loads(told), "java": jvm.split('"')[1]}
+    for jar in sorted(jars("kafka").glob("kafka_*.jar")):
+        found["kafka broker"] = jar.stem.rpartition("-")[2]
+    return found
+
+
+def version_here(name: str) -> str:
+    """Of a package in this environment; "absent" where it is not."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
