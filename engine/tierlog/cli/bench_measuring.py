@@ -1,0 +1,137 @@
+"""Measuring for ``tierlog bench``: a limit and what is held against it, timed in turn; ratios; a run that was saved."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tierlog.errors import ConfigError
+from tierlog.runtime.clock import Clock
+from tierlog.runtime.files import Files
+
+ROUNDS_MIN = 3
+_SAVED_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to time.
+
+    Attributes:
+        name: Says the workload.
+        action: One round of it.
+        size_bytes: What one round handles.
+        records: In them; 0 where there are none.
+    """
+
+    name: str
+    action: Callable[[], object]
+    size_bytes: int
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What timing a task came to.
+
+    Attributes:
+        name, size_bytes, records: Of the task.
+        seconds: Of each round.
+        limit: Name of what it is held against; None for a limit itself.
+        ratio: Its speed through the limit's, of the medians; None for a limit.
+        notes: What else was seen, as GETs per GiB.
+    """
+
+    name: str
+    size_bytes: int
+    records: int
+    seconds: tuple[float, ...]
+    limit: str | None = None
+    ratio: float | None = None
+    notes: Mapping[str, float] | None = None
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Of the median round."""
+        return self.size_bytes / statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Slowest round through the median one, less one: 0.1 is ten percent."""
+        return max(self.seconds) / statistics.median(self.seconds) - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is printed and saved."""
+        median = statistics.median(self.seconds)
+        return {
+            "name": self.name,
+            "bytes": self.size_bytes,
+            "records": self.records,
+            "seconds": [round(each, 6) for each in self.seconds],
+            "bytesPerSecond": round(self.bytes_per_second),
+            "recordsPerSecond": round(self.records / median) if self.records else None,
+            "limit": self.limit,
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+            "notes": dict(self.notes or {}),
+        }
+
+
+def measure(
+    clock: Clock, limit: Task, ours: Sequence[Task], *, rounds: int, budget_seconds: float
+) -> list[Measurement]:
+    """Times the limit and what is held against it, in turn, so that a busy machine hits both.
+
+    Args:
+        clock: Its monotonic time.
+        limit: The first of every round.
+        ours: May be empty.
+        rounds: At most; the round before them warms up and does not count.
+        budget_seconds: No further round begins behind it, but ROUNDS_MIN (or ``rounds``, if less) always run.
+
+    Returns:
+        The limit's measurement, then those of ours.
+    """
+    tasks = [limit, *ours]
+    seconds: list[list[float]] = [[] for _ in tasks]
+    start = clock.monotonic_seconds()
+    for number in range(rounds + 1):
+        if number > ROUNDS_MIN and clock.monotonic_seconds() - start > budget_seconds:
+            break
+        for task, taken in zip(tasks, seconds, strict=True):
+            before = clock.monotonic_seconds()
+            task.action()
+            if number:
+                # A clock that did not move cannot tell a speed; it says that the round was shorter than it can see.
+                taken.append(max(clock.monotonic_seconds() - before, 1e-9))
+    first, *rest = (
+        Measurement(task.name, task.size_bytes, task.records, tuple(taken))
+        for task, taken in zip(tasks, seconds, strict=True)
+    )
+    return [first, *(_held_against(first, each) for each in rest)]
+
+
+def _held_against(limit: Measurement, ours: Measurement) -> Measurement:
+    ratio = ours.bytes_per_second / limit.bytes_per_second
+    return Measurement(ours.name, ours.size_bytes, ours.records, ours.seconds, limit.name, ratio)
+
+
+def read_saved(path: str, files: Files) -> dict[str, float]:
+    """Name to bytes per second, of a run that ``--output json`` printed.
+
+    Raises:
+        ConfigError: the file is no such run. StoreError and its kinds: it cannot be read.
+    """
+    try:
+        found = json.loads(files.read_whole(path, limit_bytes=_SAVED_BYTES_MAX))
+        return {str(each["name"]): float(each["bytesPerSecond"]) for each in found["measurements"]}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"--compare {path}: no saved run of `tierlog bench --output json` ({error})") from error
+
+
+def change(now: Measurement, saved: Mapping[str, float]) -> float | None:
+    """Speed now through the speed saved, less one; None where the saved run has no such measurement."""
+    before = saved.get(now.name)
+    return None if not before or before < 0 else now.bytes_per_second / before - 1
