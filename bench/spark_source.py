@@ -1,8 +1,8 @@
 """Spark's Kafka source and Tierlog's over the same records, in one Spark application, run in turn.
 
-Run by the peers' interpreter (see ``bench/peers/install.py``); prints one JSON object a line: the variant, the query, wall
-seconds, CPU seconds of the whole process tree (JVM, Python workers, broker), and the answer. The answers must be equal
-before a time counts.
+Run by the peers' interpreter (see ``bench/peers/install.py``); prints one JSON object a line: the variant, the query,
+wall seconds, CPU seconds of the whole process tree (JVM, Python workers, broker), and the answer. The answers must be
+equal before a time counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TUNED = {
     "kafka.fetch.max.bytes": str(64 << 20),
     "kafka.max.poll.records": "5000",
 }
-HASH = "count(*) AS n, bit_xor(xxhash64(key, value, topic, partition, offset, timestamp, timestampType)) AS h"
+HASH = ("count(*) AS n", "bit_xor(xxhash64(key, value, topic, partition, offset, timestamp, timestampType)) AS h")
 
 
 def session(jars: str, heap: str) -> SparkSession:
@@ -76,7 +76,7 @@ def run(query: str, frame: DataFrame) -> object:
     if query == "noop":
         frame.write.format("noop").mode("overwrite").save()
         return None
-    return list(frame.selectExpr(HASH.split(" AS n, ")[0] + " AS n", HASH.split(" AS n, ")[1]).collect()[0])
+    return list(frame.selectExpr(*HASH).collect()[0])
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def running(folder: pathlib.Path, *, heap: str = "1g", extra: dict[str, str] | N
     folder.mkdir(parents=True, exist_ok=True)
     port, controller = free_port(), free_port()
     properties = _properties(folder, port, controller, extra or {})
-    java = ["java", f"-Xmx{heap}", "-cp", install.class_path("kafka")]
+    java = [install.java(), f"-Xmx{heap}", "-cp", install.class_path("kafka")]
     if not (folder / "logs" / "meta.properties").exists():
         tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
         subprocess.run(tool, check=True, capture_output=True)
