@@ -20,6 +20,7 @@ import sys
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = pathlib.Path(__file__).resolve().parent
 CORE = pathlib.Path("cext/core")
@@ -81,6 +82,21 @@ class BuildExt(build_ext):
         super().build_extensions()
 
 
+class EditableWheel(editable_wheel):
+    """Editable installs that put the two source roots on the path.
+
+    With two roots setuptools would install a finder instead. Spark looks data sources up with ``pkgutil.iter_modules``,
+    which asks no finder, so it would not see ``pyspark_tierlog``.
+    """
+
+    def _select_strategy(self, name: str, tag: str, build_lib: str) -> object:
+        try:
+            from setuptools.command.editable_wheel import _StaticPth
+        except ImportError:  # setuptools promises nothing here; all but the look-up by Spark works with its own way
+            return super()._select_strategy(name, tag, build_lib)
+        return _StaticPth(self.distribution, name, [ROOT / "engine", ROOT / "bindings" / "spark"])
+
+
 def extensions() -> list[Extension]:
     modules = [
         Extension(
@@ -112,4 +128,4 @@ def extensions() -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "editable_wheel": EditableWheel})

@@ -34,6 +34,12 @@ def test_an_import_is_light(package: str) -> None:
     assert not [name for name in HEAVY if name in loaded]
 
 
+def test_spark_can_see_the_package() -> None:
+    """Spark looks data sources up with pkgutil, which does not see what an editable install's finder hides."""
+    code = "import pkgutil, sys; sys.exit('pyspark_tierlog' not in {found.name for found in pkgutil.iter_modules()})"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_every_name_of_the_front_page_is_there() -> None:
     """Otherwise ``from tierlog import read``, which the README shows, fails at its first use."""
     import tierlog
