@@ -1,7 +1,9 @@
-"""Logs in memory for ``tierlog bench``: records of a fixed seed, half compressible, in batches of 1 MiB."""
+"""Logs in memory for ``tierlog bench``: records of a fixed seed, as compressible as JSON is, in batches of 1 MiB."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +16,19 @@ SEED = 20261121
 BATCH_BYTES = 1 << 20
 MEAN_VALUE_BYTES = 1000
 _FIRST_TIMESTAMP_MS = 1_700_000_000_000
-_POOL = 2048
+_POOL = 8192
+_FIELD_NAMES = (
+    b"orderId",
+    b"customerId",
+    b"cartId",
+    b"createdAt",
+    b"updatedBy",
+    b"productPage",
+    b"sessionToken",
+    b"price",
+)
+#: Of a field with its id and its quotes, about.
+_FIELD_BYTES = 30
 _HEADER_BYTES = 61
 
 
@@ -72,10 +86,9 @@ def make_log(codec: str, *, size_bytes: int) -> MadeLog:
 
 
 def _records() -> Iterator[tuple[bytes, bytes, int]]:
-    """(key, value, timestamp in ms) without end: sizes vary, keys are skewed, half of a value is random."""
+    """(key, value, timestamp in ms) without end: keys are skewed."""
     rng = np.random.default_rng(SEED)
-    sizes = rng.lognormal(np.log(MEAN_VALUE_BYTES), 0.4, _POOL).astype(int)
-    pool = [b'{"order":"%s"}' % rng.bytes(max(int(size) - 12, 4) // 2).hex().encode() for size in sizes]
+    pool = _values()
     keys = [b"customer-%08d" % key for key in np.minimum(rng.zipf(1.3, _POOL), 10**8 - 1)]
     timestamp_ms = _FIRST_TIMESTAMP_MS
     while True:
@@ -83,3 +96,15 @@ def _records() -> Iterator[tuple[bytes, bytes, int]]:
         for value_pick, key_pick in picks.tolist():
             timestamp_ms += value_pick & 1
             yield keys[key_pick], pool[value_pick], timestamp_ms
+
+
+@functools.cache
+def _values() -> tuple[bytes, ...]:
+    """Distinct values of mixed sizes: fields of a known name and a new id. More than fit the window of a codec."""
+    rng = np.random.default_rng(SEED + 1)
+    counts = (rng.lognormal(np.log(MEAN_VALUE_BYTES / _FIELD_BYTES), 0.4, _POOL).astype(int) + 1).tolist()
+    names = rng.integers(len(_FIELD_NAMES), size=sum(counts)).tolist()
+    ids = rng.bytes(8 * sum(counts)).hex().encode()
+    fields = [b'"%s":"%s"' % (_FIELD_NAMES[name], ids[16 * i : 16 * i + 16]) for i, name in enumerate(names)]
+    ends = itertools.accumulate(counts)
+    return tuple(b"{%s}" % b",".join(fields[end - count : end]) for end, count in zip(ends, counts, strict=True))
