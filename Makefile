@@ -42,7 +42,7 @@ test-python: setup ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
 	@$(SPARK_ENV) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
 test-interop: setup $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
-	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow" $(PYTEST_ARGUMENTS)
+	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
 
 lint: setup ## format, lint, types, imports, stubs, C style
 	@$(BIN)/python -m pytest -q tests/test_lint.py tests/test_imports.py tests/test_stubs.py
