@@ -6,11 +6,13 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from tierlog.records.batch_table import BatchTable, scan
-from tierlog.records.builder import RecordBatchBuilder
+from tierlog.records.batch_table import CODEC_NAMES, BatchTable, scan
+from tierlog.records.builder import RecordBatchBuilder, encode_batch
 
 SEED = 20261121
 BATCH_BYTES = 1 << 20
@@ -30,6 +32,12 @@ _FIELD_NAMES = (
 #: Of a field with its id and its quotes, about.
 _FIELD_BYTES = 30
 _HEADER_BYTES = 61
+_ARROW_CODECS: Final = {"lz4": "lz4_raw", "snappy": "snappy"}
+#: What a stream begins with, bytes of a block, byte order of the blocks' sizes, what ends it.
+_FRAMES: Final[dict[str, tuple[bytes, int, Literal["little", "big"], bytes]]] = {
+    "lz4": (bytes.fromhex("04224d18604082"), 64 << 10, "little", bytes(4)),
+    "snappy": (b"\x82SNAPPY\0" + bytes.fromhex("0000000100000001"), 32 << 10, "big", b""),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +71,56 @@ class MadeLog:
 
 
 def make_log(codec: str, *, size_bytes: int) -> MadeLog:
-    """A log of about ``size_bytes`` of uncompressed records; the same for the same arguments.
-
-    Raises:
-        ModuleNotFoundError: the package that writes this codec is not installed; reading needs none.
-    """
+    """A log of about ``size_bytes`` of uncompressed records; the same for the same arguments."""
     parts: list[bytes] = []
     sizes: list[int] = []
     offset = 0
-    builder = RecordBatchBuilder(offset, codec=codec)
+    by_builder = "none" if codec in _ARROW_CODECS else codec
+    builder = RecordBatchBuilder(offset, codec=by_builder)
     for key, value, timestamp_ms in _records():
         builder.append(key, value, timestamp_ms=timestamp_ms)
         offset += 1
         if builder.uncompressed_size_bytes >= BATCH_BYTES:
-            parts.append(builder.build())
+            parts.append(_build(builder, codec))
             sizes.append(builder.uncompressed_size_bytes)
-            builder = RecordBatchBuilder(offset, codec=codec)
+            builder = RecordBatchBuilder(offset, codec=by_builder)
             if sum(sizes) >= size_bytes:
                 break
     data = b"".join(parts)
     return MadeLog(data, scan(data), offset, sum(sizes), max(sizes))
+
+
+def can_make(codec: str) -> bool:
+    """Whether this installation can write the codec; it reads all of them."""
+    return codec not in _ARROW_CODECS or bool(pa.Codec.is_available(_ARROW_CODECS[codec]))
+
+
+def _build(builder: RecordBatchBuilder, codec: str) -> bytes:
+    """The batch; lz4 and snappy by Arrow, whose packages for Python are no dependency of reading."""
+    plain = builder.build()
+    if codec not in _ARROW_CODECS:
+        return plain
+    header = scan(plain)
+    return encode_batch(
+        base_offset=builder.base_offset,
+        records=_arrow_stream(plain[_HEADER_BYTES:], codec),
+        record_count=len(builder),
+        last_offset_delta=int(header.last_offset[0] - header.base_offset[0]),
+        base_timestamp=int(header.base_timestamp[0]),
+        max_timestamp=int(header.max_timestamp[0]),
+        attributes=CODEC_NAMES.index(codec),
+    )
+
+
+def _arrow_stream(data: bytes, codec: str) -> bytes:
+    """In the framing and the block sizes of Kafka's clients; every block is smaller than what it holds."""
+    compress = pa.Codec(_ARROW_CODECS[codec]).compress
+    start, block_bytes, order, end = _FRAMES[codec]
+    parts = [start]
+    for at in range(0, len(data), block_bytes):
+        block = compress(data[at : at + block_bytes], asbytes=True)
+        parts += [len(block).to_bytes(4, order), block]
+    return b"".join([*parts, end])
 
 
 def _records() -> Iterator[tuple[bytes, bytes, int]]:
