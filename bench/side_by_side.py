@@ -69,19 +69,6 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def run_rounds(
-    sides: Mapping[str, Callable[[], object]], *, rounds: int = ROUNDS, warm_up: int = 1
-) -> dict[str, list[float]]:
-    """Seconds of each side, all sides in every round; the first ``warm_up`` rounds do not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(warm_up + rounds):
-        for name, action in sides.items():
-            taken = timed(action)
-            if number >= warm_up:
-                seconds[name].append(taken)
-    return seconds
-
-
 def save(name: str, comparisons: Sequence[Comparison], *, facts: Mapping[str, Any]) -> pathlib.Path:
     """One file of results for the report."""
     path = results_folder() / f"{name}.json"
