@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("bench.report", reason="the harness is of the checkout: this is an installed wheel")
+
 from bench.report import README, replaced, section, verdict
 from bench.side_by_side import Comparison
-from tests.support.checkout import needs_checkout
 
 FACTS = {"processor": "P", "cores": 2, "versions": {"tierlog": "0", "isal": "absent"}}
 
@@ -50,7 +51,6 @@ def test_only_the_suite_that_ran_is_made_anew() -> None:
         replaced(text, "three", "new")
 
 
-@needs_checkout
 @pytest.mark.parametrize("suite", ["decode", "scan", "peers", "spark", "spark_socket", "s3", "deflate"])
 def test_the_readme_has_a_place_for_every_suite(suite: str) -> None:
     """An hour of measuring that ends with "no markers" has to be done again."""
