@@ -26,8 +26,6 @@ void tl_columns_reset(tl_columns *columns) {
     }
 }
 
-static inline void clear_bit(uint8_t *bits, int64_t index) { bits[index >> 3] &= (uint8_t) ~(1u << (index & 7)); }
-
 /* Small fields are copied in whole words past their end where both sides have the room: no call, no byte loop. */
 static inline void copy_field(uint8_t *to, const uint8_t *from, int64_t length, bool wide) {
     if (wide && length <= 2 * WIDE) {
@@ -56,7 +54,7 @@ static inline void append_binary(tl_binary *column, int64_t row, const uint8_t *
         column->data_size += length;
     } else if (length < 0) {
         column->null_count++;
-        clear_bit(column->validity, row);
+        tl_clear_bit(column->validity, row);
     }
     column->offsets[row + 1] = (int32_t)column->data_size;
 }
@@ -115,7 +113,7 @@ tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const 
             tl_status status = append_headers(columns, record, fault);
             if (status != TL_OK) return status;
         } else {
-            clear_bit(columns->header_validity, row);
+            tl_clear_bit(columns->header_validity, row);
             columns->header_null_count++;
         }
         columns->header_offsets[row + 1] = (int32_t)columns->header_count;

@@ -17,6 +17,9 @@ typedef struct tl_record {
     int32_t header_count;
 } tl_record;
 
+/* Marks a null in a validity bitmap. */
+static inline void tl_clear_bit(uint8_t *bits, int64_t index) { bits[index >> 3] &= (uint8_t) ~(1u << (index & 7)); }
+
 /* Appends one row. `readable_end`: bytes up to there may be read beyond a field (never used, only copied past the
  * end of what counts). TL_OK, TL_FULL (nothing is written; fault->found and ->expected say what is short) or
  * TL_BAD_TIMESTAMP. Headers have been checked by the parser. */
