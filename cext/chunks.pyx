@@ -40,8 +40,9 @@ cdef size_t _address(array) except? 0:
 
 
 cdef class ChunkIndex:
-    cdef tl_chunk_index index
-    cdef object sizes, positions    # keep what `index` points to
+    cdef tl_chunk_index index           # of the file as if it began with `first_chunk`
+    cdef int64_t first_chunk, first_position
+    cdef object sizes, positions        # keep what `index` points to
 
     def __cinit__(
         self,
@@ -51,6 +52,8 @@ cdef class ChunkIndex:
         transformed_chunk_size=None,
         final_transformed_chunk_size=None,
         transformed_sizes=None,
+        int64_t first_chunk=0,
+        int64_t first_position=0,
     ):
         cdef tl_fault fault
         cdef bint fixed = transformed_sizes is None
@@ -58,9 +61,12 @@ cdef class ChunkIndex:
             raise ValueError(
                 "a chunk index has transformed_chunk_size and final_transformed_chunk_size, or transformed_sizes"
             )
+        if first_chunk or first_position:
+            _check_part(fixed, first_chunk, first_position, original_chunk_size, original_file_size)
+        self.first_chunk, self.first_position = first_chunk, first_position
         memset(&self.index, 0, sizeof(self.index))
         self.index.original_chunk_size = original_chunk_size
-        self.index.original_file_size = original_file_size
+        self.index.original_file_size = original_file_size - first_chunk * original_chunk_size
         if fixed:
             self.index.transformed_chunk_size = transformed_chunk_size
             self.index.final_transformed_chunk_size = final_transformed_chunk_size
@@ -81,7 +87,7 @@ cdef class ChunkIndex:
 
     @property
     def original_file_size(self):
-        return self.index.original_file_size
+        return self.index.original_file_size + self._first_byte()
 
     @property
     def chunk_count(self):
@@ -89,16 +95,45 @@ cdef class ChunkIndex:
 
     @property
     def object_size_bytes(self):
-        return tl_chunk_index_object_size(&self.index)
+        return self.first_position + tl_chunk_index_object_size(&self.index)
+
+    cdef int64_t _first_byte(self) noexcept:
+        return self.first_chunk * self.index.original_chunk_size
+
+    cdef int64_t _count(self, int64_t start_position, int64_t end_position_exclusive) except -1:
+        """Chunks of a range that this index covers."""
+        cdef int64_t needed, first_byte = self._first_byte()
+        if not first_byte <= start_position < end_position_exclusive or tl_chunk_count(
+            &self.index, start_position - first_byte, end_position_exclusive - first_byte, &needed
+        ) != TL_OK:
+            raise ValueError(
+                f"[{start_position}, {end_position_exclusive}) is no range of bytes {first_byte} to "
+                f"{self.original_file_size}"
+            )
+        return needed
+
+    def part(self, int64_t start_position, int64_t end_position_exclusive):
+        cdef int64_t count = self._count(start_position, end_position_exclusive)
+        if self.sizes is None:
+            return self
+        cdef int64_t chunk_size = self.index.original_chunk_size
+        cdef int64_t skipped = start_position // chunk_size - self.first_chunk
+        cdef int64_t left = self.index.original_file_size - skipped * chunk_size
+        cdef int64_t first_chunk = self.first_chunk + skipped
+        # count - 1 chunks end before the file does, so the product cannot overflow.
+        covered = left if left // chunk_size < count else count * chunk_size
+        return ChunkIndex(
+            original_chunk_size=chunk_size,
+            original_file_size=first_chunk * chunk_size + covered,
+            transformed_sizes=self.sizes[skipped : skipped + count],
+            first_chunk=first_chunk,
+            first_position=self.first_position + int(self.positions[skipped]),
+        )
 
     def views(self, int64_t start_position, int64_t end_position_exclusive):
-        cdef int64_t needed
+        cdef int64_t needed = self._count(start_position, end_position_exclusive)
+        cdef int64_t start = start_position - self._first_byte(), end = end_position_exclusive - self._first_byte()
         cdef size_t count = 0
-        if tl_chunk_count(&self.index, start_position, end_position_exclusive, &needed) != TL_OK:
-            raise ValueError(
-                f"[{start_position}, {end_position_exclusive}) is no range of a file of "
-                f"{self.index.original_file_size} bytes"
-            )
         if needed > _VIEWS_MAX:
             raise CorruptObjectError(
                 f"a range of {needed} chunks: chunks of {self.index.original_chunk_size} bytes are too small",
@@ -110,28 +145,54 @@ cdef class ChunkIndex:
         cdef tl_chunk_view *out = <tl_chunk_view *>_address(views)
         cdef tl_status status
         with nogil:
-            status = tl_chunk_views(&self.index, start_position, end_position_exclusive, out, <size_t>needed, &count)
+            status = tl_chunk_views(&self.index, start, end, out, <size_t>needed, &count)
         if status != TL_OK:
             raise AssertionError("the range was checked above")
+        if self.first_chunk:
+            views["chunk"] += self.first_chunk
+            views["transformed_position"] += self.first_position
         return views
 
     def __reduce__(self):
-        return _rebuild, (
+        if self.sizes is None:
+            return _rebuild_fixed, (
+                self.index.original_chunk_size,
+                self.index.original_file_size,
+                self.index.transformed_chunk_size,
+                self.index.final_transformed_chunk_size,
+            )
+        return _rebuild_variable, (
             self.index.original_chunk_size,
-            self.index.original_file_size,
-            None if self.sizes is not None else self.index.transformed_chunk_size,
-            None if self.sizes is not None else self.index.final_transformed_chunk_size,
-            self.sizes,
+            self.original_file_size,
+            self.sizes.astype("<i4", copy=False).tobytes(),
+            self.first_chunk,
+            self.first_position,
         )
 
 
-def _rebuild(original_chunk_size, original_file_size, transformed_chunk_size, final_transformed_chunk_size, sizes):
+cdef int _check_part(bint fixed, int64_t first_chunk, int64_t first_position, int64_t chunk, int64_t file) except -1:
+    """Before anything is multiplied: where a part begins is known to lie in the file."""
+    if fixed or first_chunk < 0 or first_position < 0 or chunk <= 0 or first_chunk > file // chunk:
+        raise ValueError(f"no chunk {first_chunk} at {first_position} begins a list of chunks of {chunk} bytes")
+    return 0
+
+
+def _rebuild_fixed(original_chunk_size, original_file_size, transformed_chunk_size, final_transformed_chunk_size):
     return ChunkIndex(
         original_chunk_size=original_chunk_size,
         original_file_size=original_file_size,
         transformed_chunk_size=transformed_chunk_size,
         final_transformed_chunk_size=final_transformed_chunk_size,
-        transformed_sizes=sizes,
+    )
+
+
+def _rebuild_variable(original_chunk_size, original_file_size, sizes, first_chunk, first_position):
+    return ChunkIndex(
+        original_chunk_size=original_chunk_size,
+        original_file_size=original_file_size,
+        transformed_sizes=np.frombuffer(sizes, "<i4"),
+        first_chunk=first_chunk,
+        first_position=first_position,
     )
 
 

@@ -89,6 +89,51 @@ def test_views_put_together_are_the_range(index: ChunkIndex, data: st.DataObject
     assert (again.views(start, end) == views).all()
 
 
+@given(chunk_indexes(), st.data())
+def test_a_part_knows_its_chunks_as_the_whole_does(index: ChunkIndex, data: st.DataObject) -> None:
+    """Else a task that was sent a part of the index reads bytes of another place."""
+    start = data.draw(st.integers(0, index.original_file_size - 1))
+    end = data.draw(st.integers(start + 1, index.original_file_size))
+    part = pickle.loads(pickle.dumps(index.part(start, end)))
+    inner_start = data.draw(st.integers(start, end - 1))
+    inner_end = data.draw(st.integers(inner_start + 1, end))
+    smaller = part.part(inner_start, inner_end)
+    for each in (part, smaller):
+        assert (each.views(inner_start, inner_end) == index.views(inner_start, inner_end)).all()
+    assert part.original_chunk_size == index.original_chunk_size
+    if part.chunk_count == index.chunk_count:
+        assert (part.original_file_size, part.object_size_bytes) == (index.original_file_size, index.object_size_bytes)
+        return
+    last = index.views(start, end)[-1]
+    assert part.chunk_count == len(index.views(start, end))
+    assert part.object_size_bytes == last["transformed_position"] + last["transformed_size"]
+    covered = (start // index.original_chunk_size * index.original_chunk_size, part.original_file_size)
+    assert covered[0] <= start < end <= covered[1]
+    for outside in ((covered[0] - 1, end), (start, covered[1] + 1), (covered[0] - 1, covered[0]), (start, -(2**63))):
+        for ask in (part.views, part.part):
+            with pytest.raises(ValueError, match="no range"):
+                ask(*outside)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"first_chunk": -1},
+        {"first_chunk": 5},
+        {"first_chunk": 2**62},
+        {"first_position": -1},
+        {"first_chunk": 1, "original_chunk_size": 0},
+        {"first_chunk": 1, "transformed_sizes": None, "transformed_chunk_size": 1, "final_transformed_chunk_size": 1},
+    ],
+)
+def test_a_part_that_lies_nowhere_is_refused(fields: dict[str, int]) -> None:
+    """Else a multiplication overflows, and a read asks for bytes before the object."""
+    sound = {"original_chunk_size": 10, "original_file_size": 35, "transformed_sizes": np.array([4, 5], np.int32)}
+    assert ChunkIndex(**{**sound, "first_chunk": 2, "first_position": 9}).views(30, 35)["transformed_position"] == 13
+    with pytest.raises(ValueError, match="begins a list"):
+        ChunkIndex(**{**sound, **fields})
+
+
 def test_segments_beyond_32_bits() -> None:
     """Else offsets in objects above 2 GiB come out negative."""
     index = ChunkIndex(

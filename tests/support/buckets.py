@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import zstandard
+
 from tests.support.batches import Batch, crc32c, encode
 
 
@@ -140,10 +142,34 @@ class Bucket:
         """The file of a segment's object: suffix "log", "indexes" or "rsm-manifest"."""
         return self.root / f"{self.keys[name]}.{suffix}"
 
+    def compress(self, name: str, chunk_size: int) -> None:
+        """Rewrites a segment's log as zstd chunks with a list of their sizes, as the plugin's compression does."""
+        log = self.path(name, "log").read_bytes()
+        compressor = zstandard.ZstdCompressor(level=1)
+        chunks = [compressor.compress(log[at : at + chunk_size]) for at in range(0, len(log), chunk_size)]
+        manifest = json.loads(self.path(name, "rsm-manifest").read_bytes())
+        manifest["compression"] = True
+        manifest["chunkIndex"] = {
+            "type": "variable",
+            "originalChunkSize": chunk_size,
+            "originalFileSize": len(log),
+            "transformedChunks": _packed([len(chunk) for chunk in chunks]),
+        }
+        self._write(self.keys[name] + ".log", b"".join(chunks))
+        self._write(self.keys[name] + ".rsm-manifest", json.dumps(manifest).encode())
+
     def _write(self, key: str, data: bytes) -> None:
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def _packed(sizes: Sequence[int]) -> str:
+    """The plugin's list of chunk sizes (at least two): differences to the smallest, four bytes each, the last apart."""
+    base = min(sizes[:-1])
+    deltas = b"".join(struct.pack(">I", size - base) for size in sizes[:-1])
+    plain = struct.pack(">iiB", len(sizes), base, 4) + deltas + struct.pack(">i", sizes[-1])
+    return base64.b64encode(zstandard.ZstdCompressor().compress(plain)).decode()
 
 
 def clipped(lineage: dict[int, int], start_offset: int, end_offset: int) -> dict[int, int]:

@@ -215,7 +215,7 @@ class _Planner:
             low, high = borders.offset_bounds(start, stop)
             aborted = _overlapping(aborted, max(low, first), min(high, end))
         return ScanRange(
-            piece.span.segment,
+            piece.span.segment.narrowed(start, stop),
             start,
             stop,
             first,

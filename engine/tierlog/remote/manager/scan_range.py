@@ -17,7 +17,7 @@ class ScanRange:
     """Bytes of one segment between two batch borders, and which of their records count.
 
     Attributes:
-        segment: Shared by the ranges of one segment.
+        segment: Narrowed to the bytes of this range.
         start_position, end_position: In the untransformed log, bytes, end exclusive.
         from_offset, to_offset_exclusive: Records outside do not count.
         from_timestamp_ms, to_timestamp_exclusive_ms: The same by record timestamp.

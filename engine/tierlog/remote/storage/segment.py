@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from tierlog._native.chunks import ChunkIndex
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
@@ -48,7 +49,8 @@ class StoredSegment:
         name: For messages: the key of the log object, its prefix masked where ``key.prefix.mask`` asks for it.
         log: The log's object.
         parts: The other parts that are known to exist, also empty ones (size 0).
-        chunk_index: Where the chunks lie; None if the log is stored as it is, without a chunk index.
+        chunk_index: Where the chunks lie (of ``narrowed``, only those of its range); None if the log is stored as it
+            is, without a chunk index.
         compression: The chunks are zstd frames.
         encryption: None if the parts are stored in the clear.
         last_modified_ms: Of the log object (of what marks the segment whole, where the layout has that).
@@ -88,6 +90,14 @@ class StoredSegment:
     def transformed(self) -> bool:
         """Whether the stored bytes differ from the broker's."""
         return self.compression or self.encryption is not None
+
+    def narrowed(self, start_position: int, end_position_exclusive: int) -> Self:
+        """The same segment for a reader of one range of its log: it knows where the chunks of that range lie, and no
+        others, so that its pickle does not grow with the segment.
+        """
+        if self.chunk_index is None or start_position == end_position_exclusive:
+            return self
+        return replace(self, chunk_index=self.chunk_index.part(start_position, end_position_exclusive))
 
     def part(self, index_type: IndexType) -> StoredPart | None:
         """Where a part lies; None if it is known to be absent."""
