@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t
 from tl_core cimport (
     TL_NEED_SCRATCH,
     TL_OK,
+    tl_codec_version,
     tl_codecs,
     tl_codecs_create,
     tl_codecs_destroy,
@@ -50,6 +51,11 @@ cdef _Codecs _contexts():
     except AttributeError:
         _local.codecs = _Codecs()
         return <_Codecs>_local.codecs
+
+
+def library_version(int codec):
+    cdef const char *version = tl_codec_version(codec)
+    return None if version is NULL else version.decode("ascii")
 
 
 def decompress(data, int codec, *, int magic=2, size_t limit=1 << 28):

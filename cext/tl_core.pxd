@@ -40,6 +40,7 @@ cdef extern from "codec.h" nogil:
         pass
     tl_status tl_codecs_create(tl_codecs **out) noexcept
     void tl_codecs_destroy(tl_codecs *codecs) noexcept
+    const char *tl_codec_version(int codec) noexcept
     tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, size_t size, size_t limit, size_t *bound,
                                   tl_fault *fault) noexcept
     tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *data, size_t size, uint8_t *out,

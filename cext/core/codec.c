@@ -3,7 +3,9 @@
 
 #include "codec_parts.h"
 
+#include <assert.h>
 #include <libdeflate.h>
+#include <lz4.h>
 #include <stdlib.h>
 #include <zstd.h>
 
@@ -31,6 +33,15 @@ void tl_codecs_destroy(tl_codecs *codecs) {
     libdeflate_free_decompressor(codecs->deflate);
     ZSTD_freeDCtx(codecs->zstd);
     free(codecs);
+}
+
+const char *tl_codec_version(int codec) {
+    switch (codec) {
+    case TL_CODEC_GZIP: return LIBDEFLATE_VERSION_STRING;
+    case TL_CODEC_LZ4: return LZ4_versionString();
+    case TL_CODEC_ZSTD: return ZSTD_versionString();
+    default: return NULL;
+    }
 }
 
 static tl_status fault_of(tl_fault *fault, tl_status status, int64_t expected, int64_t found) {
@@ -87,6 +98,7 @@ tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *
             return over_limit(fault, limit, (uint64_t)fault->found);
         if ((uint64_t)fault->expected > limit) fault->expected = (int64_t)limit;
     }
+    assert(output.size <= output.capacity);
     if (status == TL_OK) *out_size = output.size;
     return status;
 }

@@ -25,6 +25,10 @@ typedef struct tl_codecs tl_codecs;
 TL_API tl_status tl_codecs_create(tl_codecs **out);
 TL_API void tl_codecs_destroy(tl_codecs *codecs);
 
+/* Version of the library that reads a codec, as "1.5.7": of liblz4 and libzstd the one that is loaded, of libdeflate
+ * the one compiled against. NULL: libsnappy tells none to C, and other codecs have no library. */
+TL_API const char *tl_codec_version(int codec);
+
 /* A capacity to try first. At most `limit`; TL_OVER_LIMIT if the stream cannot fit the limit whatever it holds.
  * Walks block headers only. `magic` is the batch's: magic 0 has LZ4's wrong header checksum, magic 0/1 no zstd. */
 TL_API tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, size_t size, size_t limit,

@@ -140,6 +140,13 @@ def test_broken_streams_end_as_the_oracle_says(case: tuple[bytes, int, int]) -> 
         assert native == expected
 
 
+def test_the_loaded_libraries_can_be_told() -> None:
+    """Else nobody can say which decompressor a machine reads with: some releases pass what others refuse."""
+    for codec in (GZIP, LZ4, ZSTD):
+        assert all(part.isdigit() for part in (codecs.library_version(codec) or "").split("."))
+    assert [codecs.library_version(codec) for codec in (-1, 0, SNAPPY, 5)] == [None] * 4
+
+
 @pytest.mark.parametrize(("codec", "magic"), [(0, 2), (5, 2), (7, 2), (-1, 2), (ZSTD, 1), (ZSTD, 0)])
 def test_unknown_codecs_are_refused(codec: int, magic: int) -> None:
     """Else bytes are handed to a library that they were not meant for."""

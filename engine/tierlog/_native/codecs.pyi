@@ -1,5 +1,11 @@
 from typing_extensions import Buffer
 
+def library_version(codec: int) -> str | None:
+    """Version of the library that reads a codec, as ``1.5.7``; None for snappy, which tells none, and unknown codecs.
+
+    Of lz4 and zstd the library that is loaded; of gzip (libdeflate) the one compiled against.
+    """
+
 def decompress(data: Buffer, codec: int, *, magic: int = 2, limit: int = 1 << 28) -> bytes:
     """One compressed stream of a record batch: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 

@@ -83,6 +83,8 @@ def machine_facts(files: Files) -> dict[str, str | int]:
     import pyarrow as pa
 
     from tierlog._native.checksums import crc32c_implementation
+    from tierlog._native.codecs import library_version
+    from tierlog.records import CODEC_NAMES
     from tierlog.remote.manager.parallel_scan import usable_cores
 
     return {
@@ -94,6 +96,7 @@ def machine_facts(files: Files) -> dict[str, str | int]:
         "python": platform.python_version(),
         "pyarrow": pa.__version__,
         "crc32c": crc32c_implementation(),
+        **{f"{name}Library": version for i, name in enumerate(CODEC_NAMES) if (version := library_version(i))},
         "arrowPool": pa.default_memory_pool().backend_name,
     }
 
