@@ -31,7 +31,7 @@ demo: setup ## read a tiered bucket that ships with the project through Spark
 
 ##@ Check
 
-.PHONY: test test-native test-python test-interop lint format fuzz bench bench-micro
+.PHONY: test test-native test-python test-builds test-interop lint format fuzz bench bench-micro
 test: test-native test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as it ships and under ASan and UBSan
@@ -40,6 +40,14 @@ test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as 
 
 test-python: setup ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
 	@$(SPARK_ENV) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+# Beside the tree's own build, in build/debug and build/static; about two minutes.
+test-builds: setup ## the native rooms' tests over the debug build and over one with the codecs linked statically
+	@set -e; for kind in debug static; do \
+	  echo "the $$kind build"; \
+	  env TIERLOG_WERROR=1 TIERLOG_$${kind^^}=1 $(BIN)/python setup.py --quiet build --build-base build/$$kind --build-lib build/$$kind/lib; \
+	  PYTHONPATH=build/$$kind/lib $(BIN)/python -m pytest $(PYTEST_ARGUMENTS) tests/native tests/records tests/log; \
+	done
 
 test-interop: setup $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
@@ -90,7 +98,7 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 	@touch $@
 
 $(VENV)/.native: $(VENV)/.installed $(NATIVE_SOURCES)
-	@if [ -n "$$(find $(NATIVE_SOURCES) -newer $(VENV)/.installed)" ]; then \
+	@if [ -n "$$(find $(NATIVE_SOURCES) -newer $(VENV)/.installed)" ] || ! ls engine/tierlog/_native/*.so >/dev/null 2>&1; then \
 	  echo "building the native modules"; \
 	  TIERLOG_WERROR=1 $(BIN)/python setup.py --quiet build_ext --inplace; \
 	fi
@@ -121,7 +129,7 @@ $(SANITIZE)/.built: $(CORE_SOURCES)
 
 native: setup ## build the native modules in place, warnings are errors
 
-debug: setup ## the same with bounds checks and asserts; `make clean native` goes back
+debug: setup ## the same with bounds checks, asserts and UBSan; `make clean native` goes back
 	TIERLOG_DEBUG=1 $(BIN)/python setup.py build_ext --inplace --force
 	@touch $(VENV)/.native
 

@@ -5,7 +5,7 @@ a missing one stops the build with the name of the package that carries it.
 
 Environment:
     TIERLOG_WERROR=1   warnings are errors (our CI)
-    TIERLOG_DEBUG=1    bounds checks, asserts, no optimisation
+    TIERLOG_DEBUG=1    bounds checks, asserts, UBSan, no optimisation
     TIERLOG_STATIC=1   link the codecs statically (for manylinux wheels)
     TIERLOG_ANNOTATE=1 write Cython's HTML annotation beside each module
 """
@@ -35,6 +35,7 @@ PACKAGES = {  # pkg-config name -> Debian package
 }
 DEBUG = os.environ.get("TIERLOG_DEBUG") == "1"
 STATIC = os.environ.get("TIERLOG_STATIC") == "1"
+SANITIZE = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
 
 
 def pkg_config(*arguments: str) -> list[str]:
@@ -52,16 +53,19 @@ def pkg_config(*arguments: str) -> list[str]:
 
 def compile_flags() -> list[str]:
     flags = ["-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden", *pkg_config("--cflags")]
-    flags += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O3", "-g1"]
+    flags += ["-O0", "-g", "-UNDEBUG", *SANITIZE] if DEBUG else ["-O3", "-g1", "-DNDEBUG"]
     return flags
 
 
 def link_flags() -> list[str]:
+    # Names of archives stay inside the module: no clash with another copy of a codec in the process. It is also what
+    # lets Debian's static snappy into a shared object at all: it is compiled for programs (-fPIE).
+    flags = ["-Wl,--exclude-libs,ALL", *(SANITIZE if DEBUG else [])]
     if not STATIC:
-        return pkg_config("--libs")
+        return [*flags, *pkg_config("--libs")]
     libraries = [f"-l:lib{name}.a" for name in ("zstd", "lz4", "snappy", "deflate")]
     paths = [flag for flag in pkg_config("--static", "--libs") if flag.startswith("-L")]
-    return [*paths, *libraries, "-lstdc++", "-lm", "-lpthread"]
+    return [*flags, *paths, *libraries, "-lstdc++", "-lm", "-lpthread"]
 
 
 class BuildExt(build_ext):
@@ -113,7 +117,8 @@ def extensions() -> list[Extension]:
     ]
     return cythonize(
         modules,
-        build_dir="build/cython",
+        # Bounds checks are in the C that Cython writes, and Cython looks at times only: one folder would mix the two.
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
         include_path=["cext"],
         annotate=os.environ.get("TIERLOG_ANNOTATE") == "1",
         compiler_directives={

@@ -3,6 +3,8 @@
 #include "checksum.h"
 #include "cursor.h"
 
+#include <assert.h>
+
 static tl_status batch_fault(tl_fault *fault, tl_status status, int64_t base_offset, int64_t expected, int64_t found) {
     *fault = (tl_fault){.position = 0, .base_offset = base_offset, .record = -1, .expected = expected, .found = found};
     return status;
@@ -68,6 +70,7 @@ tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl
     if (table->column) table->column[row] = (value)
 
 static void append_row(tl_batch_table *table, const tl_batch_header *header, int64_t position, bool crc_ok) {
+    assert(table->count < table->capacity);
     size_t row = table->count++;
     /* Wraps like Java where hostile headers overflow; the decoder refuses them. */
     int64_t last = (int64_t)((uint64_t)header->base_offset + (uint64_t)(int64_t)header->last_offset_delta);

@@ -7,13 +7,17 @@
 
 #include "status.h"
 
+#include <assert.h>
 #include <string.h>
 
 typedef struct tl_cursor {
     const uint8_t *at, *end;
 } tl_cursor;
 
-static inline size_t tl_left(const tl_cursor *c) { return (size_t)(c->end - c->at); }
+static inline size_t tl_left(const tl_cursor *c) {
+    assert(c->at <= c->end);
+    return (size_t)(c->end - c->at);
+}
 
 static inline uint16_t tl_load_u16(const uint8_t *p) {
     uint16_t v;
