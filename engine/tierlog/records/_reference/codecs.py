@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-import cramjam
 import lz4.block
 import xxhash
 import zstandard
@@ -131,14 +130,48 @@ def _snappy(data: bytes, limit: int) -> bytes:
         raise _TooLarge
     content = bytearray()
     for block, size in zip(blocks, sizes, strict=True):
-        try:
-            # Empty content is its length alone; cramjam refuses that.
-            part = bytes(cramjam.snappy.decompress_raw(block)) if size else b""
-        except cramjam.DecompressionError as error:
-            raise _Corrupt(str(error)) from error
-        if len(part) != size or (not size and len(block) != _uvarint_size(block)):
-            raise _Corrupt("a block is not what it declares")
-        content += part
+        content += _snappy_block(block, size)
+    return bytes(content)
+
+
+def _snappy_block(block: bytes, size: int) -> bytes:
+    """Literals and copies up to the end of the block, which must be the end of the content.
+
+    By hand, since cramjam refuses what libsnappy and so Kafka reads: a literal whose length has bytes of its own, where
+    fewer than four bytes are behind the tag (``01 f0 00 61`` is "a").
+    """
+    content = bytearray()
+    at = _uvarint_size(block)
+
+    def take(count: int) -> bytes:
+        nonlocal at
+        part = block[at : at + count]
+        if len(part) < count:
+            raise _Corrupt("it ends inside a block")
+        at += count
+        return part
+
+    while at < len(block):
+        (tag,) = take(1)
+        if tag & 3 == 0:
+            length = tag >> 2
+            if length >= 60:
+                length = int.from_bytes(take(length - 59), "little")
+            length += 1
+            content += take(length)
+        else:
+            if tag & 3 == 1:
+                length, distance = 4 + (tag >> 2 & 7), tag >> 5 << 8 | take(1)[0]
+            else:
+                length, distance = 1 + (tag >> 2), int.from_bytes(take(2 if tag & 3 == 2 else 4), "little")
+            if not 0 < distance <= len(content):
+                raise _Corrupt("a copy from before the block")
+            pattern = content[-distance:][:length]
+            content += (pattern * (length // len(pattern) + 1))[:length]
+        if len(content) > size:
+            break
+    if len(content) != size:
+        raise _Corrupt("a block is not what it declares")
     return bytes(content)
 
 
