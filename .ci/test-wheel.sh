@@ -6,6 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$1
 shift
 rm -rf dist wheelhouse build/wheel
+.ci/newer-zstd.sh "$python" build/zstd
+export PKG_CONFIG_PATH="$PWD/build/zstd${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
 # The wheel is built from the sdist, so a file that the sdist lacks is noticed.
 "$python" -m build --outdir dist .
 "$python" -m auditwheel show dist/*.whl
@@ -21,4 +23,5 @@ cd "$away"
 export TIERLOG_FIXTURES="${TIERLOG_FIXTURES:-$OLDPWD/../shared/fixtures}"
 export PYSPARK_PYTHON="$away/venv/bin/python" PYSPARK_DRIVER_PYTHON="$away/venv/bin/python"
 "$away/venv/bin/python" -c 'import tierlog, pyspark_tierlog; print("testing", tierlog.__file__)'
+"$away/venv/bin/python" -c 'from tierlog._native.codecs import library_version as v; print("libzstd", v(4)); assert v(4) == "1.5.7"'
 "$away/venv/bin/python" -m pytest "$@"
