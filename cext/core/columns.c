@@ -3,8 +3,6 @@
 #include "cursor.h"
 #include "utf8.h"
 
-enum { WIDE = 32 };
-
 static void reset_binary(tl_binary *column, int64_t rows) {
     column->data_size = 0;
     column->null_count = 0;
@@ -26,16 +24,6 @@ void tl_columns_reset(tl_columns *columns) {
     }
 }
 
-/* Small fields are copied in whole words past their end where both sides have the room: no call, no byte loop. */
-static inline void copy_field(uint8_t *to, const uint8_t *from, int64_t length, bool wide) {
-    if (wide && length <= 2 * WIDE) {
-        memcpy(to, from, WIDE);
-        if (length > WIDE) memcpy(to + WIDE, from + WIDE, WIDE);
-    } else {
-        memcpy(to, from, (size_t)length);
-    }
-}
-
 static inline tl_status full(tl_fault *fault, int64_t column, int64_t need) {
     fault->found = column;
     fault->expected = need;
@@ -46,11 +34,9 @@ static inline bool has_room(const tl_binary *column, int32_t length) {
     return length <= 0 || column->data_capacity - column->data_size >= length;
 }
 
-static inline void append_binary(tl_binary *column, int64_t row, const uint8_t *data, int32_t length,
-                                 const uint8_t *readable_end) {
+static inline void append_binary(tl_binary *column, int64_t row, const uint8_t *data, int32_t length) {
     if (length > 0) {
-        bool wide = column->data_capacity - column->data_size >= 2 * WIDE && readable_end - data >= 2 * WIDE;
-        copy_field(column->data + column->data_size, data, length, wide);
+        memcpy(column->data + column->data_size, data, (size_t)length);
         column->data_size += length;
     } else if (length < 0) {
         column->null_count++;
@@ -82,7 +68,7 @@ static tl_status append_headers(tl_columns *columns, const tl_record *record, tl
         tl_utf8_replace(key_data, (size_t)key_length, key.data + key.data_size);
         key.data_size += text_size;
         key.offsets[entries + 1] = (int32_t)key.data_size;
-        append_binary(&value, entries, value_data, value_length, value_data);
+        append_binary(&value, entries, value_data, value_length);
     }
     columns->header_key = key;
     columns->header_value = value;
@@ -90,8 +76,7 @@ static tl_status append_headers(tl_columns *columns, const tl_record *record, tl
     return TL_OK;
 }
 
-tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const uint8_t *readable_end,
-                            int64_t multiplier, tl_fault *fault) {
+tl_status tl_columns_append(tl_columns *columns, const tl_record *record, int64_t multiplier, tl_fault *fault) {
     uint32_t want = columns->want;
     int64_t row = columns->rows;
     if (row == columns->row_capacity) return full(fault, 0, row + 1);
@@ -119,8 +104,8 @@ tl_status tl_columns_append(tl_columns *columns, const tl_record *record, const 
         columns->header_offsets[row + 1] = (int32_t)columns->header_count;
     }
     if (want & TL_COLUMN_OFFSET) columns->offset[row] = record->offset;
-    if (want & TL_COLUMN_KEY) append_binary(&columns->key, row, record->key, record->key_length, readable_end);
-    if (want & TL_COLUMN_VALUE) append_binary(&columns->value, row, record->value, record->value_length, readable_end);
+    if (want & TL_COLUMN_KEY) append_binary(&columns->key, row, record->key, record->key_length);
+    if (want & TL_COLUMN_VALUE) append_binary(&columns->value, row, record->value, record->value_length);
     columns->rows = row + 1;
     return TL_OK;
 }

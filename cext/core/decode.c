@@ -3,6 +3,7 @@
 #include "columns.h"
 #include "cursor.h"
 #include "record.h"
+#include "sprint.h"
 
 enum { BORDER = 0, IN_DATA = 1, IN_SCRATCH = 2, ENDED = -1 };
 
@@ -28,97 +29,8 @@ static tl_status fail(run *r, tl_status status, int64_t expected, int64_t found)
     return status;
 }
 
-/* ---- one varint after another, for records that are as they should be -------------------------------------------- */
-
-/* Up to 5 bytes at p, all readable; NULL when the varint is longer. */
-static inline const uint8_t *fast_varint(const uint8_t *p, int32_t *out) {
-    uint32_t value = p[0];
-    if (value < 0x80) {
-        *out = tl_unzigzag32(value);
-        return p + 1;
-    }
-    value = (value & 0x7f) | (uint32_t)p[1] << 7;
-    if (p[1] < 0x80) {
-        *out = tl_unzigzag32(value);
-        return p + 2;
-    }
-    value = (value & 0x3fff) | (uint32_t)p[2] << 14;
-    if (p[2] < 0x80) {
-        *out = tl_unzigzag32(value);
-        return p + 3;
-    }
-    value = (value & 0x1fffff) | (uint32_t)p[3] << 21;
-    if (p[3] < 0x80) {
-        *out = tl_unzigzag32(value);
-        return p + 4;
-    }
-    value = (value & 0xfffffff) | (uint32_t)p[4] << 28;
-    if (p[4] < 0x80) {
-        *out = tl_unzigzag32(value);
-        return p + 5;
-    }
-    return NULL;
-}
-
-static inline const uint8_t *fast_varlong(const uint8_t *p, int64_t *out) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < 10; i++) {
-        value |= (uint64_t)(p[i] & 0x7f) << (7 * i);
-        if (p[i] < 0x80) {
-            *out = tl_unzigzag64(value);
-            return p + i + 1;
-        }
-    }
-    return NULL;
-}
-
-/* The common record: sound and without headers, with bytes to spare behind each varint. False: anything else; then
- * tl_record_parse decides what it is, so that this path needs no faults of its own. */
-static inline bool fast_record(const uint8_t *at, const uint8_t *end, tl_record *record) {
-    enum { LEAD = 5 + 1 + 10 + 5 + 5, MIDDLE = 5 + 1 };
-    int32_t length, offset_delta;
-    if (end - at < LEAD + MIDDLE) return false;
-    const uint8_t *p = fast_varint(at, &length);
-    if (!p || length < 0 || length > end - p) return false;
-    const uint8_t *record_end = p + length;
-    p = fast_varlong(p + 1, &record->timestamp);
-    if (!p) return false;
-    p = fast_varint(p, &offset_delta);
-    if (!p) return false;
-    record->offset = offset_delta;
-    p = fast_varint(p, &record->key_length);
-    if (!p || record->key_length < -1) return false;
-    record->key = p;
-    if (record->key_length > 0) {
-        if (end - p < (int64_t)record->key_length + MIDDLE) return false;
-        p += record->key_length;
-    }
-    if (end - p < MIDDLE) return false;
-    p = fast_varint(p, &record->value_length);
-    if (!p || record->value_length < -1) return false;
-    record->value = p;
-    if (record->value_length > 0) {
-        if (end - p <= record->value_length) return false;
-        p += record->value_length;
-    }
-    if (p >= end || *p != 0 || p + 1 != record_end) return false;
-    record->header_count = 0;
-    record->headers = record->end = record_end;
-    return true;
-}
-
 /* ---- records of one batch -----------------------------------------------------------------------------------------
  */
-
-/* INT64_MAX is no bound: a record may have that very timestamp. */
-static inline bool is_late(const tl_decode_options *options, int64_t timestamp) {
-    return timestamp >= options->to_timestamp_exclusive && options->to_timestamp_exclusive != INT64_MAX;
-}
-
-static inline bool is_wanted(const tl_decode_options *options, const tl_record *record) {
-    return record->offset >= options->from_offset && record->offset < options->to_offset_exclusive &&
-           record->timestamp >= options->from_timestamp && !is_late(options, record->timestamp);
-}
 
 /* The columns that are the same for a whole batch, for rows from..rows. */
 static void fill_batch_columns(run *r, int64_t from) {
@@ -138,12 +50,6 @@ static void fill_batch_columns(run *r, int64_t from) {
     }
 }
 
-/* Sequence of a record: counts on from the batch's and wraps after INT32_MAX to 0, as in DefaultRecordBatch. */
-static inline int32_t sequence_of(const tl_batch_header *header, int64_t offset_delta) {
-    if (header->base_sequence < 0) return -1;
-    return (int32_t)(((int64_t)header->base_sequence + offset_delta) & INT32_MAX);
-}
-
 static tl_status fail_record(run *r, tl_status status) {
     r->fault->position = r->options->base_position + r->state->at;
     r->fault->base_offset = r->header.base_offset;
@@ -157,114 +63,16 @@ static tl_status bad_offset(run *r, int64_t expected, int64_t found) {
     return fail_record(r, TL_BAD_OFFSET);
 }
 
-static tl_status append_record(run *r, const tl_record *record, const uint8_t *content_end) {
-    if (r->filtered && !is_wanted(r->options, record)) return TL_OK;
+static tl_status append_record(run *r, const tl_record *record) {
+    if (r->filtered && !tl_is_wanted(r->options, record)) return TL_OK;
     tl_columns *columns = r->columns;
     int64_t row = columns->rows;
-    tl_status status = tl_columns_append(columns, record, content_end, r->options->timestamp_multiplier, r->fault);
+    tl_status status = tl_columns_append(columns, record, r->options->timestamp_multiplier, r->fault);
     if (status != TL_OK) return status;
     if (columns->want & TL_COLUMN_SEQUENCE)
-        columns->sequence[row] = sequence_of(&r->header, record->offset - r->header.base_offset);
+        columns->sequence[row] = tl_sequence_of(&r->header, record->offset - r->header.base_offset);
     r->state->records++;
     return TL_OK;
-}
-
-/* Copies past the end of what counts, where both sides have SLACK bytes to spare: no call and no byte loop for fields
- * of the usual sizes. */
-enum { SLACK = 64, INLINE_MAX = 256 };
-static inline void copy_with_slack(uint8_t *to, const uint8_t *from, int64_t length) {
-    if (length <= INLINE_MAX) {
-        for (int64_t done = 0; done < length; done += SLACK) memcpy(to + done, from + done, SLACK);
-    } else {
-        memcpy(to, from, (size_t)length);
-    }
-}
-
-/* A binary column under way, as locals: bytes that are stored cannot be taken for its fields, so these stay in
- * registers. */
-typedef struct lane {
-    uint8_t *data, *validity;
-    int32_t *offsets;
-    int64_t size, capacity, nulls;
-    bool wanted;
-} lane;
-
-static inline lane open_lane(const tl_binary *column, bool wanted) {
-    return (lane){column->data,          column->validity,   column->offsets, column->data_size,
-                  column->data_capacity, column->null_count, wanted};
-}
-
-static inline void close_lane(tl_binary *column, const lane *l) {
-    if (!l->wanted) return;
-    column->data_size = l->size;
-    column->null_count = l->nulls;
-}
-
-static inline bool lane_has_room(const lane *l, const uint8_t *data, int32_t length, const uint8_t *end) {
-    return !l->wanted || (l->capacity - l->size >= (int64_t)length + SLACK && end - data >= (int64_t)length + SLACK);
-}
-
-static inline void lane_append(lane *l, int64_t row, const uint8_t *data, int32_t length) {
-    if (!l->wanted) return;
-    if (length > 0) {
-        copy_with_slack(l->data + l->size, data, length);
-        l->size += length;
-    } else if (length < 0) {
-        l->nulls++;
-        tl_clear_bit(l->validity, row);
-    }
-    l->offsets[row + 1] = (int32_t)l->size;
-}
-
-/* As many plain records as there are in a row: sound, without headers, with room and slack in every column. Whatever is
- * different stops it before anything of that record is done, and goes the careful way; so it needs no faults. */
-static void sprint(run *r, const uint8_t *content, const uint8_t *end) {
-    tl_decode_state *const state = r->state;
-    tl_columns *const columns = r->columns;
-    const tl_decode_options *const options = r->options;
-    const tl_batch_header header = r->header;
-    const uint32_t want = columns->want;
-    const bool append_time = header.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME, filtered = r->filtered;
-    const int64_t row_capacity = columns->row_capacity, multiplier = options->timestamp_multiplier;
-    lane keys = open_lane(&columns->key, want & TL_COLUMN_KEY);
-    lane values = open_lane(&columns->value, want & TL_COLUMN_VALUE);
-    int64_t row = columns->rows, next_offset = state->next_offset, index = state->record;
-    const uint8_t *at = content + state->record_at;
-    tl_record record;
-    while (index < header.record_count && row < row_capacity && fast_record(at, end, &record)) {
-        int64_t delta = record.offset, stamp;
-        record.offset += header.base_offset;
-        if (delta < 0 || delta > header.last_offset_delta || record.offset < next_offset) break;
-        record.timestamp = append_time ? header.max_timestamp
-                                       : (int64_t)((uint64_t)header.base_timestamp + (uint64_t)record.timestamp);
-        if (!filtered || is_wanted(options, &record)) {
-            if (!lane_has_room(&keys, record.key, record.key_length, end) ||
-                !lane_has_room(&values, record.value, record.value_length, end) ||
-                __builtin_mul_overflow(record.timestamp, multiplier, &stamp))
-                break;
-            if (want & TL_COLUMN_OFFSET) columns->offset[row] = record.offset;
-            if (want & TL_COLUMN_TIMESTAMP) columns->timestamp[row] = stamp;
-            if (want & TL_COLUMN_SEQUENCE) columns->sequence[row] = sequence_of(&header, delta);
-            if (want & TL_COLUMN_HEADERS) {
-                tl_clear_bit(columns->header_validity, row);
-                columns->header_null_count++;
-                columns->header_offsets[row + 1] = (int32_t)columns->header_count;
-            }
-            lane_append(&keys, row, record.key, record.key_length);
-            lane_append(&values, row, record.value, record.value_length);
-            row++;
-        }
-        next_offset = record.offset + 1;
-        index++;
-        at = record.end;
-    }
-    close_lane(&columns->key, &keys);
-    close_lane(&columns->value, &values);
-    state->records += (uint64_t)(row - columns->rows);
-    columns->rows = row;
-    state->next_offset = next_offset;
-    state->record = index;
-    state->record_at = (uint64_t)(at - content);
 }
 
 /* One record, whatever it is. */
@@ -288,7 +96,7 @@ static tl_status decode_carefully(run *r, const uint8_t *content, const uint8_t 
         r->fault->found = record.key_length;
         return fail_record(r, TL_BAD_CONTROL);
     }
-    status = append_record(r, &record, end);
+    status = append_record(r, &record);
     if (status != TL_OK) return status == TL_FULL ? status : fail_record(r, status);
     state->next_offset = record.offset + 1;
     state->record++;
@@ -301,7 +109,7 @@ static tl_status decode_v2(run *r, const uint8_t *content, size_t size) {
     const uint8_t *end = content + size;
     bool control = r->header.attributes & TL_ATTRIBUTE_CONTROL;
     while (state->record < r->header.record_count) {
-        if (!control) sprint(r, content, end);
+        if (!control) tl_sprint(content, end, &r->header, r->options, r->filtered, state, r->columns);
         if (state->record == r->header.record_count) break;
         tl_status status = decode_carefully(r, content, end);
         if (status != TL_OK) return status;
@@ -331,7 +139,7 @@ static tl_status decode_legacy(run *r, const uint8_t *content, size_t size, bool
         }
         if (record.offset < state->next_offset || record.offset == INT64_MAX)
             return bad_offset(r, state->next_offset, record.offset);
-        status = append_record(r, &record, content + size);
+        status = append_record(r, &record);
         if (status != TL_OK) return status == TL_FULL ? status : fail_record(r, status);
         state->next_offset = record.offset + 1;
         state->record++;
@@ -363,7 +171,7 @@ static bool is_ruled_out(const tl_decode_options *options, const tl_batch_header
     if ((header->attributes & TL_ATTRIBUTE_CONTROL) && header->magic == 2 && !options->control_records) return true;
     if (header->magic == 2 && header->max_timestamp < options->from_timestamp) return true;
     if (header->magic == 2 && (header->attributes & TL_ATTRIBUTE_LOG_APPEND_TIME) &&
-        is_late(options, header->max_timestamp))
+        tl_is_late(options, header->max_timestamp))
         return true;
     return options->aborted && header->magic == 2 &&
            (header->attributes & (TL_ATTRIBUTE_TRANSACTIONAL | TL_ATTRIBUTE_CONTROL)) == TL_ATTRIBUTE_TRANSACTIONAL &&
