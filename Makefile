@@ -13,7 +13,7 @@ FUZZ := build/fuzz
 FUZZ_SECONDS ?= 600
 PYTEST_ARGUMENTS ?=
 CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
-NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.pxd) $(CORE_SOURCES) setup.py
+NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.px[di]) $(CORE_SOURCES) setup.py
 
 # Spark's workers and its look-up of data sources take another Python unless they are told.
 SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(BIN)/python"

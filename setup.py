@@ -109,7 +109,7 @@ def extensions() -> list[Extension]:
             include_dirs=[str(CORE), "cext"],
             extra_compile_args=[*compile_flags(), "-Wno-unused-function"],
             extra_link_args=link_flags(),
-            depends=[*HEADERS, *[str(p) for p in pathlib.Path("cext").glob("*.pxd")]],
+            depends=[*HEADERS, *[str(p) for p in pathlib.Path("cext").glob("*.px[di]")]],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         )
         for name in MODULES

@@ -1,8 +1,9 @@
 """Decode with CRC into Arrow on one core, against a copy of the same bytes and against the bare codecs.
 
-Memory decides what a copy costs, so three copies are shown: into pieces of 8 MiB from Arrow's pool, each dropped
-before the next, which is what the decoder's own record batches go through (the bar's); into one buffer, used again; and
-into fresh pages of the kernel's. ``decode_kept`` keeps all record batches, beside a copy that keeps all its pieces.
+Memory decides what a copy costs, so several copies are shown: into pieces from Arrow's pool as large as the decoder's
+record batches, each dropped before the next, which is what those go through (the bar's); the checksum and then that
+copy, batch by batch, which is all that must be done to the bytes; into one buffer as large as the log; and into fresh
+pages of the kernel's. ``decode_kept`` keeps all record batches, beside a copy that keeps all its pieces.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
+from bench import workload
 from bench.bare import bare_codec
 from bench.logs import MIB, BenchLog, bench_log
 from bench.side_by_side import Comparison
+from tierlog._native.checksums import crc32c
 from tierlog._native.decoding import RecordDecoder
 
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType")
-PIECE_BYTES = 8 * MIB
+PIECE_BYTES = 2 * MIB  # the decoder's default
 POOL = "memcpy into Arrow's pool"
 BARS = {"none": 0.8, "lz4": 0.78, "zstd": 0.8}
 LARGE = {"batch_bytes": MIB, "mean_size": 1000, "total_bytes": 256 * MIB}
@@ -29,9 +33,9 @@ LARGE = {"batch_bytes": MIB, "mean_size": 1000, "total_bytes": 256 * MIB}
 Compare = Callable[..., Comparison]
 
 
-def decode(log: BenchLog, *, kept: list[pa.RecordBatch] | None = None) -> int:
+def decode(log: BenchLog, *, columns: tuple[str, ...] = COLUMNS, kept: list[pa.RecordBatch] | None = None) -> int:
     """Records of the log; each record batch is dropped, or put into ``kept``."""
-    decoder = RecordDecoder(COLUMNS, timestamp_unit="us")
+    decoder = RecordDecoder(columns, timestamp_unit="us")
     records = 0
     for step in (decoder.feed(log.data), decoder.finish()):
         for batch in step:
@@ -53,10 +57,21 @@ def copy_into_pool(data: bytes, *, kept: list[pa.Buffer] | None = None) -> None:
             kept.append(piece)
 
 
-def copy_into_one(data: bytes, target: pa.Buffer) -> None:
-    source = np.frombuffer(data, np.uint8)
-    for at in range(0, len(source), PIECE_BYTES):
-        ctypes.memmove(target.address, source.ctypes.data + at, min(PIECE_BYTES, len(source) - at))
+def check_and_copy(log: BenchLog) -> None:
+    """Each batch's checksum, then its bytes into Arrow's pool: the same work without the records."""
+    source = np.frombuffer(log.data, np.uint8)
+    view = memoryview(log.data)
+    piece, room = pa.allocate_buffer(PIECE_BYTES), PIECE_BYTES
+    for at, size in zip(log.table.position.tolist(), log.table.size_bytes.tolist(), strict=True):
+        crc32c(view[at : at + size])
+        if room < size:
+            piece, room = pa.allocate_buffer(PIECE_BYTES), PIECE_BYTES
+        ctypes.memmove(piece.address + PIECE_BYTES - room, source.ctypes.data + at, size)
+        room -= size
+
+
+def copy_into_one(data: bytes, target: NDArray[np.uint8]) -> None:
+    ctypes.memmove(target.ctypes.data, np.frombuffer(data, np.uint8).ctypes.data, len(data))
 
 
 def copy_into_fresh_pages(data: bytes) -> None:
@@ -89,11 +104,12 @@ def peak_of_arrow(log: BenchLog) -> int:
 def test_decode(codec: str, compare: Compare) -> None:
     log = bench_log(codec, **LARGE)
     peak = peak_of_arrow(log)
-    one = pa.allocate_buffer(PIECE_BYTES)
+    one = np.ones(len(log.data), np.uint8)  # written once, so that its pages are there
     compare(
         lambda: decode(log),
         {
             POOL: lambda: copy_into_pool(log.data),
+            "CRC-32C, then memcpy": lambda: check_and_copy(log),
             "memcpy into one buffer": lambda: copy_into_one(log.data, one),
             "memcpy into fresh pages": lambda: copy_into_fresh_pages(log.data),
         },
@@ -101,6 +117,23 @@ def test_decode(codec: str, compare: Compare) -> None:
         size_bytes=len(log.data),
         records=log.records,
         notes={"peak of Arrow's memory, MiB": round(peak / MIB, 1)},
+    )
+
+
+@pytest.mark.parametrize("mean_size", [1000, 100], ids=["none-1MiB-1000B", "none-1MiB-100B"])
+def test_decode_headers(mean_size: int, compare: Compare) -> None:
+    """Three small headers a record; also what the column costs beside passing them over."""
+    log = bench_log("none", batch_bytes=MIB, mean_size=mean_size, total_bytes=64 * MIB, with_headers=True)
+    columns = (*COLUMNS, "headers")
+    peak_of_arrow(log)
+    first = next(iter(RecordDecoder(columns, timestamp_unit="us").feed(log.data))).column("headers")
+    assert first.slice(1, 1).to_pylist() == [[{"key": key, "value": value} for key, value in workload.headers(1)]]
+    assert len(first.flatten()) == 3 * len(first), "headers are missing"
+    compare(
+        lambda: decode(log, columns=columns),
+        {POOL: lambda: copy_into_pool(log.data), "ours without the column headers": lambda: decode(log)},
+        size_bytes=len(log.data),
+        records=log.records,
     )
 
 

@@ -25,7 +25,7 @@ from tierlog.remote.storage import open_tier
 
 #: A range is what one core decodes at a time: small, so that several under way keep their order in little memory.
 RANGE_BYTES = 16 << 20
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
 
 #: Where to begin or end: an offset, offsets by partition, or a time.
 Bound = int | Mapping[int, int] | datetime.datetime

@@ -27,6 +27,7 @@ class RecordDecoder:
         timestamp_unit: "ms" or "us".
         decompressed_limit: Largest size of one decompressed batch, bytes; more is a SizeLimitError.
         target_bytes: A record batch is given out when it holds about this many bytes (one larger record still fits).
+            The default keeps the output in the processor's caches: 8 MiB decoded a fifth slower where it was measured.
 
     Not thread-safe; one decoder per run. The GIL is released in every loop.
     """
@@ -45,7 +46,7 @@ class RecordDecoder:
         control_records: bool = False,
         timestamp_unit: str = "ms",
         decompressed_limit: int = 1 << 28,
-        target_bytes: int = 8 << 20,
+        target_bytes: int = 2 << 20,
     ) -> None: ...
     @property
     def schema(self) -> pa.Schema: ...

@@ -18,7 +18,7 @@ from tierlog.runtime.clock import Clock
 
 #: What Spark asks for; the decoder's record batches are as large as the pieces of the copy.
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType")
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 2 << 20
 COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
 
 

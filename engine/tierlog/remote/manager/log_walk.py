@@ -22,7 +22,6 @@ from tierlog.remote.manager.findings import Finding, fault, fault_of, note
 
 #: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
 SHARED_SIZE_BYTES_MAX = 32 << 20
-DECODE_TARGET_BYTES = 4 << 20
 _LARGE_BATCH = threading.Lock()
 
 
@@ -214,7 +213,6 @@ class _Decoding:
             from_offset=-(2**63),
             control_records=True,
             decompressed_limit=limit_bytes,
-            target_bytes=DECODE_TARGET_BYTES,
         )
 
     def _look_at(self, decoded: Iterator[pa.RecordBatch]) -> None:
