@@ -42,7 +42,9 @@ class BenchLog:
 
 
 @functools.cache
-def bench_log(codec: str, *, batch_bytes: int, mean_size: int, total_bytes: int) -> BenchLog:
+def bench_log(
+    codec: str, *, batch_bytes: int, mean_size: int, total_bytes: int, with_headers: bool = False
+) -> BenchLog:
     """Deterministic: the seed is the workload's.
 
     Args:
@@ -50,12 +52,14 @@ def bench_log(codec: str, *, batch_bytes: int, mean_size: int, total_bytes: int)
         batch_bytes: Uncompressed records of one batch, about.
         mean_size: Of a value.
         total_bytes: Of keys and values, before the scale.
+        with_headers: Each record has three small ones, as tracing and schema registries add them.
     """
     parts: list[bytes] = []
     builder = RecordBatchBuilder(0, codec=codec)
     offset = check = payload = record_bytes = largest = 0
     for key, value, timestamp in workload.records(scaled(total_bytes), mean_size):
-        builder.append(key, value, timestamp_ms=timestamp)
+        headers = workload.headers(offset) if with_headers else ()
+        builder.append(key, value, timestamp_ms=timestamp, headers=headers)
         check += offset + len(key) + len(value)
         payload += len(key) + len(value)
         offset += 1

@@ -40,6 +40,15 @@ def keys(count: int, *, seed: int = SEED) -> list[bytes]:
     return [b"customer-%08d" % k for k in np.minimum(rng.zipf(1.3, count), 10**8 - 1)]
 
 
+def headers(number: int) -> tuple[tuple[str, bytes], ...]:
+    """Three, of 26 bytes in all beside their names; the first is another one in each record."""
+    return (
+        ("trace-id", b"%016x" % (number * 0x9E3779B97F4A7C15 % 2**64)),
+        ("schema-id", b"\0\0\1\7"),
+        ("source", b"orders"),
+    )
+
+
 def records(total_bytes: int, mean_size: int, *, seed: int = SEED) -> Iterator[tuple[bytes, bytes, int]]:
     """(key, value, timestamp in ms) until about ``total_bytes`` of keys and values."""
     rng = np.random.default_rng(seed + 2)
