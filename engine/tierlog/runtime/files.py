@@ -22,6 +22,7 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 #: What a file that is being written is called until it is whole; readers of a folder skip it.
 TEMPORARY_SUFFIX = ".tierlog-part"
 
+#: A later try may succeed.
 _PASSING = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT)
 )
@@ -52,18 +53,21 @@ class FileInfo:
 class ReadableFile(Protocol):
     """An open file; closing twice is fine. Any number of threads may read."""
 
-    @property
-    def size_bytes(self) -> int:
-        """At the time of opening."""
+    size_bytes: int
+    """At the time of opening."""
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         """Fill ``buffer`` from ``position``; returns the bytes read, fewer only at the end of the file."""
 
     def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 class WritableFile(Protocol):
@@ -76,10 +80,13 @@ class WritableFile(Protocol):
     def abort(self) -> None:
         """Close and remove the temporary file; nothing after commit."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.abort()
 
 
 class Files(Protocol):
@@ -127,15 +134,7 @@ def store_error(error: OSError, path: str) -> StoreError:
         return ObjectNotFoundError(text)
     if error.errno in (errno.EACCES, errno.EPERM):
         return StorePermissionError(text)
-    if error.errno in (
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.EAGAIN,
-        errno.EINTR,
-        errno.EBUSY,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-    ):
+    if error.errno in _PASSING:
         return StoreUnavailableError(text)
     return StoreError(text)
 
@@ -158,7 +157,7 @@ def _info(path: str, found: os.stat_result) -> FileInfo:
     return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, (found.st_dev, found.st_ino))
 
 
-class PosixFile:
+class PosixFile(ReadableFile):
     """A ReadableFile over a descriptor, by pread: no shared position, so any number of threads."""
 
     def __init__(self, path: str) -> None:
@@ -188,19 +187,11 @@ class PosixFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __del__(self) -> None:
         self.close()
 
 
-class PosixNewFile:
+class PosixNewFile(WritableFile):
     """A WritableFile beside its final name."""
 
     def __init__(self, path: str) -> None:
@@ -232,14 +223,6 @@ class PosixNewFile:
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.abort()
 
 
 def _fsync_directory(path: str) -> None:

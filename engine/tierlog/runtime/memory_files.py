@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from typing_extensions import Buffer
 
@@ -122,7 +120,7 @@ class MemoryFiles:
         self.stat(path)
 
 
-class _MemoryFile:
+class _MemoryFile(ReadableFile):
     """See ReadableFile."""
 
     def __init__(self, data: bytes) -> None:
@@ -138,16 +136,8 @@ class _MemoryFile:
     def close(self) -> None:
         """Nothing is held."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _MemoryNewFile:
+class _MemoryNewFile(WritableFile):
     """See WritableFile."""
 
     def __init__(self, files: MemoryFiles, path: str) -> None:
@@ -170,14 +160,6 @@ class _MemoryNewFile:
         if self._parts is not None:
             self._parts = None
             self._files.remove(self._path + TEMPORARY_SUFFIX)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.abort()
 
 
 def _normal(path: str) -> str:

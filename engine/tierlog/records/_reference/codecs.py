@@ -39,6 +39,21 @@ class _TooLarge(Exception):
     pass
 
 
+class _Rest:
+    """What is left of bytes that are read piece by piece."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+
+    def take(self, size: int) -> bytes:
+        part = self.data[self.at : self.at + size]
+        if len(part) < size:
+            raise _Corrupt("it ends too early")
+        self.at += size
+        return part
+
+
 def decompress(data: bytes, codec: int, *, magic: int = 2, limit: int = 1 << 28) -> bytes:
     """The content of one compressed stream.
 
@@ -141,17 +156,9 @@ def _snappy_block(block: bytes, size: int) -> bytes:
     fewer than four bytes are behind the tag (``01 f0 00 61`` is "a").
     """
     content = bytearray()
-    at = _uvarint_size(block)
-
-    def take(count: int) -> bytes:
-        nonlocal at
-        part = block[at : at + count]
-        if len(part) < count:
-            raise _Corrupt("it ends inside a block")
-        at += count
-        return part
-
-    while at < len(block):
+    rest = _Rest(block, _uvarint_size(block))
+    take = rest.take
+    while rest.at < len(block):
         (tag,) = take(1)
         if tag & 3 == 0:
             length = tag >> 2
@@ -237,17 +244,8 @@ def _lz4(data: bytes, limit: int, *, check_header: bool) -> bytes:
 
 def _lz4_blocks(data: bytes, *, check_header: bool) -> tuple[int, list[tuple[bytes, bool]]]:
     """(largest content of a block, [(bytes, stored uncompressed)]): Kafka's KafkaLZ4BlockInputStream."""
-
-    at = 0
-
-    def take(size: int) -> bytes:
-        nonlocal at
-        part = data[at : at + size]
-        if len(part) < size:
-            raise _Corrupt("it ends inside the frame")
-        at += size
-        return part
-
+    rest = _Rest(data)
+    take = rest.take
     magic, flags, sizes = struct.unpack("<IBB", take(6))
     if magic != _LZ4_MAGIC:
         raise _Corrupt("no LZ4 frame")
@@ -257,7 +255,7 @@ def _lz4_blocks(data: bytes, *, check_header: bool) -> tuple[int, list[tuple[byt
         raise _Corrupt(f"block descriptor 0x{sizes:02x}")
     if flags & 0x08:
         take(8)  # content size: not looked at
-    descriptor = data[4:at]
+    descriptor = data[4 : rest.at]
     (checksum,) = take(1)
     if check_header and checksum != xxhash.xxh32_intdigest(descriptor) >> 8 & 0xFF:
         raise _Corrupt("the checksum of the header differs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import asdict, dataclass, field, replace
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
 
@@ -87,32 +87,23 @@ class Report:
         return sum(finding.severity is severity for finding in self.findings)
 
 
-def fault(
-    kind: str,
-    text: str,
-    where: str,
-    *,
-    position: int = -1,
-    offset: int = -1,
-    expected: int | str | None = None,
-    found: int | str | None = None,
-) -> Finding:
+class Details(TypedDict, total=False):
+    """What is known beside kind, text and where: see Finding."""
+
+    position: int
+    offset: int
+    expected: int | str | None
+    found: int | str | None
+
+
+def fault(kind: str, text: str, where: str, **details: Unpack[Details]) -> Finding:
     """A fault, without the partition: whoever knows it adds it."""
-    return Finding(Severity.FAULT, kind, text, where, "", -1, position, offset, expected, found)
+    return Finding(Severity.FAULT, kind, text, where, **details)
 
 
-def note(
-    kind: str,
-    text: str,
-    where: str,
-    *,
-    position: int = -1,
-    offset: int = -1,
-    expected: int | str | None = None,
-    found: int | str | None = None,
-) -> Finding:
+def note(kind: str, text: str, where: str, **details: Unpack[Details]) -> Finding:
     """A note, without the partition."""
-    return Finding(Severity.NOTE, kind, text, where, "", -1, position, offset, expected, found)
+    return Finding(Severity.NOTE, kind, text, where, **details)
 
 
 #: Numbers at the end of a text of the core: they stand in `expected` and `found` here.
