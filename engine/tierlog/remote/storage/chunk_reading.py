@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -21,8 +20,12 @@ _ZSTD: Final = 4
 
 
 def new_buffer(size_bytes: int) -> memoryview:
-    """Writable memory that is not cleared first: a bytearray would be written twice."""
-    return np.empty(size_bytes, np.uint8).data
+    """Writable memory of Arrow's pool, not cleared. Windows and chunks come and go by the megabyte: the pool hands the
+    same pages out again, where malloc's mood decides whether each costs fresh ones, about a GB/s.
+    """
+    import pyarrow as pa  # here, so that a listing of segments needs no Arrow
+
+    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
 
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
