@@ -20,7 +20,7 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
-from tierlog.remote.storage.object_keys import ObjectKey, parse_aiven
+from tierlog.remote.storage.object_keys import parse_aiven
 from tierlog.remote.storage.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.remote.storage.windows import iter_windows
@@ -46,15 +46,7 @@ class AivenLayout:
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
         """See Layout."""
-        found: dict[str, Candidate] = {}
-        for key, info in self._listing.iter_objects(wanted):
-            known = found.get(key.segment_path)
-            if known is None:
-                known = found[key.segment_path] = _candidate(key)
-            known.objects[key.suffix] = info
-        whole = [candidate for candidate in found.values() if MANIFEST in candidate.objects]
-        self._listing.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
-        yield from sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
+        yield from self._listing.find_whole(wanted, frozenset((MANIFEST,)))
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch and read the manifest.
@@ -146,10 +138,6 @@ class AivenLayout:
         except CorruptIndexError as error:
             raise error.located(segment.name) from None
         return dict(epochs.entries)
-
-
-def _candidate(key: ObjectKey) -> Candidate:
-    return Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
 
 
 def _segment_id(candidate: Candidate) -> Uuid:

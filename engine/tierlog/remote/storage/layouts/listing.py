@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tierlog.remote.storage.layouts import SegmentFilter
+from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.masked_store import MASK
 from tierlog.remote.storage.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
@@ -64,6 +64,19 @@ class Listing:
             elif wanted.accepts(key.topic_id_partition):
                 yield key, info
         self.count_foreign(foreign)
+
+    def find_whole(self, wanted: SegmentFilter, required: frozenset[str]) -> list[Candidate]:
+        """Segments that have every required object, by partition, start offset and path; other objects are foreign."""
+        found: dict[str, Candidate] = {}
+        for key, info in self.iter_objects(wanted):
+            known = found.get(key.segment_path)
+            if known is None:
+                known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
+                found[key.segment_path] = known
+            known.objects[key.suffix] = info
+        whole = [candidate for candidate in found.values() if candidate.objects.keys() >= required]
+        self.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
+        return sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
 
     def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:
         """All objects of the scope but those in the folder of a topic that is not wanted."""

@@ -44,16 +44,7 @@ class LocalTieredLayout:
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
         """See Layout."""
-        found: dict[str, Candidate] = {}
-        for key, info in self._listing.iter_objects(wanted):
-            known = found.get(key.segment_path)
-            if known is None:
-                known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
-                found[key.segment_path] = known
-            known.objects[key.suffix] = info
-        whole = [candidate for candidate in found.values() if candidate.objects.keys() >= _REQUIRED]
-        self._listing.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
-        yield from sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
+        yield from self._listing.find_whole(wanted, _REQUIRED)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Find where the segment ends. None if a file was deleted since it was listed."""
