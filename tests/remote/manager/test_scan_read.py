@@ -17,6 +17,8 @@ from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_read import COLUMNS, ScanCounters, read_scan_range, records_schema
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
 from tierlog.remote.storage import Tier
+from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.watched_stores import CountingStore
 
 ORDERS = TopicSelection.of_names(["orders"])
 
@@ -68,6 +70,32 @@ def test_record_filters_by_time_and_offset_are_exact(bucket: Bucket) -> None:
     assert table["offset"].to_pylist() == [*range(23, 45)]
     assert counters.records == 22
     assert counters.log_bytes <= 4 * 151, "four of the ten batches"
+
+
+def test_counters_say_what_was_asked_of_the_store(bucket: Bucket) -> None:
+    """The metrics of a scan would show windows for requests, and bytes of the log for bytes that were paid for."""
+    request = ScanRequest(ORDERS)
+    watching: list[CountingStore] = []
+
+    def watched(store: ObjectStore) -> ObjectStore:
+        watching.append(CountingStore(store))
+        return watching[-1]
+
+    for compressed in (False, True):
+        if compressed:
+            bucket.compress("u1", 100)
+        with open_tier(str(bucket.root), wrap_store=watched) as tier:
+            ranges = plan_scan(tier, request).ranges
+            counters = ScanCounters()
+            watching[-1].reset()
+            for each in ranges:
+                rows = sum(b.num_rows for b in read_scan_range(tier, each, window_bytes=400, counters=counters))
+        counts = watching[-1].counts
+        (only,) = ranges
+        stored = bucket.path("u1", "log").stat().st_size
+        assert (counters.requests, counters.stored_bytes) == (counts.gets, counts.bytes) == (-(-1510 // 400), stored)
+        assert (counters.log_bytes, counters.batches, counters.records) == (only.size_bytes, 10, rows)
+        assert (stored == only.size_bytes) is not compressed
 
 
 def test_record_batches_keep_the_target_size_and_none_is_empty(tmp_path: pathlib.Path) -> None:

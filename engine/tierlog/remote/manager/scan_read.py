@@ -26,6 +26,7 @@ from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.metadata.history import SINGLE_LOG_LAYOUTS
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.watched_stores import CountingStore
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 _TYPES: dict[str, pa.DataType | None] = {
@@ -59,15 +60,20 @@ class ScanCounters:
     """What reading took, added up over ranges. Not thread-safe: one for each thread.
 
     Attributes:
-        log_bytes: Untransformed bytes of logs that were read.
-        windows: Windows they came in: requests to the store, about.
-        decompressed_bytes, batches, records: As decoded.
+        requests: GETs of log bytes that were answered, those of windows read ahead and then not needed included; what
+            is still under way when a range is closed is not.
+        stored_bytes: What they brought, as stored: compressed and encrypted.
+        log_bytes: Untransformed bytes that went into decoding: of whole windows, so up to a window more than what was
+            asked for.
+        decompressed_bytes: What the compressed batches came to; uncompressed ones are in ``log_bytes`` only.
+        batches, records: Decoded batches, and the rows given of them.
         batches_skipped: Outside of what was asked, aborted, or damaged.
         warnings: What was left out, with ``fail_on_data_loss`` false.
     """
 
+    requests: int = 0
+    stored_bytes: int = 0
     log_bytes: int = 0
-    windows: int = 0
     decompressed_bytes: int = 0
     batches: int = 0
     records: int = 0
@@ -170,13 +176,13 @@ class _RangeReader:
 
     def _decoded(self, decoder: RecordDecoder, window_bytes: int | None) -> Iterator[pa.RecordBatch]:
         wanted = self._range
+        store = CountingStore(self._tier.store)
         windows = self._tier.iter_log_windows(
-            wanted.segment, wanted.start_position, wanted.end_position, window_bytes=window_bytes
+            wanted.segment, wanted.start_position, wanted.end_position, window_bytes=window_bytes, store=store
         )
         with closing(windows):
             try:
                 for _, window in windows:
-                    self._counters.windows += 1
                     self._counters.log_bytes += len(window)
                     whole = yield from self._feed(decoder, window)
                     if decoder.done or not whole:
@@ -187,6 +193,9 @@ class _RangeReader:
                     raise
                 self._left_out(f"the rest of the range from position {decoder.position} on", error)
                 yield from decoder.finish(allow_partial=True)
+            finally:
+                self._counters.requests += store.counts.gets
+                self._counters.stored_bytes += store.counts.bytes
 
     def _feed(self, decoder: RecordDecoder, window: memoryview) -> Generator[pa.RecordBatch, None, bool]:
         """Decodes one window, past damaged batches where that is allowed; False if nothing behind it can be found."""

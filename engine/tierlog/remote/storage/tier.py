@@ -145,6 +145,7 @@ class Tier:
         *,
         window_bytes: int | None = None,
         prefetch: int | None = None,
+        store: ObjectStore | None = None,
     ) -> Generator[tuple[int, memoryview]]:
         """The untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
 
@@ -158,6 +159,7 @@ class Tier:
             end_position_exclusive: Behind the last byte; None is the end of what counts.
             window_bytes: About the size of one window; by default 2 MiB on a local disk, else 8 MiB.
             prefetch: By default 0 for plain local files, else 3.
+            store: Read from in place of the tier's own: one around it that counts what this read asks.
 
         Raises:
             ValueError: not 0 <= start <= end <= ``log_size_bytes(segment)``.
@@ -177,7 +179,7 @@ class Tier:
         return self._iter_aged(
             segment,
             iter_windows(
-                self._store,
+                store or self._store,
                 self._key_ring,
                 self._background,
                 segment,
