@@ -18,6 +18,7 @@ import java.io.Serializable;
  * @param keyId of the key pair; null: not encrypted
  * @param wrappedKey data key, RSA-OAEP (SHA3-512, MGF1 with SHA3-512); null: not encrypted
  * @param aad of AES-GCM; null: not encrypted
+ * @param lastModifiedMs of the log object, ms since 1970 UTC: told when the object is gone
  */
 public record SegmentPlan(
     int store,
@@ -32,7 +33,8 @@ public record SegmentPlan(
     int originalChunkSize,
     String keyId,
     byte[] wrappedKey,
-    byte[] aad)
+    byte[] aad,
+    long lastModifiedMs)
     implements Serializable {
 
   public boolean encrypted() {
