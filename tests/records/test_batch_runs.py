@@ -22,10 +22,12 @@ def windows_of(data: bytes, cuts: list[int]) -> list[bytes]:
 
 def collected(runs: BatchRuns) -> tuple[bytes, list[int], list[int]]:
     data, offsets, positions = b"", [], []
-    for table, batches in runs:
-        data += bytes(batches)
-        offsets += table["base_offset"].tolist()
-        positions += table["position"].tolist()
+    for run in runs:
+        assert run.position == len(data) == run.column("position")[0]
+        data += bytes(run.data)
+        offsets += run.column("base_offset").tolist()
+        positions += run.column("position").tolist()
+        assert b"".join(run.bytes_of(batch) for batch in range(len(run.columns["position"]))) == run.data
     return data, offsets, positions
 
 

@@ -20,7 +20,7 @@ from tierlog._native.codecs import decompress
 from tierlog._native.decoding import RecordDecoder
 from tierlog.cli.dump_sources import LogOutline, Part
 from tierlog.errors import CorruptDataError, CorruptRecordError, SizeLimitError
-from tierlog.records.batch_runs import BatchRuns
+from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.records.batch_table import CODEC_MASK, CODEC_NAMES, BatchTable
 
 #: Faults of one log that are told one by one.
@@ -111,16 +111,17 @@ class LogDump:
 
     def _walk(self) -> Iterator[list[str] | CorruptDataError]:
         runs = BatchRuns(self.part.windows(), verify_crc=True)
-        seen: list[dict[str, NDArray[np.generic]]] = []
-        for columns, data in runs:
+        seen: list[BatchColumns] = []
+        for run in runs:
+            columns = run.columns
             if self.part.outline_follows:
                 seen.append(columns)
-            end = int(columns["position"][0]) + len(data)
+            end = run.position + len(run.data)
             table = BatchTable(**columns, end_position=end, partial=False, fault=None)  # type: ignore[arg-type]
             unknown = np.flatnonzero(table.codec >= len(CODEC_NAMES)).tolist()
             # Kafka's tool has no name for such a codec and ends; what is behind cannot be trusted more.
             readable = sliced(table, 0, unknown[0]) if unknown else table
-            yield from self._run(readable, data)
+            yield from self._run(readable, run.data)
             if unknown:
                 yield _fault_of(table, unknown[0], f"unknown compression codec {table.codec[unknown[0]]}", "BAD_CODEC")
                 return

@@ -115,7 +115,7 @@ class Part:
     def outline(self) -> LogOutline:
         """Of a log: its batches up to the first byte that is none; read once."""
         if self._outline is None:
-            self._outline = LogOutline.of(table for table, _ in BatchRuns(self.windows()))
+            self._outline = LogOutline.of(run.columns for run in BatchRuns(self.windows()))
         return self._outline
 
     def keep_outline(self, outline: LogOutline) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,30 @@ BATCH_SIZE_BYTES_MAX = 256 << 20
 #: Base offset and length in front of a batch.
 _OVERHEAD = struct.Struct(">qi")
 
-BatchColumns = dict[str, NDArray[np.generic]]
+#: As ``scan_batches`` gives them, each of shape (n_batches,); positions in the log.
+BatchColumns = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRun:
+    """Neighbouring whole batches, at least one.
+
+    Attributes:
+        columns: Of their headers.
+        position: Of data[0] in the log, bytes.
+        data: The bytes of exactly these batches.
+    """
+
+    columns: BatchColumns
+    position: int
+    data: memoryview
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        return self.columns[name].astype(np.int64, copy=False)
+
+    def bytes_of(self, batch: int) -> memoryview:
+        start = int(self.columns["position"][batch]) - self.position
+        return self.data[start : start + int(self.columns["size_bytes"][batch])]
 
 
 @dataclass(slots=True)
@@ -43,8 +66,8 @@ class BatchRuns:
     broken: CorruptRecordError | None = None
     oversized: bool = False
 
-    def __iter__(self) -> Iterator[tuple[BatchColumns, memoryview]]:
-        """Runs of at least one batch: the columns of ``scan_batches``, and the bytes of exactly these batches."""
+    def __iter__(self) -> Iterator[BatchRun]:
+        """In the order of the log."""
         for window in self.windows:
             left = memoryview(window).cast("B")
             while len(left) and not self.stopped:
@@ -76,12 +99,12 @@ class BatchRuns:
             self._read_size()
         return window[wanted:]
 
-    def _scan(self, data: memoryview) -> Iterator[tuple[BatchColumns, memoryview]]:
+    def _scan(self, data: memoryview) -> Iterator[BatchRun]:
         table, end, _, broken = scan_batches(data, base_position=self.end_position, verify_crc=self.verify_crc)
-        whole = end - self.end_position
-        self.end_position = end
+        start, self.end_position = self.end_position, end
+        whole = end - start
         if len(table["position"]):
-            yield table, data[:whole]
+            yield BatchRun(table, start, data[:whole])
         self.broken = broken
         self.rest = bytearray(data[whole:])
         if broken is None:

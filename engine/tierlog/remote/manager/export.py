@@ -32,9 +32,10 @@ from tierlog.log.segment_files import (
     segment_file_name,
 )
 from tierlog.log.transaction_index import encode_transaction_index
+from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import ZERO_UUID, IndexType
 from tierlog.remote.manager.exported_log import find_complete
-from tierlog.remote.metadata.batch_stream import BatchRun, iter_batch_runs
+from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier

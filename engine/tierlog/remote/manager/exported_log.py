@@ -26,14 +26,14 @@ def find_complete(
     builder = IndexBuilder(base_offset)
     runs = BatchRuns(iter_file_windows(files, path), verify_crc=True)
     last_offset = base_offset - 1
-    for table, _ in runs:
-        if not (bool(table["crc_ok"].all()) and _in_epochs(table, segment)):
+    for run in runs:
+        if not (bool(run.columns["crc_ok"].all()) and _in_epochs(run.columns, segment)):
             return None
         try:
-            builder.add(table)  # refuses offsets that do not rise from the base
+            builder.add(run.columns)  # refuses offsets that do not rise from the base
         except CorruptRecordError:
             return None
-        last_offset = int(table["last_offset"][-1])
+        last_offset = int(run.columns["last_offset"][-1])
     ends_there = last_offset < end_offset_exclusive if whole else last_offset == end_offset_exclusive - 1
     return builder if ends_there and not runs.rest and not runs.stopped else None
 

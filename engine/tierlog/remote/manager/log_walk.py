@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
 from tierlog.log.transactions import CONTROL
-from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchColumns, BatchRun, BatchRuns
 from tierlog.remote.manager.findings import Finding, fault, fault_of, note
 
 #: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
@@ -36,7 +36,7 @@ class CheckedRun:
         markers: Index of a control batch in the run -> type of its first record (0 abort, 1 commit).
     """
 
-    table: Mapping[str, NDArray[np.generic]]
+    table: BatchColumns
     sound: NDArray[np.bool_]
     record_timestamp_max: NDArray[np.int64]
     markers: Mapping[int, int]
@@ -78,8 +78,8 @@ class LogWalk:
     def __iter__(self) -> Iterator[CheckedRun]:
         windows = iter(self.windows)
         runs = BatchRuns(windows)
-        for table, data in runs:
-            yield self._run(table, data)
+        for run in runs:
+            yield self._checked(run)
             self.end_position = runs.end_position
             if self._too_many():
                 return
@@ -91,9 +91,9 @@ class LogWalk:
         elif runs.rest:
             self._tail(len(runs.rest), runs.rest_size_bytes)
 
-    def _run(self, table: dict[str, NDArray[np.generic]], data: memoryview) -> CheckedRun:
-        decoding = _Decoding(table, data)
-        sound = np.ones(len(table["position"]), np.bool_)
+    def _checked(self, run: BatchRun) -> CheckedRun:
+        decoding = _Decoding(run)
+        sound = np.ones(len(run.columns["position"]), np.bool_)
         for batch, error in decoding.faults():
             self.findings.append(fault_of(error, self.where))
             sound[batch] = False
@@ -101,7 +101,7 @@ class LogWalk:
                 break
         self.batches += len(sound)
         self.records += decoding.records
-        return CheckedRun(table, sound, decoding.newest, decoding.markers)
+        return CheckedRun(run.columns, sound, decoding.newest, decoding.markers)
 
     def _too_many(self) -> bool:
         if len(self.findings) < self.faults_max:
@@ -166,11 +166,10 @@ class LogWalk:
 class _Decoding:
     """Decodes the records of one run and keeps what the checks ask of them."""
 
-    def __init__(self, table: Mapping[str, NDArray[np.generic]], data: memoryview) -> None:
-        self._data = data
-        self._positions = table["position"].astype(np.int64, copy=False)
-        self._sizes = table["size_bytes"].astype(np.int64, copy=False)
-        self._control = (table["attributes"].astype(np.int64) & CONTROL) != 0
+    def __init__(self, run: BatchRun) -> None:
+        self._run = run
+        self._positions = run.column("position")
+        self._control = (run.column("attributes") & CONTROL) != 0
         # Keys are asked for only where control records need them.
         self._columns = {"offset", "timestamp", "batchPosition"} | ({"key"} if self._control.any() else set())
         self.newest = np.full(len(self._positions), -1, np.int64)
@@ -179,8 +178,8 @@ class _Decoding:
 
     def faults(self) -> Iterator[tuple[int, CorruptRecordError | SizeLimitError]]:
         """Decodes everything; yields (index of the batch, fault), at most one a batch."""
-        decoder = self._decoder(int(self._positions[0]), SHARED_SIZE_BYTES_MAX)
-        feed = decoder.feed(self._data)
+        decoder = self._decoder(self._run.position, SHARED_SIZE_BYTES_MAX)
+        feed = decoder.feed(self._run.data)
         while True:
             try:
                 self._look_at(feed)
@@ -196,11 +195,10 @@ class _Decoding:
 
     def _alone(self, batch: int) -> CorruptRecordError | SizeLimitError | None:
         """Decodes one large batch while no other walk does; its fault, if it has one."""
-        start = int(self._positions[batch] - self._positions[0])
         with _LARGE_BATCH:
             decoder = self._decoder(int(self._positions[batch]), BATCH_SIZE_BYTES_MAX)
             try:
-                self._look_at(decoder.feed(self._data[start : start + int(self._sizes[batch])]))
+                self._look_at(decoder.feed(self._run.bytes_of(batch)))
                 self._look_at(decoder.finish())
             except (CorruptRecordError, SizeLimitError) as error:
                 return error

@@ -18,9 +18,10 @@ import numpy as np
 from tierlog._native.decoding import RecordDecoder
 from tierlog._native.indexes import lookup_timestamp
 from tierlog.errors import CorruptDataError, CorruptIndexError
+from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.manager.batch_borders import BatchBorders
-from tierlog.remote.metadata.batch_stream import BatchRun, iter_batch_runs, place_of
+from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from tierlog.errors import CorruptDataError
+from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import segment_label
 from tierlog.remote.metadata.batch_stream import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,
-    BatchRun,
     iter_batch_runs,
 )
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan

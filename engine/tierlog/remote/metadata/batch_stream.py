@@ -1,43 +1,17 @@
-"""The batches of a range of a stored log: headers as columns, a window at a time, whole batches only."""
+"""The batches of a range of a stored log, and what is wrong where they end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tierlog.errors import CorruptRecordError, SizeLimitError
-from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 
 CONTROL_ATTRIBUTE = 0x20
 TRANSACTIONAL_ATTRIBUTE = 0x10
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRun:
-    """Neighbouring whole batches.
-
-    Attributes:
-        columns: As ``scan_batches`` gives them, each of shape (n_batches,), n_batches > 0; positions in the log.
-        position: Of data[0] in the log, bytes.
-        data: Their bytes.
-    """
-
-    columns: Mapping[str, NDArray[np.generic]]
-    position: int
-    data: memoryview
-
-    def column(self, name: str) -> NDArray[np.int64]:
-        return self.columns[name].astype(np.int64, copy=False)
-
-    def bytes_of(self, batch: int) -> memoryview:
-        start = int(self.columns["position"][batch]) - self.position
-        return self.data[start : start + int(self.columns["size_bytes"][batch])]
 
 
 def place_of(segment: StoredSegment) -> str:
@@ -64,8 +38,7 @@ def iter_batch_runs(
     windows = tier.iter_log_windows(segment, start_position, end_position_exclusive, window_bytes=window_bytes)
     with closing(windows):
         runs = BatchRuns((window for _, window in windows), verify_crc=verify_crc, end_position=start_position)
-        for columns, data in runs:
-            yield BatchRun(columns, int(columns["position"][0]), data)
+        yield from runs
     if runs.broken is not None:
         raise runs.broken.located(place_of(segment))
     if runs.oversized:
