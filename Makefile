@@ -15,8 +15,10 @@ PYTEST_ARGUMENTS ?=
 CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
 NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.px[di]) $(CORE_SOURCES) setup.py
 
-# Spark's workers and its look-up of data sources take another Python unless they are told.
-SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(BIN)/python"
+# Spark's workers and its look-up of data sources take another Python unless they are told. It asks for the machine's
+# own name too, which a container may not know.
+SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$(BIN)/python" \
+	SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost
 
 ##@ Use
 
