@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,23 +63,70 @@ class ScanRange:
         return place_of(self.segment)
 
 
-def group_ranges(
-    ranges: tuple[ScanRange, ...], *, max_bytes: int, max_records: int | None = None
-) -> list[tuple[ScanRange, ...]]:
-    """Ranges in their order, put together into tasks of at most ``max_bytes`` and ``max_records`` where a range alone
-    is not more: a topic of many small segments makes no thousand small tasks.
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """How large a task may become.
+
+    Attributes:
+        max_bytes, max_records: Of a task that is more than one range; None for no limit.
+        max_tasks: Tasks at most, of whatever size that makes them; None for no limit.
+        total_bytes, total_records: About all of what is grouped, so that ``max_tasks`` makes tasks of even size.
     """
-    groups: list[tuple[ScanRange, ...]] = []
+
+    max_bytes: int
+    max_records: int | None = None
+    max_tasks: int | None = None
+    total_bytes: int = 0
+    total_records: int = 0
+
+
+def group_ranges(ranges: Iterable[ScanRange], limits: TaskLimits) -> Iterator[tuple[ScanRange, ...]]:
+    """Ranges in their order, put together into tasks within the limits, as they come: a topic of many small segments
+    makes no thousand small tasks.
+    """
     group: list[ScanRange] = []
     size_bytes = records = 0
+    given = _Given(limits)
     for scan_range in ranges:
-        full = size_bytes + scan_range.size_bytes > max_bytes or (
-            max_records is not None and records + scan_range.offset_count > max_records
-        )
-        if group and full:
-            groups.append(tuple(group))
+        if group and given.is_full(size_bytes + scan_range.size_bytes, records + scan_range.offset_count):
+            yield tuple(group)
+            given.count(size_bytes, records)
             group, size_bytes, records = [], 0, 0
         group.append(scan_range)
         size_bytes += scan_range.size_bytes
         records += scan_range.offset_count
-    return [*groups, tuple(group)] if group else groups
+    if group:
+        yield tuple(group)
+
+
+@dataclass(slots=True)
+class _Given:
+    """The tasks that are closed, and what that leaves for the others."""
+
+    limits: TaskLimits
+    tasks: int = 0
+    size_bytes: int = 0
+    records: int = 0
+
+    def count(self, size_bytes: int, records: int) -> None:
+        self.tasks += 1
+        self.size_bytes += size_bytes
+        self.records += records
+
+    def is_full(self, size_bytes: int, records: int) -> bool:
+        """Whether a task of that size is more than is allowed."""
+        limits = self.limits
+        if limits.max_tasks is None:
+            left = None
+        else:
+            left = limits.max_tasks - self.tasks
+            if left <= 1:
+                return False
+        if size_bytes > max(limits.max_bytes, _share(limits.total_bytes - self.size_bytes, left)):
+            return True
+        most = limits.max_records
+        return most is not None and records > max(most, _share(limits.total_records - self.records, left))
+
+
+def _share(total: int, parts: int | None) -> int:
+    return 0 if parts is None else -(-total // parts)

@@ -72,6 +72,7 @@ class RecordFilter:
     """Bounds that every record of the result keeps: what a query engine pushes down. All of them at once.
 
     Attributes:
+        topics: Only these, by their names alone; None for all.
         partitions: Only these (a range is one of numbers that may not all exist); None for all.
         first_offset, end_offset_exclusive: Bounds of the offset, in every partition.
         first_timestamp_ms, end_timestamp_exclusive_ms: Bounds of the record's timestamp (-1 if it has none).
@@ -82,6 +83,12 @@ class RecordFilter:
     end_offset_exclusive: int = _INT64_MAX
     first_timestamp_ms: int = _INT64_MIN
     end_timestamp_exclusive_ms: int = _INT64_MAX
+    topics: frozenset[str] | None = None
+
+    def admits(self, topic: str, partition: int) -> bool:
+        """Whether records of a partition can be in the result."""
+        wanted_topic = self.topics is None or topic in self.topics
+        return wanted_topic and (self.partitions is None or partition in self.partitions)
 
     @property
     def bounds_time(self) -> bool:
@@ -108,6 +115,8 @@ class ScanRequest:
         log_start_offsets: Topic -> partition -> log start offset, which a bucket alone cannot know: cuts what is below.
         max_bytes_per_range: Target size of a range, in bytes of the original log.
         min_partitions: As many tasks at least, if there is enough to divide; None to leave it.
+        max_partitions: At most so many tasks: ranges and tasks become larger than the limits beside it say; None to
+            leave it.
         max_records_per_partition: At most so many offsets in a task; None to leave it.
         fail_on_data_loss: Offsets, segments or batches that are gone or damaged fail the scan; else they are named in a
             warning and left out.
@@ -125,6 +134,7 @@ class ScanRequest:
     log_start_offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     max_bytes_per_range: int = 128 << 20
     min_partitions: int | None = None
+    max_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
 
@@ -133,10 +143,12 @@ class ScanRequest:
         _check_choice("no_match", self.no_match, ("error", "latest"))
         _check_offsets("starting", self.starting_offsets, special=EARLIEST, refused=LATEST)
         _check_offsets("ending", self.ending_offsets, special=LATEST, refused=EARLIEST)
-        for name in ("max_bytes_per_range", "min_partitions", "max_records_per_partition"):
+        for name in ("max_bytes_per_range", "min_partitions", "max_partitions", "max_records_per_partition"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is at least 1, not {value}")
+        if self.min_partitions and self.max_partitions and self.min_partitions > self.max_partitions:
+            raise ConfigError(f"min_partitions {self.min_partitions} is above max_partitions {self.max_partitions}")
 
     @property
     def read_committed(self) -> bool:

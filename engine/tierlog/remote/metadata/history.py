@@ -7,9 +7,9 @@ topics is fetched, and no log bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tierlog.errors import (
     ConfigError,
@@ -84,15 +84,14 @@ class PartitionHistory:
 
     def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[StoredSpan]:
         """The spans that hold any of [first, end), cut to it."""
-        return [
-            replace(
-                span,
-                first_offset=max(span.first_offset, first_offset),
-                end_offset_exclusive=min(span.end_offset_exclusive, end_offset_exclusive),
-            )
-            for span in self.lineage.spans
-            if span.end_offset_exclusive > first_offset and span.first_offset < end_offset_exclusive
-        ]
+        return list(self.iter_spans_between(first_offset, end_offset_exclusive))
+
+    def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[StoredSpan]:
+        """The same, one by one."""
+        for span in self.lineage.spans:
+            first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
+            if first < end:
+                yield Span(span.segment, first, end)
 
 
 class TierHistory:

@@ -1,0 +1,206 @@
+"""From spans that count to ranges: pruned by time, cut at batch borders, made as they are asked for.
+
+An index is fetched only where a cut falls inside a segment, several at a time and a little ahead of who takes the
+ranges: a plan of a million ranges is never in memory at once unless its caller keeps it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
+from tierlog.remote.manager.batch_borders import BatchBorders
+from tierlog.remote.manager.offset_lookup import fetch_borders, first_late_offset
+from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.remote.manager.scan_request import ScanRequest
+from tierlog.remote.metadata.history import PartitionHistory, StoredSpan
+from tierlog.remote.metadata.transaction_history import aborted_transactions
+from tierlog.remote.storage.tier import Tier
+
+#: Index parts that are fetched at once.
+CONCURRENCY = 16
+#: Segments that are cut ahead of the one whose ranges are taken.
+_AHEAD = 4 * CONCURRENCY
+
+
+@dataclass(frozen=True, slots=True)
+class WantedOffsets:
+    """The offsets of one partition that a scan reads: [first, end)."""
+
+    history: PartitionHistory
+    first_offset: int
+    end_offset_exclusive: int
+
+    def iter_spans(self, first_timestamp_ms: int) -> Iterator[tuple[StoredSpan, bool]]:
+        """The spans that hold any of it of that time or later, as far as the segments say; and whether such records
+        may begin only within the span: then its time index knows where.
+        """
+        edge = True
+        for span in self.history.iter_spans_between(self.first_offset, self.end_offset_exclusive):
+            late = span.segment.metadata.max_timestamp_ms >= first_timestamp_ms
+            if late:
+                yield span, edge and first_timestamp_ms > 0
+            edge = not late
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A span that counts, before it is cut."""
+
+    span: StoredSpan
+    aborted: NDArray[np.void] | None
+    cut_early: bool
+    """The filter by time begins within this segment: its time index knows where."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCutter:
+    """Makes the ranges of one scan.
+
+    Args:
+        tier: Of the segments.
+        request: What is wanted.
+        max_bytes: Of a range, where batch borders allow it.
+        max_records: Offsets of a range at most; None for no limit.
+        lose: Told of what should be there and is not; it raises where that is an error.
+        warn: Told of what makes the read slower, not wrong.
+    """
+
+    tier: Tier
+    request: ScanRequest
+    max_bytes: int
+    max_records: int | None
+    lose: Callable[[str, TierlogError | None], None]
+    warn: Callable[[str], None]
+
+    def iter_ranges(self, wanted: Iterable[WantedOffsets]) -> Iterator[ScanRange]:
+        """The ranges of some partitions, in their order, by offset. Closing it waits for the requests under way.
+
+        Raises:
+            CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
+        """
+        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="tierlog-plan") as pool:
+            waiting: deque[list[ScanRange] | Future[list[ScanRange]]] = deque()
+            try:
+                for piece in self._iter_pieces(pool, wanted):
+                    whole = self._whole(piece)
+                    waiting.append(pool.submit(self._cut, piece) if whole is None else [whole])
+                    while len(waiting) > _AHEAD or isinstance(waiting[0], list):
+                        yield from _result(waiting.popleft())
+                        if not waiting:
+                            break
+                while waiting:
+                    yield from _result(waiting.popleft())
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _iter_pieces(self, pool: ThreadPoolExecutor, wanted: Iterable[WantedOffsets]) -> Iterator[_Piece]:
+        if not self.request.read_committed:
+            for each in wanted:
+                yield from self._pieces(each, None)
+            return
+        waiting: deque[tuple[WantedOffsets, Future[NDArray[np.void]]]] = deque()
+        for each in wanted:
+            waiting.append((each, pool.submit(self._aborted, each)))
+            if len(waiting) > CONCURRENCY:
+                offsets, found = waiting.popleft()
+                yield from self._pieces(offsets, found.result())
+        for offsets, found in waiting:
+            yield from self._pieces(offsets, found.result())
+
+    def _pieces(self, wanted: WantedOffsets, aborted: NDArray[np.void] | None) -> Iterator[_Piece]:
+        for span, cut_early in wanted.iter_spans(self.request.record_filter.first_timestamp_ms):
+            yield _Piece(span, _touching(aborted, span), cut_early)
+
+    def _aborted(self, wanted: WantedOffsets) -> NDArray[np.void]:
+        """The aborted transactions that touch a partition, with the transaction indexes of the spans that are read."""
+        first = next(wanted.iter_spans(self.request.record_filter.first_timestamp_ms), None)
+        start = wanted.end_offset_exclusive if first is None else first[0].first_offset
+        entries, faults = aborted_transactions(self.tier, wanted.history, start, wanted.end_offset_exclusive)
+        for fault in faults:
+            self.lose(f"aborted transactions are not known for certain: {fault}", fault)
+        return entries
+
+    def _whole(self, piece: _Piece) -> ScanRange | None:
+        """The one range of a segment that is read whole; None if it has to be cut."""
+        segment = piece.span.segment
+        first, end = piece.span.first_offset, piece.span.end_offset_exclusive
+        if piece.cut_early or first > segment.start_offset or end <= segment.end_offset:
+            return None
+        if segment.size_bytes > self.max_bytes or (self.max_records is not None and end - first > self.max_records):
+            return None
+        return self._range(piece, 0, segment.size_bytes, first, end)
+
+    def _cut(self, piece: _Piece) -> list[ScanRange]:
+        segment = piece.span.segment
+        first, end = piece.span.first_offset, piece.span.end_offset_exclusive
+        if piece.cut_early:
+            first = max(first, first_late_offset(self.tier, segment, self.request.record_filter.first_timestamp_ms))
+            if first >= end:
+                return []
+            whole = self._whole(_Piece(piece.span, piece.aborted, cut_early=False))
+            if first == piece.span.first_offset and whole is not None:
+                return [whole]
+        borders = self._borders(piece)
+        ranges: list[ScanRange] = []
+        for part_first, part_end in _even_parts(first, end, self.max_records):
+            start, stop = borders.start_position(part_first), borders.end_position(part_end)
+            for low, high in borders.cut(start, stop, self.max_bytes):
+                ranges.append(self._range(piece, low, high, part_first, part_end, borders))
+        return ranges
+
+    def _borders(self, piece: _Piece) -> BatchBorders:
+        """A segment without a usable index is read whole: slower, never wrong."""
+        segment = piece.span.segment
+        try:
+            return fetch_borders(self.tier, segment)
+        except (CorruptDataError, ObjectNotFoundError) as error:
+            self.warn(f"read whole, as its offset index cannot be used: {error}")
+            return BatchBorders.unknown(segment.size_bytes)
+
+    def _range(
+        self, piece: _Piece, start: int, stop: int, first: int, end: int, borders: BatchBorders | None = None
+    ) -> ScanRange:
+        chosen = self.request.record_filter
+        aborted = piece.aborted
+        if aborted is not None and borders is not None:
+            low, high = borders.offset_bounds(start, stop)
+            aborted = _overlapping(aborted, max(low, first), min(high, end))
+        return ScanRange(
+            piece.span.segment.narrowed(start, stop),
+            start,
+            stop,
+            first,
+            end,
+            chosen.first_timestamp_ms,
+            chosen.end_timestamp_exclusive_ms,
+            None if aborted is None else aborted.tobytes(),
+            self.request.fail_on_data_loss,
+        )
+
+
+def _touching(aborted: NDArray[np.void] | None, span: StoredSpan) -> NDArray[np.void] | None:
+    return None if aborted is None else _overlapping(aborted, span.first_offset, span.end_offset_exclusive)
+
+
+def _overlapping(aborted: NDArray[np.void], first: int, end_exclusive: int) -> NDArray[np.void]:
+    return aborted[(aborted["last_offset"] >= first) & (aborted["first_offset"] < end_exclusive)]
+
+
+def _even_parts(first: int, end_exclusive: int, limit: int | None) -> list[tuple[int, int]]:
+    """[first, end) in pieces of at most ``limit`` offsets, of even size."""
+    total = end_exclusive - first
+    count = 1 if limit is None else -(-total // limit)
+    edges = [first + total * number // count for number in range(count + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def _result(found: list[ScanRange] | Future[list[ScanRange]]) -> list[ScanRange]:
+    return found if isinstance(found, list) else found.result()
