@@ -105,6 +105,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "bytes, or with a unit as `64m`",
         "Target size of a Spark partition, of log bytes before compression and encryption by the plugin.",
     ),
+    "max_partitions": (
+        "number",
+        "At most so many Spark partitions: they become larger than the two limits above say.",
+    ),
     "fail_on_data_loss": (
         "`true`, `false`",
         "`false` warns, names and skips what is damaged or gone; the default fails.",
@@ -118,8 +122,26 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Plan by `where` on partition, offset and timestamp; see [spark.md](../spark.md#what-is-read).",
     ),
     "engine": (
-        "`auto`, `python`",
-        "Which reader runs in the executors.",
+        "`auto`, `jar`, `python`",
+        "Which reader runs in the executors: the jar's, where it is on Spark's class path, or Python's.",
+    ),
+    "planner_python": (
+        "path or name",
+        "The Python that plans for the jar, on the driver. Else `PYSPARK_PYTHON`, `spark.pyspark.python`, "
+        "`PYSPARK_DRIVER_PYTHON` if it is a Python, `python3`.",
+    ),
+    "native_directory": (
+        "path",
+        "Where the jar unpacks its native library, on driver and executors; else Java's temporary directory.",
+    ),
+    "off_heap_bytes_per_task": (
+        "bytes, or with a unit as `512m`",
+        "The most native memory that a task of the jar may hold.",
+    ),
+    "report_partitioning": (
+        "`true`, `false`",
+        "The jar makes one task of each Kafka partition and tells Spark so: joins and groupings by topic and partition "
+        "need no shuffle.",
     ),
     "rsm_config_file": (
         "path",
@@ -140,7 +162,7 @@ def default_text(name: str) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if name == "max_bytes_per_partition":
+    if name in ("max_bytes_per_partition", "off_heap_bytes_per_task"):
         return f"{value >> 20} MiB"
     return f"`{value}`"
 

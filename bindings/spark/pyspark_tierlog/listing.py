@@ -6,8 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from pyspark_tierlog.options import ReadOptions
-from pyspark_tierlog.planning import tier_config
-from pyspark_tierlog.request import scan_request
+from pyspark_tierlog.request import scan_request, tier_config
 from tierlog.errors import TierlogError
 from tierlog.remote.manager.scan_plan import list_histories
 from tierlog.remote.metadata.history import PartitionHistory

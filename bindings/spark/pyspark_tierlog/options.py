@@ -57,7 +57,8 @@ IGNORED = (
 _OF_RECORDS = ("kafka.isolation.level", "maxRecordsPerPartition")
 _OF_LOGS = (
     *(f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")),
-    *("startingOffsetsByTimestampStrategy", "minPartitions", "maxBytesPerPartition", "verifyChecksums"),
+    *("startingOffsetsByTimestampStrategy", "minPartitions", "maxBytesPerPartition", "maxPartitions"),
+    "verifyChecksums",
 )
 _BESIDE_THE_POINT = {
     "batches": _OF_RECORDS,
@@ -118,10 +119,15 @@ class ReadOptions(BaseModel):
     min_partitions: PositiveInt | None = None
     max_records_per_partition: PositiveInt | None = None
     max_bytes_per_partition: Annotated[int, _parsed(parse_size_bytes)] = 128 << 20
+    max_partitions: PositiveInt = 100_000
     fail_on_data_loss: bool = True
     verify_checksums: bool = True
     push_down_predicate: bool | None = None
     engine: Annotated[Literal["auto", "jar", "python"], Word] = "auto"
+    planner_python: str | None = None
+    native_directory: str | None = None
+    off_heap_bytes_per_task: Annotated[int, _parsed(parse_size_bytes)] = 512 << 20
+    report_partitioning: bool = False
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)
 
@@ -138,13 +144,6 @@ class ReadOptions(BaseModel):
             raise ValueError(f"{value!r} is not a regular expression that Python understands: {error}") from error
         return value.strip()
 
-    @field_validator("engine")
-    @classmethod
-    def _check_engine(cls, value: str) -> str:
-        if value == "jar":
-            raise ValueError("the columnar reader in the executor's JVM is not in this version; use auto or python")
-        return value
-
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         given = [name for name in STRATEGIES if getattr(self, _field_name(name)) is not None]
@@ -153,6 +152,8 @@ class ReadOptions(BaseModel):
         _check_bounds(self)
         if self.include_headers and self.table != "records":
             raise ValueError(f"includeHeaders belongs to table=records, not to table={self.table}")
+        if self.min_partitions is not None and self.min_partitions > self.max_partitions:
+            raise ValueError(f"minPartitions {self.min_partitions} is above maxPartitions {self.max_partitions}")
         if self.include_headers is False and "headers" in (self.columns or ()):
             raise ValueError("columns names headers, includeHeaders=false refuses them")
         return self

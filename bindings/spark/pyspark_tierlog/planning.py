@@ -20,12 +20,6 @@ SEGMENTS_PER_TASK = 2_000
 """Of the tables that are made of descriptions: each is at most one small request."""
 
 
-def tier_config(options: ReadOptions) -> dict[str, str]:
-    """The keys that open the bucket. ``rsm.config.file`` stays a path: every process reads the file itself."""
-    config = {key: value.get_secret_value() for key, value in options.storage_config.items()}
-    return config if options.rsm_config_file is None else config | {"rsm.config.file": options.rsm_config_file}
-
-
 def plan_tasks(
     options: ReadOptions,
     location: TierLocation,
@@ -49,8 +43,7 @@ def plan_tasks(
         DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
     """
     if options.table in ("segments", "transactions"):
-        wanted = record_filter.partitions
-        chosen = [history for history in histories if wanted is None or history.partition in wanted]
+        chosen = [history for history in histories if record_filter.admits(history.topic, history.partition)]
         warnings = tuple(warning for history in chosen for warning in history.warnings)
         return [HistoriesTask(number, group) for group in _grouped(chosen)], warnings
     with location.opened() as tier:

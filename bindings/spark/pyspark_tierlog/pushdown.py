@@ -1,7 +1,9 @@
 """Filters that the plan can keep exactly, so that segments and batches outside of them are never fetched.
 
-Comparisons of ``partition``, ``offset`` and ``timestamp`` with a literal become bounds of the scan. A filter that only
-narrows the bounds (``offset IN (1, 5)``) is used and given back to Spark, which evaluates it again.
+Comparisons of ``topic``, ``partition``, ``offset`` and ``timestamp`` with a literal become bounds of the scan. A filter
+that only narrows the bounds (``offset IN (1, 5)``) is used and given back to Spark, which evaluates it again.
+
+Both paths end in ``tighten``: Spark's own filter classes through ``absorb``, the jar's through the plan protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +22,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _INT64_MAX = 2**63 - 1
 _PARTITION_END = 2**31
-_COLUMNS = ("partition", "offset", "timestamp")
+_COLUMNS = ("topic", "partition", "offset", "timestamp")
+_OPERATIONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "In": "in",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison with literals.
+
+    Attributes:
+        column: One of the table.
+        operation: ``=``, ``in``, ``<``, ``<=``, ``>`` or ``>=``.
+        values: One, or those of ``in``: str for the topic, else int (of the timestamp microseconds since 1970, UTC).
+    """
+
+    column: str
+    operation: str
+    values: tuple[int, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +71,58 @@ def absorb(
     Args:
         filters: All of them hold for every row of the result (Spark joins them by AND).
         record_filter: What holds already.
-        table: Of the tables beside ``records`` only the partition is known before they are read.
+        table: Of the tables beside ``records`` only topic and partition are known before they are read.
 
     Returns:
         The tightened filter, and the filters that Spark has to evaluate after the scan, in their order.
     """
     left: list[Filter] = []
+    columns = _COLUMNS if table == "records" else ("topic", "partition")
     for offered in filters:
-        record_filter, exact = _absorb_one(offered, record_filter, _COLUMNS if table == "records" else ("partition",))
+        kind, column = type(offered).__name__, ".".join(getattr(offered, "attribute", ()))
+        if column not in columns:
+            left.append(offered)
+            continue
+        if kind == "IsNotNull":
+            continue  # these columns have a value in every row
+        exact = False
+        values = _literals_of(getattr(offered, "value", None), column)
+        if values and kind in _OPERATIONS:
+            record_filter, exact = tighten(record_filter, Comparison(column, _OPERATIONS[kind], values))
         if not exact:
             left.append(offered)
     return record_filter, left
 
 
-def _absorb_one(offered: Filter, record_filter: RecordFilter, columns: Collection[str]) -> tuple[RecordFilter, bool]:
-    """The tightened filter, and whether it says all that was offered."""
-    kind, column = type(offered).__name__, ".".join(getattr(offered, "attribute", ()))
-    if column not in columns:
+def tighten(record_filter: RecordFilter, comparison: Comparison) -> tuple[RecordFilter, bool]:
+    """A record filter narrowed by a comparison, and whether that says all that the comparison does.
+
+    Where it does not, the comparison has to be evaluated again on what the scan gives.
+    """
+    column, operation, values = comparison.column, comparison.operation, comparison.values
+    names = frozenset(value for value in values if isinstance(value, str))
+    if column == "topic":
+        if operation not in ("=", "in") or len(names) < len(frozenset(values)):
+            return record_filter, False
+        known = record_filter.topics
+        return replace(record_filter, topics=names if known is None else known & names), True
+    numbers = frozenset(value for value in values if isinstance(value, int))
+    if not numbers or names or column not in _COLUMNS:
         return record_filter, False
-    if kind == "IsNotNull":
-        return record_filter, True  # these columns have a value in every row
-    values = _integers_of(getattr(offered, "value", None), column)
-    if not values:
-        return record_filter, False
-    if kind == "In" and column == "partition":
-        return _with_partitions(record_filter, frozenset(values)), True
-    interval = _interval_of(kind, values)
+    if operation == "in" and column == "partition":
+        return _with_partitions(record_filter, numbers), True
+    interval = _interval_of(operation, numbers)
     if interval is None:
         return record_filter, False
     return _with_interval(record_filter, column, interval), interval.exact
 
 
-def _integers_of(value: object, column: str) -> list[int]:
-    """The filter's literals as integers in the column's unit; empty where one is not what the column holds."""
+def _literals_of(value: object, column: str) -> tuple[int, ...] | tuple[str, ...]:
+    """The filter's literals in the column's unit; empty where one is not what the column holds."""
     literals = list(value) if isinstance(value, (tuple, list)) else [value]
+    if column == "topic":
+        names = tuple(literal for literal in literals if isinstance(literal, str))
+        return names if len(names) == len(literals) else ()
     numbers: list[int] = []
     for literal in literals:
         if column == "timestamp" and isinstance(literal, datetime) and literal.tzinfo is not None:
@@ -86,23 +130,23 @@ def _integers_of(value: object, column: str) -> list[int]:
         elif column != "timestamp" and type(literal) is int:
             numbers.append(literal)
         else:
-            return []
-    return numbers
+            return ()
+    return tuple(numbers)
 
 
-def _interval_of(kind: str, values: Collection[int]) -> _Interval | None:
+def _interval_of(operation: str, values: Collection[int]) -> _Interval | None:
     least, most = min(values), max(values)
-    if kind in ("EqualTo", "EqualNullSafe"):
+    if operation == "=":
         return _Interval(least, most)
-    if kind == "In":
-        return _Interval(least, most, exact=len(set(values)) == most - least + 1)
-    if kind == "GreaterThan":
+    if operation == "in":
+        return _Interval(least, most, exact=len(values) == most - least + 1)
+    if operation == ">":
         return _Interval(least=most + 1)
-    if kind == "GreaterThanOrEqual":
+    if operation == ">=":
         return _Interval(least=most)
-    if kind == "LessThan":
+    if operation == "<":
         return _Interval(most=least - 1)
-    if kind == "LessThanOrEqual":
+    if operation == "<=":
         return _Interval(most=least)
     return None
 

@@ -39,7 +39,7 @@ class TierlogReader(DataSourceReader):
     """Plans on the driver, reads on executors. Made by :func:`make_reader`."""
 
     def __init__(self, options: ReadOptions, listing: Listing, schema: pa.Schema) -> None:
-        from pyspark_tierlog.planning import tier_config
+        from pyspark_tierlog.request import tier_config
 
         config = tier_config(options)
         self._table = options.table

@@ -32,9 +32,16 @@ def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING
         log_start_offsets=_log_start_offsets(options.log_start_offset),
         max_bytes_per_range=options.max_bytes_per_partition,
         min_partitions=options.min_partitions,
+        max_partitions=options.max_partitions,
         max_records_per_partition=options.max_records_per_partition if records else None,
         fail_on_data_loss=options.fail_on_data_loss,
     )
+
+
+def tier_config(options: ReadOptions) -> dict[str, str]:
+    """The keys that open the bucket. ``rsm.config.file`` stays a path: every process reads the file itself."""
+    config = {key: value.get_secret_value() for key, value in options.storage_config.items()}
+    return config if options.rsm_config_file is None else config | {"rsm.config.file": options.rsm_config_file}
 
 
 def topic_selection(options: ReadOptions) -> TopicSelection:

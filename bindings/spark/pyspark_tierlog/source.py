@@ -60,7 +60,8 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The columns that the options ask for; reads nothing."""
         from pyspark_tierlog.catalog_tables import remember
-        from pyspark_tierlog.columns import chosen_schema, to_spark
+        from pyspark_tierlog.columns import to_spark
+        from pyspark_tierlog.table_columns import chosen_schema
 
         schema = to_spark(chosen_schema(self._read_options or _checked(self._given)))
         return schema if self._table_options is None else remember(schema, self._table_options)
@@ -92,10 +93,16 @@ class DefaultSource(DataSource):
 
 
 def _checked(options: Mapping[str, str]) -> ReadOptions:
-    """Raises ConfigError: see parse_options."""
+    """Raises ConfigError: see parse_options; or the options ask for the jar."""
     from pyspark_tierlog.options import parse_options
+    from tierlog.errors import ConfigError
 
     checked, warning = parse_options(options)
+    if checked.engine == "jar":  # with the jar on its class path Spark would have asked that, and not this class
+        raise ConfigError(
+            "option engine: jar was asked for, and Spark did not find it: put it on the class path (spark.jars), or "
+            "use engine=auto"
+        )
     if warning:
         logger.warning("tierlog: %s", warning)
     return checked

@@ -131,7 +131,10 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
         (BASE | {"layout": "avien"}, "option layout"),
         (BASE | {"table": "record"}, "option table"),
         (BASE | {"kafka.isolation.level": "serializable"}, "option kafka.isolation.level"),
-        (BASE | {"engine": "jar"}, "not in this version"),
+        (BASE | {"engine": "spark"}, "option engine: "),
+        (BASE | {"minPartitions": "11", "maxPartitions": "10"}, "minPartitions 11 is above maxPartitions 10"),
+        (BASE | {"maxPartitions": "0"}, "option maxPartitions: "),
+        (BASE | {"offHeapBytesPerTask": "much"}, "option offHeapBytesPerTask: "),
         (BASE | {"includeheaders": "true", "table": "batches"}, "includeHeaders belongs to table=records"),
         (BASE | {"includeheaders": "false", "columns": "key,headers"}, "columns names headers"),
         (BASE | {"columns": "key,key"}, "names key twice"),
@@ -198,7 +201,7 @@ def test_secrets_are_in_no_message() -> None:
     options = parsed(**{"store.secret_access_key": secret, "rsm.storage.aws.secret.access.key": secret})
     assert secret not in repr(options)
     assert secret not in str(options)
-    text = refusal({"path": "x", "store.secret_access_key": secret, "minpartitions": "0", "engine": "jar"})
+    text = refusal({"path": "x", "store.secret_access_key": secret, "minpartitions": "0", "engine": "rust"})
     assert secret not in text
     assert secret not in repr(parse_options(BASE | {"kafka.sasl.jaas.config": secret})[1])
 
@@ -214,7 +217,8 @@ def test_every_known_option_is_documented() -> None:
     assert promised <= set(known_options())
     assert set(known_options()) - promised == {
         *IGNORED,
-        *("paths", "startingOffsetsByTimestampStrategy", "pushDownPredicate"),
+        *("paths", "startingOffsetsByTimestampStrategy", "pushDownPredicate", "maxPartitions"),
+        *("plannerPython", "nativeDirectory", "offHeapBytesPerTask", "reportPartitioning"),
     }
 
 

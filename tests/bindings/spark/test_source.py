@@ -201,7 +201,7 @@ def test_null_in_a_not_null_column_fails(spark: SparkSession) -> None:
         ({"subscribe": "fx-txn", "assign": '{"fx-txn":[0]}'}, "exactly one of"),
         ({}, "exactly one of"),
         ({"subscribe": "fx-txn", "columns": "offset,keys"}, "did you mean 'key'"),
-        ({"subscribe": "fx-txn", "engine": "jar"}, "not in this version"),
+        ({"subscribe": "fx-txn", "engine": "jar"}, "jar was asked for"),
     ],
 )
 def test_wrong_options_fail_in_load(read: Read, options: dict[str, str], text: str) -> None:

@@ -1,0 +1,61 @@
+"""The columns of each table: names, types and order, in Arrow's words.
+
+``records`` has the columns of Spark's Kafka source, in its order and all nullable; ``headers`` follows with
+``includeHeaders``. ``leaderEpoch`` and ``segment`` come only where ``columns`` or the user's schema name them. The
+columns of the other tables are those of ``tierlog.remote.manager.tables``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tierlog.errors import ConfigError
+from tierlog.remote.manager.scan_read import COLUMNS, DEFAULT_COLUMNS, records_schema
+from tierlog.remote.manager.tables import TRANSACTIONS_SCHEMA, batches_schema, segments_schema
+
+if TYPE_CHECKING:
+    from pyspark_tierlog.options import ReadOptions
+
+
+def table_schema(table: str) -> pa.Schema:
+    """All columns of a table, those on request too."""
+    if table == "records":
+        return records_schema(COLUMNS, timestamp_unit="us")
+    if table == "batches":
+        return batches_schema("us")
+    return segments_schema("us") if table == "segments" else TRANSACTIONS_SCHEMA
+
+
+def chosen_schema(options: ReadOptions) -> pa.Schema:
+    """The columns that these options ask for, in their order. Reads nothing.
+
+    Raises:
+        ConfigError: ``columns`` names one that the table does not have.
+    """
+    if options.columns is not None:
+        return picked_schema(options, options.columns)
+    if options.table != "records":
+        return table_schema(options.table)
+    return picked_schema(options, (*DEFAULT_COLUMNS, *(["headers"] if options.include_headers else [])))
+
+
+def picked_schema(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
+    """These columns of the options' table, in this order.
+
+    Raises:
+        ConfigError: the table has no column of one of the names; the nearest is named.
+    """
+    known = table_schema(options.table)
+    by_name = {name.lower(): name for name in known.names}
+    picked = []
+    for name in names:
+        if name not in known.names:
+            near = difflib.get_close_matches(name.lower(), by_name, n=1, cutoff=0.4)
+            hint = f"; did you mean {by_name[near[0]]!r}?" if near else f"; it has {', '.join(known.names)}"
+            raise ConfigError(f"table {options.table} has no column {name!r}{hint}")
+        picked.append(known.field(name))
+    return pa.schema(picked)
