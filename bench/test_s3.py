@@ -2,10 +2,16 @@
 
 The plain side asks for ranges as large as ours and has as many under way, and throws the bytes away. Ours lists, plans,
 checks and decodes into Arrow besides. Requests are counted at the store.
+
+Server and client share the machine, so where no core is idle the most that a ratio can be is that of the processor's
+seconds of both: it stands beside the measured one.
 """
 
 from __future__ import annotations
 
+import os
+import pathlib
+import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,9 +22,10 @@ import pytest
 from obstore.store import S3Store
 
 from bench.logs import MIB, BenchLog, bench_log
-from bench.side_by_side import Comparison
+from bench.side_by_side import ROUNDS, Comparison
 from bench.tiers import tiered_objects
 from tests.support.servers import BUCKET, StoreServer, seaweed
+from tierlog.reading import BATCH_BYTES
 from tierlog.remote.manager.parallel_scan import ParallelScan, usable_cores
 from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_read import read_scan_range
@@ -41,6 +48,7 @@ class Stored:
     options: dict[str, str]
     logs: dict[str, int]
     log: BenchLog
+    server_pid: int
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +67,7 @@ def stored(request: pytest.FixtureRequest, server: StoreServer) -> Stored:
         server.put(f"{codec}/{key}", data)
         if key.endswith(".log"):
             logs[f"{codec}/{key}"] = len(data)
-    return Stored(f"{server.url}/{codec}", dict(server.options), logs, log)
+    return Stored(f"{server.url}/{codec}", dict(server.options), logs, log, server.pid)
 
 
 def plain_gets(stored: Stored) -> int:
@@ -97,8 +105,26 @@ def scan_tier(stored: Stored) -> tuple[int, StoreCounts]:
     with open_tier(stored.url, config=stored.options, wrap_store=wrap) as tier:
         request = ScanRequest(TopicSelection.of_names([TOPIC]), max_bytes_per_range=128 * MIB)
         plan = plan_scan(tier, request)
-        scan = ParallelScan(plan.ranges, partial(read_scan_range, tier))
+        scan = ParallelScan(plan.ranges, partial(read_scan_range, tier, target_bytes=BATCH_BYTES))
         return sum(batch.num_rows for batch in scan), counting[0].counts
+
+
+def processor_seconds(action: Callable[[], object], pid: int) -> tuple[float, float]:
+    """(ours, the server's) for one call, medians."""
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        before = os.times(), _seconds_of(pid)
+        action()
+        after = os.times(), _seconds_of(pid)
+        ours.append(after[0].user + after[0].system - before[0].user - before[0].system)
+        theirs.append(after[1] - before[1])
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def _seconds_of(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_s3_scan(stored: Stored, compare: Callable[..., Comparison]) -> None:
@@ -107,6 +133,8 @@ def test_s3_scan(stored: Stored, compare: Callable[..., Comparison]) -> None:
     records, counts = scan_tier(stored)
     assert records == stored.log.records
     peer = "plain ranged GETs"
+    gets = processor_seconds(lambda: plain_gets(stored), stored.server_pid)
+    scan = processor_seconds(lambda: scan_tier(stored), stored.server_pid)
     compare(
         lambda: scan_tier(stored),
         {peer: lambda: plain_gets(stored)},
@@ -117,5 +145,8 @@ def test_s3_scan(stored: Stored, compare: Callable[..., Comparison]) -> None:
             "GETs per GiB": round(counts.gets * 2**30 / size, 1),
             "bytes fetched per byte of log": round(counts.bytes / size, 3),
             "LISTs": counts.lists,
+            "CPU s of client and server, GETs": f"{gets[0]:.2f} + {gets[1]:.2f}",
+            "CPU s of client and server, ours": f"{scan[0]:.2f} + {scan[1]:.2f}",
+            "ratio that these CPU s allow": round(sum(gets) / sum(scan), 2),
         },
     )

@@ -46,11 +46,13 @@ class StoreServer:
         url: Of the bucket, as PATH of the command and ``path`` of Spark take it.
         options: The ``store.*`` keys that reach it.
         put: Stores one object by its key.
+        pid: Of the server, for its share of the processor.
     """
 
     url: str
     options: Mapping[str, str]
     put: Callable[[str, bytes], None]
+    pid: int
 
     def upload(self, folder: pathlib.Path, prefix: str) -> str:
         """Puts a folder of objects below a prefix of the bucket; returns the URL of the prefix."""
@@ -93,13 +95,13 @@ def find_program(name: str, install: str) -> str:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: pathlib.Path, ready: Callable[[], object]) -> Iterator[None]:
-    """Runs a server until the block ends; ``ready`` is called until it no longer raises."""
+def running(command: list[str], log: pathlib.Path, ready: Callable[[], object]) -> Iterator[int]:
+    """Runs a server until the block ends; ``ready`` is called until it no longer raises. Gives the pid."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     try:
         _wait_until_ready(process, log, ready)
-        yield
+        yield process.pid
     finally:
         process.kill()  # its data is thrown away; a polite end takes SeaweedFS 25 s and more
         process.wait()
@@ -156,8 +158,8 @@ def seaweed(folder: pathlib.Path) -> Iterator[StoreServer]:
         retry_config=NO_RETRY,
     )
     # The first PUT makes the bucket.
-    with running(command, folder / "server.log", lambda: obstore.put(store, "ready", b"")):
-        yield StoreServer(f"s3://{BUCKET}", options, lambda key, data: _put(store, key, data))
+    with running(command, folder / "server.log", lambda: obstore.put(store, "ready", b"")) as pid:
+        yield StoreServer(f"s3://{BUCKET}", options, lambda key, data: _put(store, key, data), pid)
 
 
 @contextlib.contextmanager
@@ -181,9 +183,9 @@ def azurite(folder: pathlib.Path) -> Iterator[StoreServer]:
         client_options={"allow_http": True},
         retry_config=NO_RETRY,
     )
-    with running(command, folder / "server.log", lambda: _connect(port)):
+    with running(command, folder / "server.log", lambda: _connect(port)) as pid:
         make_azure_container(f"http://127.0.0.1:{port}/{AZURITE_ACCOUNT}/{BUCKET}")
-        yield StoreServer(f"az://{BUCKET}", options, lambda key, data: _put(store, key, data))
+        yield StoreServer(f"az://{BUCKET}", options, lambda key, data: _put(store, key, data), pid)
 
 
 @contextlib.contextmanager
@@ -201,10 +203,10 @@ def fake_gcs(folder: pathlib.Path) -> Iterator[StoreServer]:
         name = urllib.parse.quote(key, safe="")
         _post(f"{base}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}", data, "application/octet-stream")
 
-    with running(command, folder / "server.log", lambda: _connect(port)):
+    with running(command, folder / "server.log", lambda: _connect(port)) as pid:
         _post(f"{base}/storage/v1/b?project=tierlog", json.dumps({"name": BUCKET}).encode(), "application/json")
         options = {"store.base_url": base, "store.skip_signature": "true", "store.allow_http": "true"}
-        yield StoreServer(f"gs://{BUCKET}", options, put)
+        yield StoreServer(f"gs://{BUCKET}", options, put, pid)
 
 
 def _put(store: S3Store | AzureStore, key: str, data: bytes) -> None:
