@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -55,16 +56,58 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Fil
     scheme, rest = _split(url)
     if scheme == "file":
         return LocalStore(rest, files)
-    bucket, _, folder = rest.partition("/")
-    folder = folder.strip("/")
-    if "@" in bucket:
-        raise ConfigError(f"{scheme}://…@…: credentials do not belong into a path: give them as store.* options")
-    if not bucket and scheme != "memory":
-        raise ConfigError(f"{url}: the bucket is missing")
+    bucket, folder = _bucket_of(scheme, rest)
     if scheme == "memory":
         return _open_memory(bucket, folder)
     made = read_store_options(scheme, options or {}, files)
     return RemoteStore(_make(scheme, bucket, folder, made), f"{scheme}://{bucket}/{folder}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """What a reader that is not this package needs to open the store of a URL.
+
+    Attributes:
+        kind: "local" or "object".
+        url: An absolute folder, or ``scheme://bucket/folder`` with s3, gs or az; the folder as it is, not encoded.
+        options: What obstore would be given: of the store, of its HTTP client, and ``max_retries`` and
+            ``retry_timeout`` (``30000ms``). Secrets among them perhaps. What the environment gives is not in it.
+    """
+
+    kind: str
+    url: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+def address_store(url: str, options: Mapping[str, str] | None = None, *, files: Files | None = None) -> StoreAddress:
+    """Where ``open_store`` would look, and with what, for a reader in another process. Opens nothing.
+
+    Raises:
+        ConfigError: as open_store, but for what only the store itself refuses; a store in memory, which is of this
+            process.
+    """
+    scheme, rest = _split(url)
+    if scheme == "file":
+        return StoreAddress("local", os.path.abspath(rest), {})
+    bucket, folder = _bucket_of(scheme, rest)
+    if scheme == "memory":
+        raise ConfigError(f"memory://{bucket} is of the process that made it: no other can read it")
+    made = read_store_options(scheme, options or {}, files or PosixFiles())
+    retries = {
+        "max_retries": str(made.max_retries),
+        "retry_timeout": f"{round(made.retry_timeout.total_seconds() * 1000)}ms",
+    }
+    return StoreAddress("object", f"{scheme}://{bucket}/{folder}".rstrip("/"), made.config | made.client | retries)
+
+
+def _bucket_of(scheme: str, rest: str) -> tuple[str, str]:
+    """(bucket, folder in it). Raises ConfigError."""
+    bucket, _, folder = rest.partition("/")
+    if "@" in bucket:
+        raise ConfigError(f"{scheme}://…@…: credentials do not belong into a path: give them as store.* options")
+    if not bucket and scheme != "memory":
+        raise ConfigError(f"{scheme}://{rest}: the bucket is missing")
+    return bucket, folder.strip("/")
 
 
 def split_last(url: str) -> tuple[str, str]:

@@ -82,12 +82,13 @@ def open_tier(
     if layout == "file" or (layout == "auto" and _is_file(path, files)):
         folder, name = split_last(path)
         store = wrap_store(open_store(folder, tier_config.store_options, files=files))
-        return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, clock=clock)
-    store, scope, found = _look(path, layout, tier_config, files)
+        return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, clock=clock, url=folder)
+    url, scope, found = _look(path, layout, tier_config, files)
+    store = open_store(url, tier_config.store_options, files=files)
     store = wrap_store(store)
     if scope.mask and scope.key_prefix:
         store = MaskedStore(store, scope.key_prefix)
-    return Tier(store, _layout(found, store, scope, key_ring), key_ring=key_ring, clock=clock)
+    return Tier(store, _layout(found, store, scope, key_ring), key_ring=key_ring, clock=clock, url=url)
 
 
 def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing) -> Layout:
@@ -117,8 +118,8 @@ def _is_file(path: str, files: Files) -> bool:
     return found is not None and not found.is_directory
 
 
-def _look(path: str, layout: str, config: TierConfig, files: Files) -> tuple[ObjectStore, Scope, str]:
-    """The store, where in it the segments are, and their layout."""
+def _look(path: str, layout: str, config: TierConfig, files: Files) -> tuple[str, Scope, str]:
+    """The URL of the store, where in it the segments are, and their layout."""
     prefix = config.key_prefix
     places = [Place(path, "")]
     if not prefix and (layout == "auto" or _INSIDE_OF_A_KEY.search(path.rstrip("/"))):
@@ -137,7 +138,7 @@ def _look(path: str, layout: str, config: TierConfig, files: Files) -> tuple[Obj
         else:
             found, place = recognised
     scope = Scope(folder=place.inner, key_prefix=prefix, mask=config.key_prefix_mask)
-    return open_store(place.folder, config.store_options, files=files), scope, found
+    return place.folder, scope, found
 
 
 def _places_above(path: str) -> list[Place]:

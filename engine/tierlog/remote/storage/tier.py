@@ -41,12 +41,22 @@ class StoredTopic:
 class Tier:
     """One folder of a store under one layout. Made by ``open_tier``; a context manager.
 
+    Attributes:
+        url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if nobody said.
+
     Thread safety: any number of threads; nothing is locked across a store call. Iterators belong to one thread each.
     """
 
     def __init__(
-        self, store: ObjectStore, layout: Layout, *, key_ring: KeyRing | None = None, clock: Clock | None = None
+        self,
+        store: ObjectStore,
+        layout: Layout,
+        *,
+        key_ring: KeyRing | None = None,
+        clock: Clock | None = None,
+        url: str = "",
     ) -> None:
+        self.url = url
         self._store = store
         self._layout = layout
         self._key_ring = key_ring or KeyRing({})
