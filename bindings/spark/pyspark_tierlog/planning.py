@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark_tierlog.request import scan_request
 from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
 from tierlog.remote.manager.scan_plan import plan_scan
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_tierlog.options import ReadOptions
-    from tierlog.remote.manager.scan_request import RecordFilter
+    from tierlog.remote.manager.scan_request import ScanRequest
     from tierlog.remote.metadata.history import PartitionHistory
 
 SEGMENTS_PER_TASK = 2_000
@@ -25,7 +24,7 @@ def plan_tasks(
     location: TierLocation,
     number: int,
     histories: Sequence[PartitionHistory],
-    record_filter: RecordFilter,
+    request: ScanRequest,
 ) -> tuple[list[InputPartition], tuple[str, ...]]:
     """The tasks over one tier as it was listed.
 
@@ -34,7 +33,7 @@ def plan_tasks(
         location: The tier.
         number: Its place among the reader's tiers.
         histories: As pinned at the load.
-        record_filter: What Spark pushed down.
+        request: What to scan of it, with what Spark pushed down.
 
     Returns:
         The tasks, by topic, partition and offset, and warnings about what is missing.
@@ -43,11 +42,12 @@ def plan_tasks(
         DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
     """
     if options.table in ("segments", "transactions"):
-        chosen = [history for history in histories if record_filter.admits(history.topic, history.partition)]
+        wanted = request.record_filter
+        chosen = [history for history in histories if wanted.admits(history.topic, history.partition)]
         warnings = tuple(warning for history in chosen for warning in history.warnings)
         return [HistoriesTask(number, group) for group in _grouped(chosen)], warnings
     with location.opened() as tier:
-        plan = plan_scan(tier, scan_request(options, record_filter), histories=histories)
+        plan = plan_scan(tier, request, histories=histories)
     return [RangesTask(number, ranges) for ranges in plan.tasks()], plan.warnings
 
 

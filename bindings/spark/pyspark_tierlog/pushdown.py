@@ -46,7 +46,7 @@ class Comparison:
 
     column: str
     operation: str
-    values: tuple[int, ...] | tuple[str, ...]
+    values: tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def tighten(record_filter: RecordFilter, comparison: Comparison) -> tuple[Record
     return _with_interval(record_filter, column, interval), interval.exact
 
 
-def _literals_of(value: object, column: str) -> tuple[int, ...] | tuple[str, ...]:
+def _literals_of(value: object, column: str) -> tuple[int | str, ...]:
     """The filter's literals in the column's unit; empty where one is not what the column holds."""
     literals = list(value) if isinstance(value, (tuple, list)) else [value]
     if column == "topic":

@@ -60,12 +60,15 @@ class TierlogReader(DataSourceReader):
             DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
         """
         from pyspark_tierlog.planning import plan_tasks
+        from pyspark_tierlog.request import scan_requests
 
         assert self._planning is not None, "planned on the driver only"
         options, listing = self._planning
         tasks: list[InputPartition] = []
-        for number, (location, pinned) in enumerate(zip(self._tiers, listing.checked(), strict=True)):
-            planned, warnings = plan_tasks(options, location, number, pinned.histories, self._filter)
+        tiers = listing.checked()
+        requests = scan_requests(options, tiers, self._filter)
+        for number, (location, pinned, request) in enumerate(zip(self._tiers, tiers, requests, strict=True)):
+            planned, warnings = plan_tasks(options, location, number, pinned.histories, request)
             tasks.extend(planned)
             for warning in (*pinned.warnings, *warnings):
                 logger.warning("tierlog: %s", warning)

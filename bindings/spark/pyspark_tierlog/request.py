@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 if TYPE_CHECKING:
+    from pyspark_tierlog.listing import TierListing
     from pyspark_tierlog.options import ReadOptions
 
 _EVERYTHING = RecordFilter()
@@ -36,6 +38,22 @@ def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING
         max_records_per_partition=options.max_records_per_partition if records else None,
         fail_on_data_loss=options.fail_on_data_loss,
     )
+
+
+def scan_requests(
+    options: ReadOptions, tiers: Sequence[TierListing], record_filter: RecordFilter = _EVERYTHING
+) -> list[ScanRequest]:
+    """What to scan of each path, which share the number of tasks by the bytes that they hold."""
+    request = scan_request(options, record_filter)
+    if len(tiers) == 1:
+        return [request]
+    sizes = [sum(span.segment.size_bytes for each in tier.histories for span in each.lineage.spans) for tier in tiers]
+    most = [max(1, options.max_partitions * size // max(1, sum(sizes))) for size in sizes]
+    fewest = request.min_partitions
+    return [
+        replace(request, max_partitions=share, min_partitions=None if fewest is None else min(fewest, share))
+        for share in most
+    ]
 
 
 def tier_config(options: ReadOptions) -> dict[str, str]:

@@ -1,0 +1,156 @@
+"""The child: requests from its input, frames to its output, until the driver is gone.
+
+Its output is the protocol's alone: what anything else prints goes to standard error, which Spark's driver logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+from pyspark_tierlog.plan.frames import (
+    PROTOCOL,
+    BrokenStreamError,
+    FrameWriter,
+    PlanProtocolError,
+    read_frame,
+)
+
+if TYPE_CHECKING:
+    from pyspark_tierlog.plan.requests import Request
+
+_logger = logging.getLogger(__name__)
+_OUT_BUFFER_BYTES = 1 << 18
+
+
+def main() -> int:
+    """Serve until the input ends. Returns the exit code: 0, or 1 after input that is none."""
+    _arrange_signals()
+    requests, answers = _claim_streams()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    _watch(answers.fileno())
+    try:
+        return _serve(requests, FrameWriter(answers))
+    except BrokenPipeError:
+        _drop(answers)
+        return 0  # the driver is gone: nobody is left to tell
+
+
+def _arrange_signals() -> None:
+    """The driver ends us by closing the pipe or by SIGTERM; a Ctrl-C in its shell is meant for a query, not for us."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
+    """The two pipes of the driver under numbers of our own; 0 is empty and 1 is standard error from here on."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb", buffering=_OUT_BUFFER_BYTES)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123  a descriptor, not a file of anyone's
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return requests, answers
+
+
+def _watch(descriptor: int) -> None:
+    """End at once when nobody can read an answer any more, also in the middle of a listing that takes minutes."""
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        while not any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll()):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, name="tierlog-driver-watch", daemon=True).start()
+
+
+def _drop(answers: BinaryIO) -> None:
+    """Let what is still buffered run into nothing, or Python complains at exit."""
+    with open(os.devnull, "wb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), answers.fileno())
+
+
+def _serve(requests: BinaryIO, out: FrameWriter) -> int:
+    from tierlog._version import __version__
+
+    out.write_json("V", {"protocol": PROTOCOL, "version": __version__, "python": platform.python_version()})
+    out.flush()
+    with contextlib.suppress(ImportError):  # told when there is somebody to tell
+        _brain()
+    while True:
+        try:
+            frame = read_frame(requests)
+            if frame is None:
+                return 0
+            if frame[0] == "B":
+                continue  # of a request that was refused
+            _answer(frame, requests, out)
+        except BrokenStreamError as error:
+            _logger.error("the requests end: %s", error)
+            _tell(out, error)
+            return 1
+
+
+def _answer(frame: tuple[str, bytes], requests: BinaryIO, out: FrameWriter) -> None:
+    try:
+        parse, answer = _brain()
+        if frame[0] != "Q":
+            raise PlanProtocolError(f"a frame of type {frame[0]} is no request")
+        request = parse(frame[1])
+        answer(request, _blobs(requests, request.blobs), out)
+        out.write("Z")
+        out.flush()
+    except (BrokenPipeError, BrokenStreamError):
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, the driver waits for an answer
+        _tell(out, error)
+
+
+def _brain() -> tuple[Callable[[bytes], Request], Callable[[Request, Sequence[bytes], FrameWriter], None]]:
+    """What plans. Imported after the driver was greeted: it goes on while this takes its time.
+
+    Raises:
+        ImportError: this interpreter has Tierlog, but not what it needs.
+    """
+    from pyspark_tierlog.plan.planner import answer
+    from pyspark_tierlog.plan.requests import parse_request
+
+    return parse_request, answer
+
+
+def _blobs(requests: BinaryIO, count: int) -> list[bytes]:
+    blobs: list[bytes] = []
+    while len(blobs) < count:
+        frame = read_frame(requests)
+        if frame is None or frame[0] != "B":
+            raise BrokenStreamError(f"a request with {len(blobs)} of its {count} parts")
+        blobs.append(frame[1])
+    return blobs
+
+
+def _tell(out: FrameWriter, error: Exception) -> None:
+    """The error as the Python path would show it."""
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, ImportError):
+        text = f"tierlog does not work under {sys.executable} (Python {platform.python_version()}): {error}"
+    elif not isinstance(error, PlanProtocolError) and not _is_ours(error):
+        _logger.error("a fault of tierlog", exc_info=error)
+        text = f"a fault of tierlog: {kind}: {text}"
+    out.write_json("E", {"kind": kind, "text": text, "retriable": bool(getattr(error, "retriable", False))})
+    out.flush()
+
+
+def _is_ours(error: Exception) -> bool:
+    from tierlog.errors import TierlogError
+
+    return isinstance(error, TierlogError)

@@ -1,0 +1,91 @@
+"""What the jar asks: JSON, checked before anything is done with it. Values of options are in no message."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pyspark_tierlog.plan.frames import PlanProtocolError
+from pyspark_tierlog.pushdown import Comparison, tighten
+from tierlog.remote.manager.scan_request import RecordFilter
+
+Column = Literal["topic", "partition", "offset", "timestamp"]
+Operation = Literal["=", "in", "<", "<=", ">", ">="]
+Literals = int | str | list[int] | list[str]
+Function = tuple[Literal["count"]] | tuple[Literal["min", "max"], Literal["offset", "timestamp"]]
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class Aggregates(_Words):
+    """What is asked in place of the records."""
+
+    group_by: list[Literal["topic", "partition"]]
+    functions: list[Function]
+
+
+class ListRequest(_Words):
+    op: Literal["list"]
+    options: dict[str, str] = Field(repr=False)
+    blobs: Annotated[int, Field(ge=0)] = 0
+
+
+class PlanRequest(_Words):
+    op: Literal["plan"]
+    options: dict[str, str] = Field(repr=False)
+    columns: list[str]
+    filters: list[tuple[Column, Operation, Literals]] = []
+    limit: Annotated[int, Field(ge=0)] | None = None
+    aggregates: Aggregates | None = None
+    blobs: Annotated[int, Field(ge=0)] = 0
+
+    def record_filter(self) -> tuple[RecordFilter, bool]:
+        """The filters as bounds, and whether these say all that the filters do.
+
+        Raises:
+            PlanProtocolError: a value is not what its column holds.
+        """
+        found, exact = RecordFilter(), True
+        for column, operation, value in self.filters:
+            values: tuple[int | str, ...] = tuple(value) if isinstance(value, list) else (value,)
+            wanted = str if column == "topic" else int
+            if not values or not all(isinstance(each, wanted) for each in values):
+                raise PlanProtocolError(f"a filter compares {column} with what that column does not hold")
+            found, says_all = tighten(found, Comparison(column, operation, values))
+            exact = exact and says_all
+        return found, exact
+
+
+Request = ListRequest | PlanRequest
+_REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
+
+
+def parse_request(body: bytes) -> Request:
+    """Raises PlanProtocolError: it is not JSON, or no request."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise PlanProtocolError("the request is not JSON") from None  # the cause would quote it, secrets included
+    try:
+        return _REQUESTS.validate_python(_as_tuples(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or part.isidentifier())
+        raise PlanProtocolError(f"the request is malformed: {place or 'op'}: {first['msg']}") from None
+
+
+def _as_tuples(value: object) -> object:
+    """JSON has no tuples, and strict checking takes no list for one."""
+    if not isinstance(value, dict):
+        return value
+    found = dict(value)
+    if isinstance(filters := found.get("filters"), list):
+        found["filters"] = [tuple(each) if isinstance(each, list) else each for each in filters]
+    aggregates = found.get("aggregates")
+    if isinstance(aggregates, dict) and isinstance(functions := aggregates.get("functions"), list):
+        found["aggregates"] = aggregates | {"functions": [tuple(f) if isinstance(f, list) else f for f in functions]}
+    return found

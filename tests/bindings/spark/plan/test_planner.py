@@ -1,0 +1,95 @@
+"""The child plans what the Python path plans: the same ranges, the same errors, the same words."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from pyspark_tierlog.listing import list_tiers
+from pyspark_tierlog.options import parse_options
+from pyspark_tierlog.request import scan_requests
+from tests.support.golden import config_of
+from tests.support.planner import PlannerChild
+from tierlog import open_tier
+from tierlog.remote.manager.scan_plan import plan_scan
+from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.remote.manager.scan_read import segment_label
+
+RUNS = ("main-plain", "zstd-aes", "custom-meta")
+CUTS: list[dict[str, str]] = [
+    {},
+    {"maxBytesPerPartition": "20k"},
+    {"kafka.isolation.level": "read_committed", "maxBytesPerPartition": "50k"},
+    {"minPartitions": "40", "maxPartitions": "45"},
+]
+
+
+def as_sent(scan_range: ScanRange) -> dict[str, Any]:
+    """What must be in the frames of a range."""
+    segment, chunks = scan_range.segment, None
+    if segment.transformed:
+        assert segment.chunk_index is not None
+        views = segment.chunk_index.views(scan_range.start_position, scan_range.end_position)
+        first = int(views["chunk"][0]) * segment.chunk_index.original_chunk_size
+        transformed = int(views["transformed_position"][0])
+        chunks = (first, transformed, int(views["original_size"][-1]), views["transformed_size"].tolist())
+    return {
+        "topic": scan_range.topic,
+        "partition": scan_range.partition,
+        "label": segment_label(segment),
+        "name": segment.name,
+        "key": segment.log.key,
+        "place": (segment.log.position, segment.size_bytes, segment.last_modified_ms),
+        "bytes": (scan_range.start_position, scan_range.end_position),
+        "offsets": (scan_range.from_offset, scan_range.to_offset_exclusive),
+        "timestamps": (scan_range.from_timestamp_ms, scan_range.to_timestamp_exclusive_ms),
+        "aborted": scan_range.aborted,
+        "chunks": chunks,
+        "key_id": segment.encryption.key_id if segment.encryption else None,
+        "wrapped": (segment.encryption.wrapped_key, segment.encryption.aad) if segment.encryption else None,
+        "compressed": segment.compression,
+    }
+
+
+def as_told(told: dict[str, Any]) -> dict[str, Any]:
+    segment, chunks = told["segment"], told["chunks"]
+    return {
+        **{name: segment[name] for name in ("topic", "partition", "label", "name", "key")},
+        "place": (segment["logPosition"], segment["sizeBytes"], segment["lastModifiedMs"]),
+        "bytes": (told["start"], told["end"]),
+        "offsets": (told["fromOffset"], told["toOffset"]),
+        "timestamps": (told["fromTimestamp"], told["toTimestamp"]),
+        "aborted": told["aborted"],
+        "chunks": None if chunks is None else (*chunks[:3], chunks[3].tolist()),
+        "key_id": segment.get("keyId"),
+        "wrapped": (segment["wrappedKey"], segment["aad"]) if "keyId" in segment else None,
+        "compressed": bool(segment["compressed"]),
+    }
+
+
+def options_of(run: pathlib.Path) -> dict[str, str]:
+    return {"path": str(run / "objects"), "subscribePattern": ".*", **config_of(run)}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_ranges_are_those_of_the_python_path(data: pathlib.Path, run: str) -> None:
+    """One brain: a range that differs by a byte is rows that one of the two paths does not have."""
+    with PlannerChild() as child:
+        for cut in CUTS:
+            given = options_of(data / run) | cut
+            options, _ = parse_options(given)
+            (pinned,) = list_tiers(options).checked()
+            (request,) = scan_requests(options, [pinned])
+            with open_tier(pinned.path, layout=pinned.layout, config=config_of(data / run)) as tier:
+                wanted = plan_scan(tier, request, histories=pinned.histories)
+            plan = child.plan(given)
+            assert [[as_told(each) for each in task] for task in plan.tasks] == [
+                [as_sent(each) for each in task] for task in wanted.tasks()
+            ]
+            assert plan.warnings == list(wanted.warnings)
+            assert plan.head["rows"] >= 1
+            assert plan.stores == [
+                ("local", str(data / run / "objects"), {}, plan.stores[0][3]),
+            ]
