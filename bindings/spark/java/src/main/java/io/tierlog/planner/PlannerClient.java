@@ -1,0 +1,195 @@
+package io.tierlog.planner;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.UnaryOperator;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Asks a child that stays between requests. A child that was killed is started anew, and the request asked once more.
+ *
+ * <p>Thread safety: any number of threads; they are answered one after another.
+ */
+public final class PlannerClient implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(PlannerClient.class);
+
+  /** Of all frames of an answer: far above 10^6 ranges, and what a child gone mad can fill. */
+  private static final long ANSWER_BYTES_MAX = Math.min(4L << 30, Runtime.getRuntime().maxMemory() / 2);
+
+  private final PythonCommand python;
+  private final UnaryOperator<Runnable> atEnd;
+  private volatile PlannerProcess process;
+
+  /**
+   * @param atEnd has a child ended with the application, and gives what forgets it
+   */
+  public PlannerClient(PythonCommand python, UnaryOperator<Runnable> atEnd) {
+    this.python = python;
+    this.atEnd = atEnd;
+  }
+
+  /**
+   * Lists what the options name.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public Listing list(Map<String, String> options) {
+    List<byte[]> frames = new ArrayList<>();
+    ask(
+        Map.of("op", "list", "options", options),
+        List.of(),
+        () -> {
+          frames.clear();
+          return frame -> {
+            if (frame.type() != 'L') {
+              throw new FrameException("frame " + frame.type() + " does not belong to a listing");
+            }
+            frames.add(frame.rest());
+          };
+        });
+    return new Listing(frames);
+  }
+
+  /**
+   * Plans from a listing.
+   *
+   * @throws PlannerException what the planner said, or that it does not work
+   */
+  public ScanPlan plan(PlanRequest request) {
+    Map<String, Object> words = new LinkedHashMap<>();
+    words.put("op", "plan");
+    words.put("options", request.options());
+    words.put("columns", request.columns());
+    words.put("filters", request.filters().stream().map(PlanRequest.Comparison::words).toList());
+    words.put("limit", request.limit());
+    words.put("aggregates", request.aggregates() == null ? null : request.aggregates().words());
+    words.put("blobs", request.listing().frames().size());
+    ScanPlan[] plan = new ScanPlan[1];
+    ask(
+        words,
+        request.listing().frames(),
+        () -> {
+          PlanDecoder decoder = new PlanDecoder();
+          return new Answer() {
+            @Override
+            public void take(Frame frame) throws IOException {
+              decoder.take(frame);
+            }
+
+            @Override
+            public void end() throws IOException {
+              plan[0] = decoder.finished();
+            }
+          };
+        });
+    return plan[0];
+  }
+
+  /** Ends the child; a later request starts another. Never waits for a request that runs: that one fails. */
+  @Override
+  public void close() {
+    PlannerProcess running = process;
+    if (running != null) {
+      running.close();
+    }
+  }
+
+  private interface Answer {
+    void take(Frame frame) throws IOException;
+
+    default void end() throws IOException {}
+  }
+
+  private interface Asking {
+    Answer begin();
+  }
+
+  private synchronized void ask(Map<String, Object> request, List<byte[]> blobs, Asking asking) {
+    for (boolean again = false; ; again = true) {
+      PlannerProcess running = running();
+      PlannerException told;
+      try {
+        running.busy();
+        told = exchange(running.frames(), request, blobs, asking.begin());
+        running.idle();
+      } catch (FrameException e) {
+        process = null;
+        throw PlannerException.broken(
+            "the planner " + running.python() + " gave an answer that is none: " + e.getMessage() + "; it "
+                + running.ended(), e);
+      } catch (IOException e) {
+        process = null;
+        String said = running.ended();
+        if (again) {
+          throw PlannerException.broken(
+              "the planner " + running.python() + " ended twice over one request; it " + said, e);
+        }
+        LOG.warn("tierlog: the planner {} {}; it is started anew", running.python(), said);
+        continue;
+      } catch (RuntimeException | Error e) {
+        process = null; // what it would say next belongs to nobody
+        running.close();
+        throw e;
+      }
+      if (told != null) {
+        throw told;
+      }
+      return;
+    }
+  }
+
+  private PlannerProcess running() {
+    PlannerProcess running = process;
+    if (running != null && !running.isAlive()) {
+      running.close(); // forgotten by all who would end it
+      running = null;
+    }
+    if (running == null) {
+      running = PlannerProcess.start(python, atEnd);
+      process = running;
+    }
+    return running;
+  }
+
+  /** The error that the planner told; null: it answered. */
+  private static PlannerException exchange(
+      FrameStream frames, Map<String, Object> request, List<byte[]> blobs, Answer answer) throws IOException {
+    frames.write('Q', PlanDecoder.JSON.writeValueAsBytes(request));
+    for (byte[] blob : blobs) {
+      frames.write('B', blob);
+    }
+    frames.flush();
+    long left = ANSWER_BYTES_MAX;
+    while (true) {
+      Frame frame = frames.read();
+      left -= frame.sizeBytes();
+      if (left < 0) {
+        throw new FrameException("it has more than " + ANSWER_BYTES_MAX + " bytes");
+      }
+      switch (frame.type()) {
+        case 'Z' -> {
+          frame.end();
+          answer.end();
+          return null;
+        }
+        case 'E' -> {
+          return error(PlanDecoder.json(frame));
+        }
+        case 'W' -> {
+          LOG.warn("tierlog: {}", frame.str());
+          frame.end();
+        }
+        default -> answer.take(frame);
+      }
+    }
+  }
+
+  private static PlannerException error(JsonNode told) {
+    return new PlannerException(told.path("kind").asText("TierlogError"), told.path("text").asText());
+  }
+}

@@ -1,0 +1,44 @@
+package io.tierlog.planner;
+
+/**
+ * Why there is no listing or no plan, in words for the user. Never with a value of {@code store.*} or {@code rsm.*}.
+ */
+public final class PlannerException extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+  private static final String OWN_KIND = "PlannerError";
+
+  private final String kind;
+
+  /**
+   * @param kind the class of {@code tierlog.errors} that the planner told
+   * @param text its message
+   */
+  public PlannerException(String kind, String text) {
+    this(kind, text, null);
+  }
+
+  private PlannerException(String kind, String text, Throwable cause) {
+    super(text, cause);
+    this.kind = kind;
+  }
+
+  /** The planner itself does not work: it is missing, died, or answers nonsense. */
+  static PlannerException broken(String text, Throwable cause) {
+    return new PlannerException(OWN_KIND, text, cause);
+  }
+
+  /** Class of {@code tierlog.errors}, or {@code PlannerError}. */
+  public String kind() {
+    return kind;
+  }
+
+  /** Whether there is no planner to tell anything. */
+  public boolean blamesPlanner() {
+    return kind.equals(OWN_KIND);
+  }
+
+  /** Whether the user's options are to blame: such an error belongs to {@code load()}. */
+  public boolean blamesOptions() {
+    return kind.equals("ConfigError");
+  }
+}

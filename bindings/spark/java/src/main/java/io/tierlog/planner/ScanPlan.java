@@ -1,0 +1,29 @@
+package io.tierlog.planner;
+
+import io.tierlog.plan.StoreLocation;
+import io.tierlog.plan.TaskPlan;
+import java.util.List;
+import java.util.OptionalLong;
+
+/**
+ * The planner's answer.
+ *
+ * @param rows at most so many, by the offsets; empty: not known
+ * @param exactRows {@code rows} is the number itself
+ * @param bytes of the original logs
+ * @param limitTaken the tasks end near the limit; Spark still cuts
+ * @param aggregatesTaken the tasks or {@code rows} answer the aggregates
+ * @param stores that the segments lie in, by their numbers
+ * @param tasks in their order
+ * @param answer rows that answer the aggregates, the grouping columns first, each a {@link String}, {@link Long} or
+ *     null; null where tasks do
+ */
+public record ScanPlan(
+    OptionalLong rows,
+    boolean exactRows,
+    long bytes,
+    boolean limitTaken,
+    boolean aggregatesTaken,
+    List<StoreLocation> stores,
+    List<TaskPlan> tasks,
+    List<List<Object>> answer) {}
