@@ -1,0 +1,118 @@
+package io.tierlog.engine;
+
+import io.tierlog.plan.RangePlan;
+import java.lang.ref.Cleaner;
+
+/**
+ * The native decoder of a task and the rows of its last batch.
+ *
+ * <p>One thread at a time; closed once.
+ */
+final class Decoder {
+  /** The most that one batch may decompress to, as of the Python path. */
+  private static final long DECOMPRESSED_LIMIT = 256L << 20;
+
+  private final TaskMemory memory;
+  private final long handle;
+  private final Report report;
+
+  /**
+   * @param want columns, see {@link RecordBatch#want}
+   * @param batchBytes about the size of a batch of rows
+   */
+  Decoder(TaskMemory memory, int want, int batchBytes) {
+    this.memory = memory;
+    handle = Native.decoderOpen(memory.budget(), want, batchBytes);
+    if (handle == 0) {
+      throw new OutOfMemoryError("no native memory for a decoder");
+    }
+    memory.hold();
+    report = new Report(Native.decoderReport(handle));
+  }
+
+  /** Of the last step. */
+  Report report() {
+    return report;
+  }
+
+  void begin(RangePlan range, boolean verifyChecksums) {
+    int status =
+        Native.decoderBegin(
+            handle,
+            range.startPosition(),
+            range.fromOffset(),
+            range.toOffsetExclusive(),
+            range.fromTimestampMs(),
+            range.toTimestampExclusiveMs(),
+            range.aborted(),
+            DECOMPRESSED_LIMIT,
+            verifyChecksums);
+    if (status != 0) {
+      throw memory.refusal(status);
+    }
+  }
+
+  /** The window must stay until {@link Native#INPUT} comes again. */
+  void feed(Window window) {
+    Native.decoderFeed(handle, window.address(), window.sizeBytes());
+  }
+
+  /** {@link Native#ROWS}, INPUT, ENDED or FAULT. */
+  int next() {
+    return checked(Native.decoderNext(handle));
+  }
+
+  /** {@link Native#ROWS}, ENDED or FAULT. */
+  int finish(boolean allowPartial) {
+    return checked(Native.decoderFinish(handle, allowPartial));
+  }
+
+  /** Bytes of the damaged batch that was stepped over; -1: its end cannot be told. */
+  int skip() {
+    return Native.decoderSkip(handle);
+  }
+
+  private int checked(int step) {
+    if (step == Native.NO_MEMORY) {
+      throw memory.refusal(report.getInt(Report.STATUS));
+    }
+    return step;
+  }
+
+  /** The fault of the last step; not located. */
+  TierlogException fault() {
+    return Faults.ofRecords(
+        report.getInt(Report.STATUS),
+        report.get(Report.FAULT_POSITION),
+        report.get(Report.FAULT_BASE_OFFSET),
+        report.get(Report.FAULT_RECORD),
+        report.get(Report.FAULT_EXPECTED),
+        report.get(Report.FAULT_FOUND));
+  }
+
+  /** Where the bytes are that are not done. */
+  long position() {
+    return report.get(Report.POSITION);
+  }
+
+  void close() {
+    release(handle, memory);
+  }
+
+  /** Closes once no one can reach {@code anchor} any more: another thread may be reading them. */
+  void closeBehind(Object anchor) {
+    long decoder = handle;
+    TaskMemory held = memory;
+    Late.CLEANER.register(anchor, () -> release(decoder, held));
+  }
+
+  private static void release(long handle, TaskMemory memory) {
+    Native.decoderClose(handle);
+    memory.letGo();
+  }
+
+  /** Its thread starts when it is needed, which is next to never. */
+  private static final class Late {
+    static final Cleaner CLEANER = Cleaner.create();
+  }
+}

@@ -1,0 +1,25 @@
+package io.tierlog.engine;
+
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.unsafe.Platform;
+
+/** 32-bit numbers; never null. */
+final class IntColumn extends NativeColumn {
+  private final int field;
+  private long data;
+
+  IntColumn(int field) {
+    super(DataTypes.IntegerType);
+    this.field = field;
+  }
+
+  @Override
+  void bind(Report report) {
+    data = report.get(field);
+  }
+
+  @Override
+  public int getInt(int row) {
+    return Platform.getInt(null, data + 4L * row);
+  }
+}

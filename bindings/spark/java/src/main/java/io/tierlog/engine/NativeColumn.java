@@ -1,0 +1,135 @@
+package io.tierlog.engine;
+
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * A column over native memory of the reader, which is the same vector batch after batch.
+ *
+ * <p>Closing does nothing: Spark closes the vectors of each batch behind its last row, and the memory is used again. It
+ * is the reader's, and goes with it. Rows are not checked against the batch: that is Spark's part, as for its own
+ * vectors.
+ */
+abstract class NativeColumn extends ColumnVector {
+  private long validity;
+  private int nulls;
+  /** See {@link #keep}. */
+  private Object anchor;
+
+  NativeColumn(DataType type) {
+    super(type);
+  }
+
+  /** Takes over where the rows of the next batch lie. */
+  abstract void bind(Report report);
+
+  /** Makes {@code anchor} live as long as someone can reach this column: the memory under it waits for that. */
+  void keep(Object anchor) {
+    this.anchor = anchor;
+  }
+
+  /**
+   * Bits of the rows that are not null.
+   *
+   * @param validity address; 0: all are there
+   */
+  final void bindNulls(long validity, int nulls) {
+    this.validity = validity;
+    this.nulls = nulls;
+  }
+
+  @Override
+  public final void close() {}
+
+  @Override
+  public final void closeIfFreeable() {}
+
+  @Override
+  public final boolean hasNull() {
+    return nulls > 0;
+  }
+
+  @Override
+  public final int numNulls() {
+    return nulls;
+  }
+
+  @Override
+  public final boolean isNullAt(int row) {
+    return validity != 0 && (Platform.getByte(null, validity + (row >> 3)) >> (row & 7) & 1) == 0;
+  }
+
+  private UnsupportedOperationException notThis() {
+    return new UnsupportedOperationException("a column of " + dataType().simpleString());
+  }
+
+  @Override
+  public boolean getBoolean(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public byte getByte(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public short getShort(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public int getInt(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public long getLong(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public float getFloat(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public double getDouble(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public ColumnarArray getArray(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public ColumnarMap getMap(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public Decimal getDecimal(int row, int precision, int scale) {
+    throw notThis();
+  }
+
+  @Override
+  public UTF8String getUTF8String(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public byte[] getBinary(int row) {
+    throw notThis();
+  }
+
+  @Override
+  public ColumnVector getChild(int ordinal) {
+    throw notThis();
+  }
+}

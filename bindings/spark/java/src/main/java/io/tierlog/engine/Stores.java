@@ -1,0 +1,69 @@
+package io.tierlog.engine;
+
+import io.tierlog.plan.SegmentPlan;
+import io.tierlog.plan.StoreLocation;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+
+/** The stores of a task, opened when they are first read from, and their keys. Closed once no one reads. */
+final class Stores implements AutoCloseable {
+  private final List<StoreLocation> locations;
+  private final String nativeDirectory;
+  private final LogStore[] opened;
+  private final KeyRing[] rings;
+  private final AtomicLong requests = new AtomicLong();
+  private final AtomicLong storedBytes = new AtomicLong();
+
+  Stores(List<StoreLocation> locations, String nativeDirectory) {
+    this.locations = locations;
+    this.nativeDirectory = nativeDirectory;
+    opened = new LogStore[locations.size()];
+    rings = new KeyRing[locations.size()];
+  }
+
+  /** Reads that were answered. */
+  AtomicLong requests() {
+    return requests;
+  }
+
+  /** What they brought. */
+  AtomicLong storedBytes() {
+    return storedBytes;
+  }
+
+  synchronized LogStore store(SegmentPlan segment) {
+    LogStore store = opened[segment.store()];
+    if (store == null) {
+      StoreLocation location = locations.get(segment.store());
+      store = isLocal(location) ? new LocalLogStore(location) : new ObjectLogStore(location, nativeDirectory);
+      opened[segment.store()] = store;
+    }
+    return store;
+  }
+
+  synchronized KeyRing keyRing(SegmentPlan segment) {
+    if (rings[segment.store()] == null) {
+      rings[segment.store()] = new KeyRing(locations.get(segment.store()));
+    }
+    return rings[segment.store()];
+  }
+
+  /** Whether all of them are folders of this machine. */
+  boolean areLocal() {
+    return locations.stream().allMatch(Stores::isLocal);
+  }
+
+  private static boolean isLocal(StoreLocation location) {
+    return location.kind().equals("local");
+  }
+
+  @Override
+  public synchronized void close() {
+    for (int number = 0; number < opened.length; number++) {
+      if (opened[number] != null) {
+        opened[number].close();
+        opened[number] = null;
+      }
+    }
+  }
+}

@@ -1,0 +1,249 @@
+package io.tierlog.engine;
+
+import io.tierlog.plan.RangePlan;
+import io.tierlog.plan.StoreLocation;
+import io.tierlog.plan.TaskPlan;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.locks.ReentrantLock;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The records of a task that count, as columnar batches.
+ *
+ * <p>One batch, filled again and again: rows are valid until the next {@link #next}. What operators keep they copy, as
+ * they must of Spark's own readers. One thread reads; any may close. A reader that another thread closes ends its work
+ * at once, and keeps the memory of the rows that were given until no one can reach them.
+ */
+public final class TaskReader implements PartitionReader<ColumnarBatch> {
+  private static final Logger LOG = LoggerFactory.getLogger(TaskReader.class);
+
+  private final TaskPlan task;
+  private final Stores stores;
+  private final RecordBatch rows;
+  private final TaskMemory memory;
+  private final Windows windows;
+  private final Decoder decoder;
+  private final List<String> warnings = new ArrayList<>();
+  private final ReentrantLock lock = new ReentrantLock();
+
+  private int number = -1;
+  private boolean inRange;
+  private boolean finishing;
+  private boolean allowPartial;
+  private long logBytes;
+  private long records;
+  private Thread owner;
+  private volatile boolean closing;
+  private TaskCounters last;
+
+  /**
+   * Opens nothing but memory.
+   *
+   * @param task what to read
+   * @param locations of its segments
+   * @param columns of the table {@code records}, in the order wanted; none: batches have rows only
+   * @param settings how to read
+   * @throws TierlogException ConfigError: an unknown column, or the native library cannot be loaded
+   */
+  public TaskReader(TaskPlan task, List<StoreLocation> locations, String[] columns, ReaderSettings settings) {
+    NativeLibrary.load(settings.nativeDirectory());
+    this.task = task;
+    rows = new RecordBatch(columns, settings.notNull());
+    stores = new Stores(locations, settings.nativeDirectory());
+    memory = new TaskMemory(settings.offHeapBytesPerTask());
+    windows = windows(settings);
+    decoder = new Decoder(memory, rows.want(), settings.batchBytes());
+    EngineCounters.READERS.incrementAndGet();
+  }
+
+  private Windows windows(ReaderSettings settings) {
+    boolean local = stores.areLocal();
+    int standard = local ? ReaderSettings.LOCAL_WINDOW_BYTES : ReaderSettings.REMOTE_WINDOW_BYTES;
+    int size = settings.windowBytes() > 0 ? settings.windowBytes() : standard;
+    Pieces pieces = new Pieces(task.ranges(), size);
+    return local || settings.windowsAhead() == 0
+        ? new DirectWindows(stores, pieces, memory)
+        : new WindowsAhead(stores, pieces, memory, settings.windowsAhead());
+  }
+
+  /**
+   * Decodes the next batch.
+   *
+   * @throws TierlogException in the words of the Python path: CorruptRecordError, SizeLimitError, CorruptObjectError
+   *     (with topic-partition, object, byte position and offset; rows before it were given), ObjectNotFoundError,
+   *     EncryptionKeyError, StoreError and its kinds, ConfigError: the ceiling of native memory
+   * @throws InterruptedIOException the thread was interrupted while it waited, or the reader was closed
+   */
+  @Override
+  public boolean next() throws IOException {
+    lock.lock();
+    try {
+      owner = Thread.currentThread();
+      while (!closing) {
+        if (!inRange && !beginRange()) {
+          return false;
+        }
+        if (finishing ? finish() : advance()) {
+          records += decoder.report().getInt(Report.ROWS);
+          rows.bind(decoder.report());
+          return true;
+        }
+      }
+      throw new InterruptedIOException("the reader was closed");
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return rows.batch();
+  }
+
+  // ---- one range after another ----
+
+  private RangePlan range() {
+    return task.ranges().get(number);
+  }
+
+  private boolean beginRange() {
+    if (number + 1 >= task.ranges().size()) {
+      return false;
+    }
+    number++;
+    decoder.begin(range(), task.verifyChecksums());
+    rows.begin(range());
+    inRange = true;
+    finishing = false;
+    allowPartial = !task.failOnDataLoss();
+    return true;
+  }
+
+  /** One step; whether it gave rows. */
+  private boolean advance() throws InterruptedIOException {
+    switch (decoder.next()) {
+      case Native.ROWS:
+        return true;
+      case Native.INPUT:
+        feed();
+        return false;
+      case Native.ENDED:
+        finishing = true;
+        return false;
+      default:
+        skip(located(decoder.fault()));
+        return false;
+    }
+  }
+
+  private boolean finish() {
+    int step = decoder.finish(allowPartial);
+    if (step == Native.FAULT) {
+      throw located(decoder.fault());
+    }
+    inRange = step == Native.ROWS;
+    return inRange;
+  }
+
+  private void feed() throws InterruptedIOException {
+    try {
+      Window window = windows.next(number);
+      if (window == null) {
+        finishing = true;
+      } else {
+        logBytes += window.sizeBytes();
+        decoder.feed(window);
+      }
+    } catch (TierlogException error) {
+      boolean lost = error instanceof CorruptDataException || error.kind().equals("ObjectNotFoundError");
+      if (!lost || task.failOnDataLoss()) {
+        throw error;
+      }
+      leaveOutRest(error);
+    }
+  }
+
+  /** Past a damaged batch, where that is allowed. */
+  private void skip(TierlogException error) {
+    if (task.failOnDataLoss() || !(error instanceof CorruptDataException)) {
+      throw error;
+    }
+    int sizeBytes = decoder.skip();
+    if (sizeBytes < 0) {
+      leaveOutRest(error);
+    } else {
+      leaveOut("a batch of " + sizeBytes + " bytes", error);
+    }
+  }
+
+  private void leaveOutRest(TierlogException error) {
+    leaveOut("the rest of the range from position " + decoder.position() + " on", error);
+    finishing = true;
+  }
+
+  private void leaveOut(String what, TierlogException error) {
+    String text = "left out " + what + ": " + error.getMessage();
+    warnings.add(text);
+    LOG.warn("{}", text);
+  }
+
+  private TierlogException located(TierlogException error) {
+    String place = range().segment().topic() + "-" + range().segment().partition() + " " + range().segment().name();
+    return error instanceof CorruptDataException corrupt ? corrupt.located(place) : error;
+  }
+
+  // ---- the end ----
+
+  /** What was read so far; after {@link #close} what was read at all. */
+  public TaskCounters counters() {
+    lock.lock();
+    try {
+      return last != null ? last : count();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private TaskCounters count() {
+    Report report = decoder.report();
+    return new TaskCounters(
+        stores.requests().get(),
+        stores.storedBytes().get(),
+        logBytes,
+        report.get(Report.DECOMPRESSED_BYTES),
+        report.get(Report.BATCHES),
+        report.get(Report.BATCHES_SKIPPED),
+        records,
+        memory.highBytes(),
+        List.copyOf(warnings));
+  }
+
+  @Override
+  public void close() {
+    closing = true;
+    windows.abort();
+    lock.lock();
+    try {
+      if (last != null) {
+        return;
+      }
+      last = count();
+      windows.close();
+      if (owner == null || owner == Thread.currentThread()) {
+        decoder.close();
+      } else {
+        decoder.closeBehind(rows.anchor());
+      }
+      memory.letGo();
+      EngineCounters.READERS.decrementAndGet();
+    } finally {
+      lock.unlock();
+    }
+  }
+}

@@ -1,0 +1,37 @@
+package io.tierlog.engine;
+
+/** Words for messages, as the Python path writes them. */
+final class Texts {
+  private static final long MINUTE_MS = 60_000;
+  private static final long HOUR_MS = 60 * MINUTE_MS;
+  private static final long DAY_MS = 24 * HOUR_MS;
+
+  private Texts() {}
+
+  /** A string as Python's {@code repr} has it, for printable characters. */
+  static String quoted(String text) {
+    char quote = text.indexOf('\'') >= 0 && text.indexOf('"') < 0 ? '"' : '\'';
+    StringBuilder out = new StringBuilder().append(quote);
+    for (char c : text.toCharArray()) {
+      if (c == quote || c == '\\') {
+        out.append('\\').append(c);
+      } else if (c < ' ' || c == 0x7f) {
+        out.append("\\x%02x".formatted((int) c));
+      } else {
+        out.append(c);
+      }
+    }
+    return out.append(quote).toString();
+  }
+
+  /** A span of time, to the hour or minute. */
+  static String inWords(long ms) {
+    long days = ms / DAY_MS;
+    long hours = ms / HOUR_MS;
+    long minutes = ms / MINUTE_MS;
+    if (days > 0) {
+      return days + " d " + hours % 24 + " h";
+    }
+    return hours > 0 ? hours + " h " + minutes % 60 + " min" : minutes + " min";
+  }
+}

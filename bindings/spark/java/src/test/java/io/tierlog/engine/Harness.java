@@ -1,0 +1,212 @@
+package io.tierlog.engine;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.tierlog.plan.ChunkSlice;
+import io.tierlog.plan.RangePlan;
+import io.tierlog.plan.SegmentPlan;
+import io.tierlog.plan.StoreLocation;
+import io.tierlog.plan.TaskPlan;
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeMap;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * Reads tasks that the tests describe: one JSON object a line on standard input, one a line back. Rows go to the file
+ * {@code out}, a line each, fields by tabs; without it they are only walked over.
+ */
+public final class Harness {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final HexFormat HEX = HexFormat.of();
+
+  private Harness() {}
+
+  public static void main(String[] arguments) throws IOException {
+    BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line = input.readLine(); line != null; line = input.readLine()) {
+      System.out.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
+    }
+  }
+
+  private static ObjectNode answer(JsonNode request) throws IOException {
+    ObjectNode answer = JSON.createObjectNode();
+    String[] columns = strings(request.get("columns")).toArray(new String[0]);
+    try (BufferedWriter out = request.hasNonNull("out") ? Files.newBufferedWriter(Path.of(request.get("out").asText())) : null) {
+      read(request, columns, out, answer);
+    } catch (TierlogException error) {
+      answer.put("kind", error.kind());
+      answer.put("error", error.getMessage());
+    }
+    answer.put("nativeBytes", EngineCounters.nativeBytes());
+    answer.put("files", EngineCounters.files());
+    answer.put("threads", EngineCounters.threads());
+    answer.put("readers", EngineCounters.readers());
+    return answer;
+  }
+
+  private static void read(JsonNode request, String[] columns, BufferedWriter out, ObjectNode answer)
+      throws IOException {
+    List<StoreLocation> stores = new ArrayList<>();
+    request.get("stores").forEach(store -> stores.add(store(store)));
+    TaskReader reader = new TaskReader(task(request), stores, columns, settings(request));
+    long batches = 0;
+    long rowsMost = 0;
+    int stopAfter = request.path("stopAfter").asInt(Integer.MAX_VALUE);
+    try (reader) {
+      while (batches < stopAfter && reader.next()) {
+        ColumnarBatch batch = reader.get();
+        batches++;
+        rowsMost = Math.max(rowsMost, batch.numRows());
+        if (out != null) {
+          write(batch, columns, out);
+        }
+        batch.closeIfFreeable();
+      }
+    } finally {
+      TaskCounters counters = reader.counters();
+      answer.put("columnarBatches", batches);
+      answer.put("rowsMost", rowsMost);
+      answer.put("records", counters.records());
+      answer.put("requests", counters.requests());
+      answer.put("storedBytes", counters.storedBytes());
+      answer.put("logBytes", counters.logBytes());
+      answer.put("decompressedBytes", counters.decompressedBytes());
+      answer.put("batches", counters.batches());
+      answer.put("batchesSkipped", counters.batchesSkipped());
+      answer.put("nativeBytesHigh", counters.nativeBytesHigh());
+      counters.warnings().forEach(answer.putArray("warnings")::add);
+    }
+  }
+
+  private static void write(ColumnarBatch batch, String[] columns, BufferedWriter out) throws IOException {
+    for (int row = 0; row < batch.numRows(); row++) {
+      InternalRow record = batch.getRow(row);
+      StringBuilder line = new StringBuilder();
+      for (int i = 0; i < columns.length; i++) {
+        line.append(i == 0 ? "" : "\t").append(record.isNullAt(i) ? "null" : field(record, i, columns[i]));
+      }
+      out.write(line.append('\n').toString());
+    }
+  }
+
+  private static String field(InternalRow row, int at, String column) {
+    return switch (column) {
+      case "key", "value" -> HEX.formatHex(row.getBinary(at));
+      case "topic", "segment" -> row.getUTF8String(at).toString();
+      case "offset", "timestamp" -> Long.toString(row.getLong(at));
+      case "headers" -> headers(row.getArray(at));
+      default -> Integer.toString(row.getInt(at));
+    };
+  }
+
+  private static String headers(ArrayData headers) {
+    StringBuilder text = new StringBuilder("[");
+    for (int i = 0; i < headers.numElements(); i++) {
+      InternalRow header = headers.getStruct(i, 2);
+      String value = header.isNullAt(1) ? "null" : HEX.formatHex(header.getBinary(1));
+      text.append(HEX.formatHex(header.getUTF8String(0).getBytes())).append('=').append(value).append(';');
+    }
+    return text.append(']').toString();
+  }
+
+  // ---- the request ----
+
+  private static ReaderSettings settings(JsonNode request) {
+    ReaderSettings standard = ReaderSettings.defaults();
+    return new ReaderSettings(
+        request.path("offHeapBytesPerTask").asLong(standard.offHeapBytesPerTask()),
+        request.path("batchBytes").asInt(standard.batchBytes()),
+        request.path("windowBytes").asInt(0),
+        request.path("windowsAhead").asInt(standard.windowsAhead()),
+        null,
+        Set.copyOf(strings(request.path("notNull"))));
+  }
+
+  private static List<String> strings(JsonNode list) {
+    List<String> all = new ArrayList<>();
+    list.forEach(item -> all.add(item.asText()));
+    return all;
+  }
+
+  private static StoreLocation store(JsonNode store) {
+    return new StoreLocation(
+        store.get("kind").asText(), store.get("url").asText(), map(store.path("options")), map(store.path("keys")));
+  }
+
+  private static TreeMap<String, String> map(JsonNode object) {
+    TreeMap<String, String> map = new TreeMap<>();
+    object.properties().forEach(entry -> map.put(entry.getKey(), entry.getValue().asText()));
+    return map;
+  }
+
+  private static TaskPlan task(JsonNode request) throws IOException {
+    List<SegmentPlan> segments = new ArrayList<>();
+    for (JsonNode segment : request.get("segments")) {
+      segments.add(segment(segment));
+    }
+    List<RangePlan> ranges = new ArrayList<>();
+    for (JsonNode range : request.get("ranges")) {
+      ranges.add(range(range, segments.get(range.get("segment").asInt())));
+    }
+    return new TaskPlan(ranges, request.get("failOnDataLoss").asBoolean(), request.get("verifyChecksums").asBoolean());
+  }
+
+  private static SegmentPlan segment(JsonNode s) throws IOException {
+    boolean encrypted = s.hasNonNull("keyId");
+    return new SegmentPlan(
+        s.path("store").asInt(0),
+        s.get("topic").asText(),
+        s.get("partition").asInt(),
+        s.get("label").asText(),
+        s.get("name").asText(),
+        s.get("key").asText(),
+        s.get("logPosition").asLong(),
+        s.get("sizeBytes").asLong(),
+        s.path("compressed").asBoolean(),
+        s.path("originalChunkSize").asInt(0),
+        encrypted ? s.get("keyId").asText() : null,
+        encrypted ? s.get("wrappedKey").binaryValue() : null,
+        encrypted ? s.get("aad").binaryValue() : null,
+        s.path("lastModifiedMs").asLong());
+  }
+
+  private static RangePlan range(JsonNode r, SegmentPlan segment) throws IOException {
+    JsonNode chunks = r.path("chunks");
+    ChunkSlice slice = null;
+    if (chunks.isObject()) {
+      int[] sizes = new int[chunks.get("transformedSizes").size()];
+      for (int i = 0; i < sizes.length; i++) {
+        sizes[i] = chunks.get("transformedSizes").get(i).asInt();
+      }
+      slice =
+          new ChunkSlice(
+              chunks.get("firstOriginalPosition").asLong(),
+              chunks.get("firstTransformedPosition").asLong(),
+              sizes,
+              chunks.get("lastOriginalSize").asInt());
+    }
+    return new RangePlan(
+        segment,
+        r.get("startPosition").asLong(),
+        r.get("endPosition").asLong(),
+        r.get("fromOffset").asLong(),
+        r.get("toOffsetExclusive").asLong(),
+        r.get("fromTimestampMs").asLong(),
+        r.get("toTimestampExclusiveMs").asLong(),
+        r.hasNonNull("aborted") ? r.get("aborted").binaryValue() : null,
+        slice);
+  }
+}
