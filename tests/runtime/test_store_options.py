@@ -9,7 +9,7 @@ import pytest
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.memory_files import MemoryFiles
-from tierlog.runtime.store_opening import open_store, split_last
+from tierlog.runtime.store_opening import address_store, open_store, split_last
 from tierlog.runtime.store_options import StoreOptions, read_store_options
 
 
@@ -164,3 +164,25 @@ def test_stores_that_cannot_be_made(url: str, options: dict[str, str], told: str
 def test_the_folder_above(url: str, folder: str, name: str) -> None:
     """If this fails, one file, or the folder of one partition, does not open."""
     assert split_last(url) == (folder, name)
+
+
+def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_keys() -> None:
+    """If this fails, Spark's executors read with the driver's keys, or these reach plans and event logs."""
+    files = MemoryFiles()
+    files.put("/aws/credentials", b"[default]\naws_access_key_id=ambient\naws_secret_access_key=ambient\n")
+    assert read_store_options("s3", {}, files).config["access_key_id"] == "ambient"
+    options = {"storage.s3.region": "eu-north-1", "store.timeout": "2s", "store.retry_timeout": "1.5s"}
+    address = address_store("s3a://bucket/a b/", options, files=files)
+    assert (address.kind, address.url) == ("object", "s3://bucket/a b")
+    assert address.options == {
+        "region": "eu-north-1",
+        "timeout": "2s",
+        "connect_timeout": "5s",
+        "max_retries": "4",
+        "retry_timeout": "1500ms",
+    }
+    assert "eu-north-1" not in repr(address)
+    local = address_store("file:///tmp", options, files=files)
+    assert (local.kind, local.url, local.options) == ("local", "/tmp", {})
+    with pytest.raises(ConfigError, match="memory://x"):
+        address_store("memory://x")

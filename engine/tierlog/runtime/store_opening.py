@@ -92,7 +92,8 @@ def address_store(url: str, options: Mapping[str, str] | None = None, *, files: 
     bucket, folder = _bucket_of(scheme, rest)
     if scheme == "memory":
         raise ConfigError(f"memory://{bucket} is of the process that made it: no other can read it")
-    made = read_store_options(scheme, options or {}, files or PosixFiles())
+    # What ~/.aws gives is found where it is used: another machine's is another's.
+    made = read_store_options(scheme, options or {}, files or PosixFiles(), shared_credentials=False)
     retries = {
         "max_retries": str(made.max_retries),
         "retry_timeout": f"{round(made.retry_timeout.total_seconds() * 1000)}ms",

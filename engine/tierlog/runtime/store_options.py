@@ -213,8 +213,13 @@ _PROXY_KEYS: Final = ("storage.proxy.host", "storage.proxy.port", "storage.proxy
 STORAGE_KEYS: Final = frozenset((*_S3, *_GCS, *_AZURE, *_PROXY_KEYS))
 
 
-def read_store_options(scheme: str, options: Mapping[str, str], files: Files) -> StoreOptions:
+def read_store_options(
+    scheme: str, options: Mapping[str, str], files: Files, *, shared_credentials: bool = True
+) -> StoreOptions:
     """The options of a store of one scheme: "s3", "gs" or "az". ``store.*`` wins over ``storage.*``.
+
+    Args:
+        shared_credentials: Add those of ``~/.aws`` where nothing else gives any.
 
     Raises:
         ConfigError: an unknown option or a malformed value. Store keys of obstore are checked where it makes the store.
@@ -234,7 +239,7 @@ def read_store_options(scheme: str, options: Mapping[str, str], files: Files) ->
     endpoint = next((v for k, v in found.config.items() if k.endswith(("endpoint", "base_url", "endpoint_url"))), "")
     if endpoint.startswith("http://"):
         found.client.setdefault("allow_http", "true")
-    if scheme == "s3":
+    if scheme == "s3" and shared_credentials:
         _add_shared_credentials(found, files)
     return found
 
