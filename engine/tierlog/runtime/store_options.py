@@ -218,8 +218,7 @@ def read_store_options(
 ) -> StoreOptions:
     """The options of a store of one scheme: "s3", "gs" or "az". ``store.*`` wins over ``storage.*``.
 
-    Args:
-        shared_credentials: Add those of ``~/.aws`` where nothing else gives any.
+    ``shared_credentials`` adds those of ``~/.aws`` where nothing else gives any.
 
     Raises:
         ConfigError: an unknown option or a malformed value. Store keys of obstore are checked where it makes the store.
