@@ -29,7 +29,7 @@ public final class NativeLibrary {
    * @param directory to unpack to; null: by {@link #DIRECTORY_PROPERTY}
    * @throws TierlogException StoreError or ConfigError: it cannot be unpacked or loaded; says what to do
    */
-  static synchronized void load(String directory) {
+  public static synchronized void load(String directory) {
     if (!loaded) {
       load(NativeLibrary.class, "libtierlog_jni.so", directory);
       loaded = true;

@@ -45,7 +45,8 @@ final class FrameStream {
     int length = in.readInt();
     int type = in.readUnsignedByte();
     if (length < 0 || length > FRAME_BYTES_MAX || type < 'A' || type > 'Z') {
-      throw new FrameException(String.format("a frame of type 0x%02x and %d bytes is none of the protocol's", type, length));
+      String text = "a frame of type 0x%02x and %d bytes is none of the protocol's";
+      throw new FrameException(text.formatted(type, length));
     }
     byte[] body = in.readNBytes(length); // grows as bytes come: a length that lies allocates nothing
     if (body.length < length) {

@@ -63,6 +63,7 @@ final class PlanDecoder {
         bytes.orElseThrow(() -> new FrameException("frame P has no bytes")),
         flag("limit_taken"),
         flag("aggregates_taken"),
+        flag("header_only"),
         List.copyOf(stores),
         tasks,
         answer);

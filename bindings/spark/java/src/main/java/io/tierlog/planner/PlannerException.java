@@ -1,11 +1,15 @@
 package io.tierlog.planner;
 
+import java.util.Set;
+
 /**
  * Why there is no listing or no plan, in words for the user. Never with a value of {@code store.*} or {@code rsm.*}.
  */
 public final class PlannerException extends RuntimeException {
   private static final long serialVersionUID = 1L;
   private static final String OWN_KIND = "PlannerError";
+  private static final Set<String> KINDS_OF_PLANNER =
+      Set.of(OWN_KIND, "ImportError", "ModuleNotFoundError", "PlanProtocolError");
 
   private final String kind;
 
@@ -27,14 +31,14 @@ public final class PlannerException extends RuntimeException {
     return new PlannerException(OWN_KIND, text, cause);
   }
 
-  /** Class of {@code tierlog.errors}, or {@code PlannerError}. */
+  /** Class of {@code tierlog.errors}, or what ails the planner. */
   public String kind() {
     return kind;
   }
 
   /** Whether there is no planner to tell anything. */
   public boolean blamesPlanner() {
-    return kind.equals(OWN_KIND);
+    return KINDS_OF_PLANNER.contains(kind);
   }
 
   /** Whether the user's options are to blame: such an error belongs to {@code load()}. */

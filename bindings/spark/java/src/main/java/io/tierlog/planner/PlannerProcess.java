@@ -132,13 +132,12 @@ final class PlannerProcess implements AutoCloseable {
       return;
     }
     String ours = BuildInfo.VERSION;
+    String text =
+        "the jar is tierlog %s (plan protocol %d), the Python package of %s is tierlog %s (plan protocol %d): install "
+            + "equal ones, by pip install 'tierlog[spark]==%s' for that interpreter, or by the jar that the package "
+            + "brings, whose path is pyspark_tierlog.jar_path()";
     throw PlannerException.broken(
-        String.format(
-            "the jar is tierlog %s (plan protocol %d), the Python package of %s is tierlog %s (plan protocol %d): install"
-                + " equal ones, by pip install 'tierlog[spark]==%s' for that interpreter, or by the jar that the package"
-                + " brings, whose path is pyspark_tierlog.jar_path()",
-            ours, BuildInfo.PROTOCOL, python, version, protocol, ours),
-        null);
+        text.formatted(ours, BuildInfo.PROTOCOL, python, version, protocol, ours), null);
   }
 
   private static String hint() {

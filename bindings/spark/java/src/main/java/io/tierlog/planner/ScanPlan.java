@@ -12,7 +12,8 @@ import java.util.OptionalLong;
  * @param exactRows {@code rows} is the number itself
  * @param bytes of the original logs
  * @param limitTaken the tasks end near the limit; Spark still cuts
- * @param aggregatesTaken the tasks or {@code rows} answer the aggregates
+ * @param aggregatesTaken {@code answer} or the tasks answer the aggregates
+ * @param headerOnly each task answers with partial rows, out of batch headers where these say enough
  * @param stores that the segments lie in, by their numbers
  * @param tasks in their order
  * @param answer rows that answer the aggregates, the grouping columns first, each a {@link String}, {@link Long} or
@@ -24,6 +25,7 @@ public record ScanPlan(
     long bytes,
     boolean limitTaken,
     boolean aggregatesTaken,
+    boolean headerOnly,
     List<StoreLocation> stores,
     List<TaskPlan> tasks,
     List<List<Object>> answer) {}

@@ -1,0 +1,155 @@
+package io.tierlog.spark;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.tierlog.engine.ReaderSettings;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The few options that this side has to understand before the planner checks them all. What it does not understand it
+ * takes for the default: the planner then says what is wrong.
+ */
+final class SourceOptions {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final Pattern SIZE = Pattern.compile("([0-9]{1,18})\\s*([kmgtpKMGTP]?)(?:[iI]?[bB])?");
+  private static final Set<String> TRUE = Set.of("true", "1", "yes", "on", "t", "y");
+  private static final Set<String> OTHER_TABLES = Set.of("batches", "segments", "transactions");
+
+  private final CaseInsensitiveStringMap options;
+
+  SourceOptions(Map<String, String> given) {
+    this.options = new CaseInsensitiveStringMap(given);
+  }
+
+  /** As they were given. */
+  Map<String, String> given() {
+    return options.asCaseSensitiveMap();
+  }
+
+  /** Without: a table of the catalog, whose options are in its schema, or a mistake. */
+  boolean hasPath() {
+    return options.containsKey("path") || options.containsKey("paths");
+  }
+
+  /** Spark makes a table of its catalog. */
+  boolean makesTable() {
+    return options.containsKey("provider");
+  }
+
+  boolean otherTable() {
+    return OTHER_TABLES.contains(word("table"));
+  }
+
+  /** {@code auto}, {@code jar}, {@code python}, or what the planner refuses. */
+  String engine() {
+    String engine = word("engine");
+    return engine.isEmpty() ? "auto" : engine;
+  }
+
+  String plannerPython() {
+    return options.get("plannerPython");
+  }
+
+  /** Where the shared library is unpacked; null: where temporary files are. */
+  String nativeDirectory() {
+    return options.get("nativeDirectory");
+  }
+
+  boolean reportPartitioning() {
+    return flag("reportPartitioning");
+  }
+
+  boolean includeHeaders() {
+    return flag("includeHeaders");
+  }
+
+  /** Null where the option is not given, or is wrong. */
+  List<String> columns() {
+    String text = options.get("columns");
+    if (text == null) {
+      return null;
+    }
+    List<String> names = Arrays.stream(text.split(",")).map(String::strip).filter(name -> !name.isEmpty()).toList();
+    return names.isEmpty() || new HashSet<>(names).size() < names.size() ? null : names;
+  }
+
+  /**
+   * How tasks read.
+   *
+   * @param schema that Spark wants filled; what it says holds no nulls is checked
+   */
+  ReaderSettings readerSettings(StructType schema) {
+    Set<String> notNull =
+        Arrays.stream(schema.fields())
+            .filter(field -> !field.nullable())
+            .map(StructField::name)
+            .collect(Collectors.toSet());
+    ReaderSettings defaults = ReaderSettings.defaults();
+    return new ReaderSettings(
+        sizeBytes("offHeapBytesPerTask", defaults.offHeapBytesPerTask()),
+        defaults.batchBytes(),
+        defaults.windowBytes(),
+        defaults.windowsAhead(),
+        nativeDirectory(),
+        notNull);
+  }
+
+  /** The paths, none of them empty. */
+  List<String> paths() {
+    List<String> paths = new ArrayList<>();
+    if (options.containsKey("path")) {
+      paths.add(options.get("path").strip());
+    }
+    try {
+      for (JsonNode path : JSON.readTree(options.getOrDefault("paths", "[]"))) {
+        paths.add(path.asText().strip());
+      }
+    } catch (JsonProcessingException e) {
+      return paths; // the planner says what is wrong with it
+    }
+    return paths;
+  }
+
+  /** Whether some path is the URL of an object store. */
+  boolean namesObjectStore() {
+    return paths().stream().anyMatch(path -> path.contains("://") && !path.startsWith("file:"));
+  }
+
+  /** For plans and logs: without what a URL can carry beside its place. */
+  String shownPaths() {
+    List<String> shown =
+        paths().stream().map(path -> path.replaceAll("//[^/@]*@", "//***@").replaceAll("[?#].*", "?***")).toList();
+    return shown.size() == 1 ? shown.get(0) : shown.toString();
+  }
+
+  private String word(String name) {
+    return options.getOrDefault(name, "").strip().toLowerCase(Locale.ROOT);
+  }
+
+  /** As {@code parse_size_bytes} of the Python options, which has checked it. */
+  private long sizeBytes(String name, long otherwise) {
+    Matcher size = SIZE.matcher(options.getOrDefault(name, "").strip());
+    if (!size.matches()) {
+      return otherwise;
+    }
+    int power = size.group(2).isEmpty() ? 0 : 1 + "kmgtp".indexOf(size.group(2).toLowerCase(Locale.ROOT));
+    return Math.multiplyExact(Long.parseLong(size.group(1)), 1L << (10 * power));
+  }
+
+  private boolean flag(String name) {
+    return TRUE.contains(options.getOrDefault(name, "").toLowerCase(Locale.ROOT));
+  }
+}

@@ -1,0 +1,119 @@
+package io.tierlog.spark;
+
+import io.tierlog.planner.PlanRequest;
+import io.tierlog.planner.PlannerException;
+import io.tierlog.planner.ScanPlan;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
+import org.apache.spark.sql.types.StructType;
+
+/** Gathers what Spark pushes down into one request to the planner. */
+final class TierlogScanBuilder
+    implements SupportsPushDownRequiredColumns,
+        SupportsPushDownV2Filters,
+        SupportsPushDownLimit,
+        SupportsPushDownAggregates {
+  private final TierlogTable table;
+  private final PushedFilters filters = new PushedFilters();
+  private StructType columns;
+  private Long limit;
+  private PushedAggregates aggregates;
+  private ScanPlan aggregatePlan;
+
+  @SuppressWarnings("deprecation")
+  TierlogScanBuilder(TierlogTable table) {
+    this.table = table;
+    this.columns = table.schema();
+  }
+
+  @Override
+  public Predicate[] pushPredicates(Predicate[] offered) {
+    return filters.push(offered);
+  }
+
+  @Override
+  public Predicate[] pushedPredicates() {
+    return filters.absorbed();
+  }
+
+  @Override
+  public void pruneColumns(StructType required) {
+    columns = required;
+  }
+
+  /** Tasks behind the limit need not be planned; Spark cuts what the others give. */
+  @Override
+  public boolean pushLimit(int records) {
+    limit = (long) records;
+    return true;
+  }
+
+  /** True where the planner's answer is the result itself. */
+  @Override
+  public boolean supportCompletePushDown(Aggregation aggregation) {
+    return answered(aggregation);
+  }
+
+  @Override
+  public boolean pushAggregation(Aggregation aggregation) {
+    return answered(aggregation);
+  }
+
+  @Override
+  public Scan build() {
+    if (aggregatePlan != null) {
+      return new AggregateScan(description(aggregates.schema()), aggregates, aggregatePlan.answer());
+    }
+    return new TierlogScan(table, request(null), columns, description(columns));
+  }
+
+  /** Spark asks twice with the same functions: the planner is asked once. */
+  private boolean answered(Aggregation aggregation) {
+    Optional<PushedAggregates> wanted = PushedAggregates.of(aggregation);
+    if (wanted.isEmpty()) {
+      return false;
+    }
+    if (!wanted.get().equals(aggregates)) {
+      aggregates = wanted.get();
+      try {
+        ScanPlan plan = table.planner().plan(request(aggregates));
+        aggregatePlan = plan.aggregatesTaken() && plan.answer() != null ? plan : null;
+      } catch (PlannerException e) {
+        throw SparkErrors.failure(e);
+      }
+    }
+    return aggregatePlan != null;
+  }
+
+  private PlanRequest request(PushedAggregates wanted) {
+    try {
+      return new PlanRequest(
+          table.options().given(),
+          table.listing(),
+          wanted == null ? Arrays.asList(columns.fieldNames()) : List.of(),
+          filters.comparisons(),
+          limit,
+          wanted == null ? null : wanted.words());
+    } catch (PlannerException e) {
+      throw SparkErrors.failure(e);
+    }
+  }
+
+  private String description(StructType produced) {
+    StringBuilder text = new StringBuilder("tierlog engine=jar path=").append(table.options().shownPaths());
+    text.append(" columns=").append(Arrays.toString(produced.fieldNames()));
+    text.append(" filters=").append(filters.comparisons());
+    if (limit != null) {
+      text.append(" limit=").append(limit);
+    }
+    return text.toString();
+  }
+}

@@ -1,0 +1,123 @@
+package io.tierlog.spark;
+
+import io.tierlog.planner.Listing;
+import io.tierlog.planner.PlannerClient;
+import io.tierlog.planner.PlannerException;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Supplier;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Records as they were listed at {@code load()}: every query over the DataFrame plans from that listing.
+ *
+ * <p>A listing that failed is an error of the query, not of {@code load()}, as on the Python path; options that are
+ * wrong are one of {@code load()}.
+ */
+final class TierlogTable implements Table, SupportsRead {
+  private final StructType schema;
+  private final SourceOptions options;
+  private final PlannerClient planner;
+  private final Supplier<Table> streams;
+  private final Listing listing;
+  private final PlannerException failure;
+
+  private TierlogTable(
+      StructType schema,
+      SourceOptions options,
+      PlannerClient planner,
+      Supplier<Table> streams,
+      Listing listing,
+      PlannerException failure) {
+    this.schema = schema;
+    this.options = options;
+    this.planner = planner;
+    this.streams = streams;
+    this.listing = listing;
+    this.failure = failure;
+  }
+
+  /**
+   * Lists the bucket.
+   *
+   * @param streams Spark's table over the Python source
+   * @throws PlannerException the options are wrong, or nobody plans
+   */
+  static TierlogTable pinned(StructType schema, SourceOptions options, Supplier<Table> streams) {
+    PlannerClient planner = DriverPlanner.of(options);
+    try {
+      return new TierlogTable(schema, options, planner, streams, planner.list(options.given()), null);
+    } catch (PlannerException e) {
+      if (e.blamesOptions() || e.blamesPlanner()) {
+        throw e;
+      }
+      return new TierlogTable(schema, options, planner, streams, null, e);
+    }
+  }
+
+  @Override
+  public String name() {
+    return TierlogSource.NAME;
+  }
+
+  @Override
+  @SuppressWarnings("deprecation")
+  public StructType schema() {
+    return schema;
+  }
+
+  /** Streams too, so that the Python source can say what it says of them. */
+  @Override
+  public Set<TableCapability> capabilities() {
+    return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
+  }
+
+  /** Options of the query ({@code SELECT … WITH (…)}) that differ from those of the load have it listed again. */
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    Map<String, String> merged = new HashMap<>(new CaseInsensitiveStringMap(options.given()));
+    merged.putAll(given);
+    if (!merged.equals(new CaseInsensitiveStringMap(options.given()))) {
+      try {
+        return pinned(schema, new SourceOptions(merged), streams).scanBuilder();
+      } catch (PlannerException e) {
+        throw SparkErrors.failure(e);
+      }
+    }
+    return scanBuilder();
+  }
+
+  private ScanBuilder scanBuilder() {
+    return new TierlogScanBuilder(this);
+  }
+
+  SourceOptions options() {
+    return options;
+  }
+
+  PlannerClient planner() {
+    return planner;
+  }
+
+  Table streams() {
+    return streams.get();
+  }
+
+  /**
+   * What was listed.
+   *
+   * @throws PlannerException why nothing was
+   */
+  Listing listing() {
+    if (failure != null) {
+      throw failure;
+    }
+    return listing;
+  }
+}
