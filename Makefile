@@ -13,6 +13,9 @@ FUZZ := build/fuzz
 FUZZ_SECONDS ?= 600
 PYTEST_ARGUMENTS ?=
 CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
+JAVA := bindings/spark/java
+JAR := bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar
+JAR_SOURCES := $(shell find $(JAVA) -name target -prune -o -type f -print 2>/dev/null) engine/tierlog/_version.py .ci/build-jar.sh
 NATIVE_SOURCES := $(wildcard cext/*.pyx cext/*.px[di]) $(CORE_SOURCES) setup.py
 
 # Spark's workers and its look-up of data sources take another Python unless they are told. It asks for the machine's
@@ -28,19 +31,22 @@ help: ## list the targets
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## read a tiered bucket that ships with the project through Spark
+demo: jar-if-possible ## read a tiered bucket that ships with the project through Spark
 	@$(SPARK_ENV) $(BIN)/python bindings/spark/demo.py
 
 ##@ Check
 
-.PHONY: test test-native test-python test-builds test-interop lint format fuzz bench bench-micro
-test: test-native test-python ## set up everything and pass the tests
+.PHONY: test test-native test-java test-python test-builds test-interop lint format fuzz bench bench-micro
+test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as it ships and under ASan and UBSan
 	@ctest --test-dir $(CORE) --output-on-failure
 	@ctest --test-dir $(SANITIZE) --output-on-failure
 
-test-python: setup ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
+test-java: jar-if-possible ## the jar's own tests, by Maven and by Cargo, where these are
+	@.ci/test-jar.sh
+
+test-python: jar-if-possible ## pytest (more arguments: PYTEST_ARGUMENTS='-k lineage')
 	@$(SPARK_ENV) $(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
 # Beside the tree's own build, in build/debug and build/static; about two minutes.
@@ -51,7 +57,7 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 	  PYTHONPATH=build/$$kind/lib $(BIN)/python -m pytest $(PYTEST_ARGUMENTS) tests/native tests/records tests/log; \
 	done
 
-test-interop: setup $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
+test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
 
 lint: setup ## format, lint, types, imports, stubs, C style
@@ -78,12 +84,15 @@ bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-
 
 ##@ Build
 
-.PHONY: setup setup-fuzz native debug docs wheel clean
+.PHONY: setup setup-fuzz setup-jar native jar jar-if-possible debug docs wheel clean
 setup: $(VENV)/.native ## system packages, virtual environment, native build
 	@.ci/java-home.sh >/dev/null
 
 setup-fuzz: setup
 	@.ci/system-packages.sh --fuzz
+
+setup-jar: setup
+	@.ci/system-packages.sh --jar
 
 $(VENV)/.packages: .ci/system-packages.sh .ci/find-python.sh .ci/java-home.sh
 	@.ci/system-packages.sh
@@ -131,6 +140,18 @@ $(SANITIZE)/.built: $(CORE_SOURCES)
 
 native: setup ## build the native modules in place, warnings are errors
 
+# A jar of before Rust was there is built again.
+jar: setup-jar ## Spark's jar: the columnar reader for executors, into the package (installs Maven and Rust where it may)
+	@$(BIN)/python -m zipfile -l $(JAR) 2>/dev/null | grep -q libtierlog_store.so || rm -f $(JAR)
+	@$(MAKE) --no-print-directory $(JAR)
+
+# What the tools of this machine can build: no Maven, no jar; no Rust, no object stores in it. A line says so.
+jar-if-possible: setup
+	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory JAR_MODE=--if-possible $(JAR); else .ci/build-jar.sh --if-possible; fi
+
+$(JAR): $(JAR_SOURCES) $(CORE_SOURCES)
+	@.ci/build-jar.sh $(JAR_MODE)
+
 debug: setup ## the same with bounds checks, asserts and UBSan; `make clean native` goes back
 	TIERLOG_DEBUG=1 $(BIN)/python setup.py build_ext --inplace --force
 	@touch $(VENV)/.native
@@ -138,9 +159,9 @@ debug: setup ## the same with bounds checks, asserts and UBSan; `make clean nati
 docs: setup ## write the reference pages anew from the code
 	@$(BIN)/python docs/generate.py
 
-wheel: setup ## sdist and repaired wheel, and the tests on that wheel outside the checkout
+wheel: jar-if-possible ## sdist and repaired wheel, and the tests on that wheel outside the checkout
 	@$(SPARK_ENV) .ci/test-wheel.sh "$(CURDIR)/$(BIN)/python" $(PYTEST_ARGUMENTS)
 
 clean: ## remove what was built; the virtual environment stays
-	rm -rf build dist wheelhouse out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist wheelhouse out $(JAVA)/target $(dir $(JAR)) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	rm -f engine/tierlog/_native/*.so $(VENV)/.native

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to the system packages of the build (and, with --fuzz, of the fuzzers; with --lint, of the linters). Looks for what
-# is needed rather than for package names, so that a machine that has it from elsewhere is left alone. Installs what is
+# Sees to the system packages of the build (and, with --fuzz, of the fuzzers; with --jar, of Spark's jar). Looks for what is
+# needed rather than for package names, so that a machine that has it from elsewhere is left alone. Installs what is
 # missing with apt-get where that is allowed; else prints the one command to run, and fails.
 set -uo pipefail
 
@@ -30,8 +30,12 @@ look() {
         need libclang-rt-14-dev sh -c 'test -n "$(ls "$(clang -print-resource-dir)"/lib/*/libclang_rt.fuzzer*.a 2>/dev/null)"'
         need llvm-14 sh -c 'command -v llvm-symbolizer || command -v llvm-symbolizer-14'
         ;;
+      --jar)
+        need maven command -v mvn
+        need cargo-web sh -c 'command -v cargo && command -v rustc'
+        ;;
       *)
-        echo "usage: $0 [--fuzz]" >&2
+        echo "usage: $0 [--fuzz] [--jar]" >&2
         exit 2
         ;;
     esac

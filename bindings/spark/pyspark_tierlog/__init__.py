@@ -13,12 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark_tierlog.jar import enable, jar_path
     from pyspark_tierlog.source import DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "enable", "jar_path"]
 
 
 def __getattr__(name: str) -> object:
+    if name in ("enable", "jar_path"):
+        from pyspark_tierlog import jar
+
+        return getattr(jar, name)
     if name != "DefaultSource":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

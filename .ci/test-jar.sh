@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The jar's tests that need no Spark session: JUnit by Maven, the store client's by Cargo. What is missing is left out,
+# with a line; what is there must pass.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+java=bindings/spark/java
+
+if [ -f bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar ]; then
+  JAVA_HOME=$(.ci/java-home.sh)
+  export JAVA_HOME
+  mvn --quiet --batch-mode --file "$java/pom.xml" "-Dnative.libraries=$PWD/build/jar/native" test
+  echo "the jar's JUnit tests passed"
+else
+  echo "tierlog: no jar, so its JUnit tests are left out" >&2
+fi
+if [ -f build/jar/native/libtierlog_store.so ]; then
+  cargo test --quiet --release --locked --manifest-path "$java/store/Cargo.toml" --target-dir build/store
+else
+  echo "tierlog: no Rust, so the tests of the store client are left out" >&2
+fi

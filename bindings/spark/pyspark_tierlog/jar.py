@@ -1,0 +1,51 @@
+"""The jar of this package: where it is, and how a Spark session that runs already gets it.
+
+With the jar ``spark.read.format("tierlog")`` is read inside the executors' JVM; without it, by Python workers.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Final
+
+from tierlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME: Final = "tierlog-spark.jar"
+
+
+def jar_path() -> str:
+    """The jar's absolute path, for ``spark.jars``, ``--jars`` and ``spark.driver.extraClassPath``.
+
+    Raises:
+        ConfigError: this install has no jar.
+    """
+    path = pathlib.Path(__file__).resolve().parent / "jars" / _NAME
+    if not path.is_file():
+        raise ConfigError(
+            f"this install of tierlog has no jar ({path} does not exist): wheels have one, a checkout gets one by "
+            "`make jar`; without it Spark reads through Python"
+        )
+    return str(path)
+
+
+def enable(spark: SparkSession) -> None:
+    """Gives the jar to a live session, classic or of Spark Connect; a second time changes nothing.
+
+    Reads that are made from then on take the fast path. A session that is yet to be built takes the jar by
+    ``spark.jars`` instead; on a live one that setting is silently ignored.
+
+    Raises:
+        ConfigError: this install has no jar, or its path cannot be written in Spark's SQL.
+    """
+    path = jar_path()
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        spark.addArtifacts(path)
+        return
+    if any(row[0].rpartition("/")[2] == _NAME for row in spark.sql("LIST JARS").collect()):
+        return
+    if '"' in path or "\n" in path:
+        raise ConfigError(f"{path!r}: Spark's ADD JAR cannot name this path; give it by --jars")
+    spark.sql(f'ADD JAR "{path}"')
