@@ -1,7 +1,7 @@
 package io.tierlog.engine;
 
 import java.io.ByteArrayOutputStream;
-import java.nio.ByteBuffer;
+import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.KeyFactory;
@@ -88,12 +88,12 @@ final class PrivateKeys {
   private static byte[] element(int tag, byte[] content) {
     ByteArrayOutputStream out = new ByteArrayOutputStream();
     out.write(tag);
-    if (content.length < 128) {
-      out.write(content.length);
-    } else {
-      out.write(0x84);
-      out.writeBytes(ByteBuffer.allocate(4).putInt(content.length).array());
+    byte[] size = BigInteger.valueOf(content.length).toByteArray();
+    int first = size[0] == 0 && size.length > 1 ? 1 : 0;
+    if (content.length >= 128) {
+      out.write(0x80 | size.length - first);
     }
+    out.write(size, first, size.length - first);
     out.writeBytes(content);
     return out.toByteArray();
   }
