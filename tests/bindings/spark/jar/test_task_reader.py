@@ -264,7 +264,7 @@ def test_a_reader_that_is_closed_early(jvm: TaskReaderProcess, data: pathlib.Pat
         ranges = plan_scan(tier, topic_request(case.topic)).ranges
     for stop_after in (0, 1):
         answer = jvm.read(ranges, store_of(case.objects, config_of(case.run)), ALL, stopAfter=stop_after)
-        assert (answer.told["nativeBytes"], answer.told["files"], answer.told["threads"]) == (0, 0, 0)
+        assert (answer.told["nativeBytes"], answer.told["files"], answer.told["objectReads"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("wrong", ["missing", "other", "none", "rubbish"])

@@ -1,5 +1,6 @@
 package io.tierlog.engine;
 
+import io.tierlog.plan.ChunkSlice;
 import io.tierlog.plan.SegmentPlan;
 import java.nio.ByteBuffer;
 import java.security.GeneralSecurityException;
@@ -14,114 +15,132 @@ final class ChunkOpener implements AutoCloseable {
   private static final int TAG_BITS = 128;
   private static final int OVERHEAD_BYTES = IV_BYTES + TAG_BITS / 8;
 
+  private final NativeBlock window;
   private final NativeBlock plain;
   private final long[] answer = new long[3];
   private Cipher cipher;
   private long codecs;
 
   ChunkOpener(TaskMemory memory) {
+    window = new NativeBlock(memory);
     plain = new NativeBlock(memory);
   }
 
   /**
-   * One chunk.
+   * The chunks of a piece into one window.
    *
-   * @param stored where its bytes begin in {@code block}
-   * @param position of the chunk in its object, for messages
-   * @param out where to; {@code originalBytes} of room
-   * @throws TierlogException CorruptObjectError: not authentic, not a zstd frame, or not of that size
+   * @param stored where they are
+   * @return valid until the next call
+   * @throws TierlogException EncryptionKeyError; CorruptObjectError: a chunk is not authentic, not a zstd frame, or not
+   *     of its size; ConfigError: the ceiling of native memory
    */
-  void open(
-      SegmentPlan segment,
-      SecretKeySpec key,
-      NativeBlock block,
-      long stored,
-      long storedBytes,
-      long position,
-      NativeBlock out,
-      long outAt,
-      long originalBytes) {
-    long base = block.address();
-    if (key == null) {
-      decompress(segment, base + stored, storedBytes, position, out.address() + outAt, originalBytes);
-      return;
+  Window open(Piece piece, Stores stores, WindowLoader stored) {
+    SegmentPlan segment = piece.range().segment();
+    ChunkSlice chunks = piece.range().chunks();
+    SecretKeySpec key = segment.encrypted() ? stores.keyRing(segment).dataKey(segment) : null;
+    int first = piece.firstChunk();
+    int last = piece.lastChunk();
+    long chunkBytes = segment.originalChunkSize();
+    long lastBytes = last == chunks.transformedSizes().length - 1 ? chunks.lastOriginalSize() : chunkBytes;
+    window.reserve((last - first) * chunkBytes + lastBytes);
+    long at = 0;
+    for (int chunk = first; chunk <= last; chunk++) {
+      int storedBytes = chunks.transformedSizes()[chunk];
+      Chunk one =
+          new Chunk(segment, stored.start() + at, stored.stored(), at, storedBytes, chunk == last ? lastBytes : chunkBytes);
+      open(one, key, (chunk - first) * chunkBytes);
+      at += storedBytes;
     }
-    if (storedBytes < OVERHEAD_BYTES) {
-      String text = "an encrypted unit of %d bytes: IV and tag alone take %d";
-      throw corrupt(segment, text.formatted(storedBytes, OVERHEAD_BYTES), "TRUNCATED", position, null);
-    }
-    long size = storedBytes - OVERHEAD_BYTES;
-    if (!segment.compressed()) {
-      requireSize(segment, size, originalBytes, position);
-      decrypt(segment, key, block, stored, storedBytes, position, out.view(outAt, originalBytes));
-      return;
-    }
-    long address = plain.reserve(size);
-    decrypt(segment, key, block, stored, storedBytes, position, plain.view(0, size));
-    decompress(segment, address, size, position, out.address() + outAt, originalBytes);
+    long skipped = piece.start() - (chunks.firstOriginalPosition() + first * chunkBytes);
+    return new Window(window.address() + skipped, piece.end() - piece.start());
   }
 
-  private void decrypt(
-      SegmentPlan segment,
-      SecretKeySpec key,
-      NativeBlock block,
-      long stored,
-      long storedBytes,
-      long position,
-      ByteBuffer out) {
+  /**
+   * @param position in the object, for messages
+   * @param at where it begins in {@code block}
+   */
+  private record Chunk(
+      SegmentPlan segment, long position, NativeBlock block, long at, long storedBytes, long originalBytes) {
+    long address() {
+      return block.address() + at;
+    }
+  }
+
+  /** One chunk to its place in the window. */
+  private void open(Chunk chunk, SecretKeySpec key, long windowAt) {
+    if (key == null) {
+      decompress(chunk, chunk.address(), chunk.storedBytes(), window.address() + windowAt);
+      return;
+    }
+    if (chunk.storedBytes() < OVERHEAD_BYTES) {
+      String text = "an encrypted unit of %d bytes: IV and tag alone take %d";
+      throw corrupt(chunk, text.formatted(chunk.storedBytes(), OVERHEAD_BYTES), "TRUNCATED", null);
+    }
+    long size = chunk.storedBytes() - OVERHEAD_BYTES;
+    if (!chunk.segment().compressed()) {
+      requireSize(chunk, size);
+      decrypt(chunk, key, window.view(windowAt, size));
+      return;
+    }
+    plain.reserve(size);
+    decrypt(chunk, key, plain.view(0, size));
+    decompress(chunk, plain.address(), size, window.address() + windowAt);
+  }
+
+  private void decrypt(Chunk chunk, SecretKeySpec key, ByteBuffer out) {
     try {
       if (cipher == null) {
         cipher = Cipher.getInstance("AES/GCM/NoPadding");
       }
-      ByteBuffer unit = block.view(stored, storedBytes);
+      ByteBuffer unit = chunk.block().view(chunk.at(), chunk.storedBytes());
       byte[] iv = new byte[IV_BYTES];
       unit.get(iv);
       cipher.init(Cipher.DECRYPT_MODE, key, new GCMParameterSpec(TAG_BITS, iv));
-      cipher.updateAAD(segment.aad());
+      cipher.updateAAD(chunk.segment().aad());
       cipher.doFinal(unit, out);
     } catch (AEADBadTagException cause) {
       String text = "not authentic: the AES-GCM tag does not fit the content, the key and the AAD";
-      throw corrupt(segment, text, "NOT_AUTHENTIC", position, cause);
+      throw corrupt(chunk, text, "NOT_AUTHENTIC", cause);
     } catch (GeneralSecurityException cause) {
-      throw new TierlogException(
-          "EncryptionKeyError", segment.name() + ": this Java has no AES-256-GCM: " + cause.getMessage(), cause);
+      String text = chunk.segment().name() + ": this Java cannot open AES-256-GCM: " + cause.getMessage();
+      throw new TierlogException("EncryptionKeyError", text, cause);
     }
   }
 
-  private void decompress(
-      SegmentPlan segment, long data, long sizeBytes, long position, long out, long originalBytes) {
+  private void decompress(Chunk chunk, long data, long sizeBytes, long out) {
     if (codecs == 0) {
       codecs = Native.codecsOpen();
       if (codecs == 0) {
         throw new OutOfMemoryError("no native memory for the codecs");
       }
     }
-    int status = Native.unzstd(codecs, data, sizeBytes, out, originalBytes, answer);
+    int status = Native.unzstd(codecs, data, sizeBytes, out, chunk.originalBytes(), answer);
     if (Faults.isOverLimit(status)) {
-      String text = "the zstd frame holds more than the " + originalBytes + " bytes of its chunk";
-      throw corrupt(segment, text, "OVER_LIMIT", position, null);
+      String text = "the zstd frame holds more than the " + chunk.originalBytes() + " bytes of its chunk";
+      throw corrupt(chunk, text, "OVER_LIMIT", null);
     }
     if (status != 0) {
       String text = "the zstd frame of the chunk is corrupt: " + Faults.text(status, answer[1], answer[2]);
-      throw corrupt(segment, text, Native.statusName(status), position, null);
+      throw corrupt(chunk, text, Native.statusName(status), null);
     }
-    requireSize(segment, answer[0], originalBytes, position);
+    requireSize(chunk, answer[0]);
   }
 
-  private static void requireSize(SegmentPlan segment, long found, long expected, long position) {
-    if (found != expected) {
-      String text = "the chunk holds " + found + " bytes, " + expected + " expected";
-      throw corrupt(segment, text, "BAD_SIZE", position, null);
+  private static void requireSize(Chunk chunk, long found) {
+    if (found != chunk.originalBytes()) {
+      String text = "the chunk holds " + found + " bytes, " + chunk.originalBytes() + " expected";
+      throw corrupt(chunk, text, "BAD_SIZE", null);
     }
   }
 
-  private static CorruptDataException corrupt(
-      SegmentPlan segment, String text, String fault, long position, Throwable cause) {
-    return new CorruptDataException("CorruptObjectError", fault, text, segment.name(), position, -1, cause);
+  private static CorruptDataException corrupt(Chunk chunk, String text, String fault, Throwable cause) {
+    return new CorruptDataException(
+        "CorruptObjectError", fault, text, chunk.segment().name(), chunk.position(), -1, cause);
   }
 
   @Override
   public void close() {
+    window.close();
     plain.close();
     if (codecs != 0) {
       Native.codecsClose(codecs);

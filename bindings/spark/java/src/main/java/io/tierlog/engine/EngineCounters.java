@@ -2,9 +2,11 @@ package io.tierlog.engine;
 
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** What all readers of this class loader hold right now: zero once their tasks are over, however they ended. */
+/**
+ * What all readers of this class loader hold right now: zero once their tasks are over, however they ended. They have no
+ * threads of their own; those of the object stores' client are in {@link ObjectStoreClient#counts}.
+ */
 public final class EngineCounters {
-  static final AtomicInteger THREADS = new AtomicInteger();
   static final AtomicInteger READERS = new AtomicInteger();
 
   private EngineCounters() {}
@@ -27,9 +29,9 @@ public final class EngineCounters {
     return Native.openFiles();
   }
 
-  /** Threads that read ahead. */
-  public static int threads() {
-    return THREADS.get();
+  /** Reads of object stores that are under way. */
+  public static long objectReads() {
+    return ObjectStoreClient.counts()[1];
   }
 
   /** Readers that were opened and not closed. */

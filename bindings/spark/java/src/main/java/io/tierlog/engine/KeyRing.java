@@ -21,7 +21,7 @@ import javax.crypto.spec.SecretKeySpec;
 /**
  * Private keys of one store, and the data keys that they unwrap (RSA-OAEP with SHA3-512 for the hash and for MGF1).
  *
- * <p>No key material is in a message. Thread safety: any number of threads.
+ * <p>No key material is in a message. One thread at a time.
  */
 final class KeyRing {
   private static final int DATA_KEY_BYTES = 32;
@@ -43,7 +43,7 @@ final class KeyRing {
    * @throws TierlogException EncryptionKeyError: the ring has no key of this id, or it does not open the data key;
    *     ConfigError: a key file cannot be read
    */
-  synchronized SecretKeySpec dataKey(SegmentPlan segment) {
+  SecretKeySpec dataKey(SegmentPlan segment) {
     SecretKeySpec known = dataKeys.get(segment);
     if (known == null) {
       known = new SecretKeySpec(unwrap(segment), "AES");

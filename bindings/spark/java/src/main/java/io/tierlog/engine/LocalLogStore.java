@@ -7,7 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 
-/** A folder of this machine, by pread. One file is open at a time. Thread safety: one at a time. */
+/** A folder of this machine, by pread. One file is open at a time; reads are done where they are waited for. */
 final class LocalLogStore implements LogStore {
   // Of Linux, as tierlog.runtime.files maps them.
   private static final Set<Integer> NOT_FOUND = Set.of(2, 20, 36); // ENOENT, ENOTDIR, ENAMETOOLONG
@@ -27,7 +27,19 @@ final class LocalLogStore implements LogStore {
   }
 
   @Override
-  public synchronized long read(SegmentPlan segment, long start, long end, long address) {
+  public Fetch begin(SegmentPlan segment, long start, long end, long address) {
+    return new Fetch() {
+      @Override
+      public long await() {
+        return read(segment, start, end, address);
+      }
+
+      @Override
+      public void close() {}
+    };
+  }
+
+  private long read(SegmentPlan segment, long start, long end, long address) {
     open(segment.key());
     long found = Native.fileRead(file, start, address, end - start);
     if (found < 0) {
@@ -37,7 +49,7 @@ final class LocalLogStore implements LogStore {
   }
 
   @Override
-  public synchronized void expect(SegmentPlan segment, long start, long end) {
+  public void expect(SegmentPlan segment, long start, long end) {
     if (file >= 0 && start < end) {
       Native.fileExpect(file, start, end - start);
     }
@@ -79,7 +91,7 @@ final class LocalLogStore implements LogStore {
   }
 
   @Override
-  public synchronized void close() {
+  public void close() {
     if (file >= 0) {
       Native.fileClose(file);
       file = -1;

@@ -2,20 +2,18 @@ package io.tierlog.engine;
 
 import io.tierlog.plan.SegmentPlan;
 
-/** Reads log objects of one store into native memory. Thread safety: any number of threads. */
+/** Reads log objects of one store into native memory. One thread at a time. */
 interface LogStore extends AutoCloseable {
   /**
-   * Bytes of an object.
+   * Begins to read a range of a segment's log object.
    *
    * @param start first byte, in the object
    * @param end behind the last byte
-   * @param address where to
-   * @return bytes read, fewer than asked only where the object ends before
-   * @throws TierlogException ObjectNotFoundError and its siblings
+   * @param address where to; stays until the fetch is over or closed
    */
-  long read(SegmentPlan segment, long start, long end, long address);
+  Fetch begin(SegmentPlan segment, long start, long end, long address);
 
-  /** These bytes will be read soon. */
+  /** These bytes will be asked for soon. */
   default void expect(SegmentPlan segment, long start, long end) {}
 
   @Override

@@ -5,15 +5,30 @@ import io.tierlog.plan.StoreLocation;
 
 /** An object store, by the client of the jar. */
 final class ObjectLogStore implements LogStore {
+  private final ObjectStoreClient client;
+
   ObjectLogStore(StoreLocation location, String nativeDirectory) {
-    throw new TierlogException("ConfigError", "this jar was built without its client for object stores: " + location.url());
+    client = ObjectStoreClient.open(location, nativeDirectory);
   }
 
   @Override
-  public long read(SegmentPlan segment, long start, long end, long address) {
-    throw new UnsupportedOperationException();
+  public Fetch begin(SegmentPlan segment, long start, long end, long address) {
+    ObjectRead read = client.begin(segment.key(), start, end, address);
+    return new Fetch() {
+      @Override
+      public long await() throws InterruptedException {
+        return read.await();
+      }
+
+      @Override
+      public void close() {
+        read.close();
+      }
+    };
   }
 
   @Override
-  public void close() {}
+  public void close() {
+    client.close();
+  }
 }

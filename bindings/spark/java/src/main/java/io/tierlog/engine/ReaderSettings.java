@@ -10,7 +10,7 @@ import java.util.Set;
  *     rows of one batch. Contexts of the codecs (under 1 MiB) and of an object store's client are not in it
  * @param batchBytes about the size of one columnar batch: small enough to stay in a core's cache
  * @param windowBytes of one read; 0: 2 MiB of local files, 8 MiB of object stores
- * @param windowsAhead of object stores, read while one is decoded; each by a thread of the task's own
+ * @param windowsAhead of object stores, under way while one is decoded
  * @param nativeDirectory to unpack the native library to; null: system property or {@code java.io.tmpdir}
  * @param notNull columns that the user's schema says hold no nulls: one that does is an error
  */

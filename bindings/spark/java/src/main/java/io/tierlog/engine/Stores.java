@@ -3,16 +3,15 @@ package io.tierlog.engine;
 import io.tierlog.plan.SegmentPlan;
 import io.tierlog.plan.StoreLocation;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicLong;
 
-/** The stores of a task, opened when they are first read from, and their keys. Closed once no one reads. */
+/** The stores of a task, opened when they are first read from, and their keys. One thread at a time. */
 final class Stores implements AutoCloseable {
   private final List<StoreLocation> locations;
   private final String nativeDirectory;
   private final LogStore[] opened;
   private final KeyRing[] rings;
-  private final AtomicLong requests = new AtomicLong();
-  private final AtomicLong storedBytes = new AtomicLong();
+  private long requests;
+  private long storedBytes;
 
   Stores(List<StoreLocation> locations, String nativeDirectory) {
     this.locations = locations;
@@ -21,17 +20,23 @@ final class Stores implements AutoCloseable {
     rings = new KeyRing[locations.size()];
   }
 
+  /** A read was answered. */
+  void counted(long bytes) {
+    requests++;
+    storedBytes += bytes;
+  }
+
   /** Reads that were answered. */
-  AtomicLong requests() {
+  long requests() {
     return requests;
   }
 
   /** What they brought. */
-  AtomicLong storedBytes() {
+  long storedBytes() {
     return storedBytes;
   }
 
-  synchronized LogStore store(SegmentPlan segment) {
+  LogStore store(SegmentPlan segment) {
     LogStore store = opened[segment.store()];
     if (store == null) {
       StoreLocation location = locations.get(segment.store());
@@ -41,7 +46,7 @@ final class Stores implements AutoCloseable {
     return store;
   }
 
-  synchronized KeyRing keyRing(SegmentPlan segment) {
+  KeyRing keyRing(SegmentPlan segment) {
     if (rings[segment.store()] == null) {
       rings[segment.store()] = new KeyRing(locations.get(segment.store()));
     }
@@ -58,7 +63,7 @@ final class Stores implements AutoCloseable {
   }
 
   @Override
-  public synchronized void close() {
+  public void close() {
     for (int number = 0; number < opened.length; number++) {
       if (opened[number] != null) {
         opened[number].close();

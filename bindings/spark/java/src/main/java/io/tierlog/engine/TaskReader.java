@@ -67,9 +67,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     int standard = local ? ReaderSettings.LOCAL_WINDOW_BYTES : ReaderSettings.REMOTE_WINDOW_BYTES;
     int size = settings.windowBytes() > 0 ? settings.windowBytes() : standard;
     Pieces pieces = new Pieces(task.ranges(), size);
-    return local || settings.windowsAhead() == 0
-        ? new DirectWindows(stores, pieces, memory)
-        : new WindowsAhead(stores, pieces, memory, settings.windowsAhead());
+    return new Windows(stores, pieces, memory, local ? 0 : settings.windowsAhead());
   }
 
   /**
@@ -213,8 +211,8 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private TaskCounters count() {
     Report report = decoder.report();
     return new TaskCounters(
-        stores.requests().get(),
-        stores.storedBytes().get(),
+        stores.requests(),
+        stores.storedBytes(),
         logBytes,
         report.get(Report.DECOMPRESSED_BYTES),
         report.get(Report.BATCHES),

@@ -52,7 +52,7 @@ public final class Harness {
     }
     answer.put("nativeBytes", EngineCounters.nativeBytes());
     answer.put("files", EngineCounters.files());
-    answer.put("threads", EngineCounters.threads());
+    answer.put("objectReads", EngineCounters.objectReads());
     answer.put("readers", EngineCounters.readers());
     return answer;
   }
