@@ -1,0 +1,184 @@
+"""The jar's client of object stores beside the Python path's: the same bytes, the same errors."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.servers import StoreServer
+from tests.support.store_client import ClientError, StoreClientProcess, error_of, failing_store
+from tests.support.task_reader import Unavailable
+from tierlog.errors import TierlogError
+from tierlog.runtime.store_opening import address_store, open_store
+
+pytestmark = pytest.mark.server
+
+INTEROP = pytest.mark.interop
+SERVERS = ["s3", pytest.param("azure", marks=INTEROP), pytest.param("gcs", marks=INTEROP)]
+CONTENT = bytes(range(256)) * 4096  # 1 MiB
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreClientProcess]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
+    try:
+        process = StoreClientProcess(
+            tmp_path_factory.mktemp("client"), environment=environment | {"HOME": "/nonexistent"}
+        )
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with process:
+        try:
+            process.open("s3://any", {"region": "us-east-1"})
+        except ClientError as error:
+            if "carries no libtierlog_store.so" not in error.text:
+                raise
+            pytest.skip(error.text)
+        process.ask("close")
+        yield process
+
+
+@pytest.fixture(scope="module")
+def faults() -> Iterator[str]:
+    with failing_store() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> StoreServer:
+    found: StoreServer = request.getfixturevalue(request.param)
+    return found
+
+
+def test_ranges_are_those_of_the_python_path(server: StoreServer, client: StoreClientProcess) -> None:
+    """A query through the jar would return other records than the same query without it."""
+    prefix = f"ranges-{time.monotonic_ns()}"
+    server.put(f"{prefix}/a b/object", CONTENT)
+    url = f"{server.url}/{prefix}"
+    store = open_store(url, server.options)
+    client.open(url, address_store(url, server.options).options)
+    key = "a b/object"
+    for start, end in [(0, 1), (0, len(CONTENT)), (1000, 70000), (len(CONTENT) - 3, len(CONTENT) + 9), (5, 5)]:
+        assert client.read(key, start, end) == CONTENT[start:end]
+    for start in (len(CONTENT), len(CONTENT) + 5):
+        expected = bytes(store.fetch_range(key, start_position=start, end_position_exclusive=start + 10))
+        assert client.read(key, start, start + 10) == expected == b""
+    assert _failures(client, store, "gone") == [("ObjectNotFoundError", f"{url}/gone: not found")] * 2
+    client.ask("close")
+
+
+def test_refused_credentials_are_named_alike(s3: StoreServer, client: StoreClientProcess) -> None:
+    """A user who searches for the message of one path would not find what helped with the other."""
+    options = dict(s3.options) | {"store.secret_access_key": "wrong"}
+    store = open_store(s3.url, options)
+    client.open(s3.url, address_store(s3.url, options).options)
+    ours, theirs = _failures(client, store, "some/key")
+    assert ours[0] == "StorePermissionError"
+    assert ours == theirs
+    client.ask("close")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("status-403-AccessDenied", "StorePermissionError"),
+        ("status-400-ExpiredToken", "StorePermissionError"),
+        ("status-404-NoSuchKey", "ObjectNotFoundError"),
+        ("status-429-SlowDown", "StoreUnavailableError"),
+        ("status-503-SlowDown", "StoreUnavailableError"),
+        ("status-500-InternalError", "StoreUnavailableError"),
+        ("status-501-NotImplemented", "StoreError"),
+        ("status-301-PermanentRedirect", "StoreError"),
+        ("reset", "StoreUnavailableError"),
+        ("stall", "StoreUnavailableError"),
+        ("cut", "StoreUnavailableError"),
+        ("whole", "StoreError"),
+    ],
+)
+def test_faults_have_one_name_on_both_paths(faults: str, client: StoreClientProcess, fault: str, kind: str) -> None:
+    """Retries and failOnDataLoss act on the kind: the paths would answer one outage differently."""
+    options = _options(faults, timeout="1s")
+    store = open_store("s3://tier", options)
+    client.open("s3://tier", address_store("s3://tier", options).options)
+    ours, theirs = _failures(client, store, fault)
+    assert ours == theirs
+    assert ours[0] == kind
+    client.ask("close")
+
+
+def test_nothing_is_written_behind_the_memory(faults: str, client: StoreClientProcess) -> None:
+    """A store that answers with more than was asked for would overwrite the JVM's memory."""
+    client.open("s3://tier", address_store("s3://tier", _options(faults)).options)
+    with pytest.raises(ClientError, match="more than bytes 0 to 4"):
+        client.read("more", 0, 4)
+    client.ask("close")
+
+
+def test_an_interrupted_task_comes_back_at_once(faults: str, client: StoreClientProcess) -> None:
+    """A killed task would keep its slot until the store answers or the request times out."""
+    client.open("s3://tier", address_store("s3://tier", _options(faults)).options)
+    took_ms, *words = client.ask("interrupt", b"stall", 0, 100)
+    assert error_of(words).kind == "InterruptedException"
+    assert int(took_ms) < 1000
+    client.ask("close")
+    assert client.ask("counts")[:2] == ["[0,", "0,"]
+
+
+def test_cancelled_reads_leave_memory_alone_and_nothing_behind(s3: StoreServer, client: StoreClientProcess) -> None:
+    """Bytes that arrive after a cancel would land in memory that belongs to somebody else by then."""
+    key = f"cancel-{time.monotonic_ns()}"
+    s3.put(key, CONTENT)
+    client.open(s3.url, address_store(s3.url, s3.options).options)
+    assert client.read(key, 0, 10) == CONTENT[:10]
+    before = _threads(client)
+    for _ in range(10):
+        assert client.ask("cancel", key.encode(), 0, len(CONTENT)) == ["untouched"]
+    assert client.read(key, 0, len(CONTENT)) == CONTENT
+    client.ask("close")
+    assert client.ask("counts")[:2] == ["[0,", "0,"]
+    assert _threads(client) <= before
+    with pytest.raises(ClientError, match="closed"):
+        client.read(key, 0, 1)
+
+
+def test_unknown_options_are_refused(client: StoreClientProcess) -> None:
+    """A misspelt option would be ignored, and the wrong store asked."""
+    with pytest.raises(ClientError, match="no_such_key") as caught:
+        client.open("s3://tier", {"no_such_key": "s3cret"})
+    assert caught.value.kind == "ConfigError"
+    assert "s3cret" not in caught.value.text
+
+
+def _options(endpoint: str, timeout: str = "20s") -> dict[str, str]:
+    return {
+        "store.endpoint": endpoint,
+        "store.access_key_id": "a",
+        "store.secret_access_key": "b",
+        "store.region": "us-east-1",
+        "store.timeout": timeout,
+        "store.max_retries": "1",
+    }
+
+
+def _failures(client: StoreClientProcess, store: object, key: str) -> list[tuple[str, str]]:
+    """(kind, text without times) of the jar's client and of the Python path."""
+    with pytest.raises(ClientError) as ours:
+        client.read(key, 0, 10)
+    with pytest.raises(TierlogError) as theirs:
+        store.fetch_range(key, start_position=0, end_position_exclusive=10)  # type: ignore[attr-defined]
+    texts = [(ours.value.kind, ours.value.text), (type(theirs.value).__name__, str(theirs.value))]
+    return [(kind, re.sub(r"in [0-9.]+(ns|µs|ms|s)\b", "in TIME", _without_ids(text))) for kind, text in texts]
+
+
+def _threads(client: StoreClientProcess) -> int:
+    return sum(1 for _ in pathlib.Path(f"/proc/{client.pid}/task").iterdir())
+
+
+def _without_ids(text: str) -> str:
+    """Servers name each request by a number of its own."""
+    return re.sub(r"<RequestId>.*?</RequestId>|RequestId:\S+|Time:\S+", "", text)
