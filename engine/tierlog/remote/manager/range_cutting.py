@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,19 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a piece is cut.
+
+    Attributes:
+        first_offset: The first one that can count.
+        borders: None: it is read whole.
+    """
+
+    first_offset: int
+    borders: BatchBorders | None
+
+
+@dataclass(frozen=True, slots=True)
 class RangeCutter:
     """Makes the ranges of one scan.
 
@@ -87,17 +100,15 @@ class RangeCutter:
             CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
         """
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="tierlog-plan") as pool:
-            waiting: deque[list[ScanRange] | Future[list[ScanRange]]] = deque()
+            waiting: deque[ScanRange | tuple[_Piece, Future[_Places]]] = deque()
             try:
                 for piece in self._iter_pieces(pool, wanted):
                     whole = self._whole(piece)
-                    waiting.append(pool.submit(self._cut, piece) if whole is None else [whole])
-                    while len(waiting) > _AHEAD or isinstance(waiting[0], list):
-                        yield from _result(waiting.popleft())
-                        if not waiting:
-                            break
+                    waiting.append((piece, pool.submit(self._places, piece)) if whole is None else whole)
+                    while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0], ScanRange)):
+                        yield from self._iter_cut(waiting.popleft())
                 while waiting:
-                    yield from _result(waiting.popleft())
+                    yield from self._iter_cut(waiting.popleft())
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
@@ -138,23 +149,35 @@ class RangeCutter:
             return None
         return self._range(piece, 0, segment.size_bytes, first, end)
 
-    def _cut(self, piece: _Piece) -> list[ScanRange]:
+    def _places(self, piece: _Piece) -> _Places:
+        """What has to be fetched to cut a piece."""
         segment = piece.span.segment
-        first, end = piece.span.first_offset, piece.span.end_offset_exclusive
+        first = piece.span.first_offset
         if piece.cut_early:
             first = max(first, first_late_offset(self.tier, segment, self.request.record_filter.first_timestamp_ms))
-            if first >= end:
-                return []
-            whole = self._whole(_Piece(piece.span, piece.aborted, cut_early=False))
+            if first >= piece.span.end_offset_exclusive:
+                return _Places(first, None)
+            whole = self._whole(replace(piece, cut_early=False))
             if first == piece.span.first_offset and whole is not None:
-                return [whole]
-        borders = self._borders(piece)
-        ranges: list[ScanRange] = []
-        for part_first, part_end in _even_parts(first, end, self.max_records):
-            start, stop = borders.start_position(part_first), borders.end_position(part_end)
-            for low, high in borders.cut(start, stop, self.max_bytes):
-                ranges.append(self._range(piece, low, high, part_first, part_end, borders))
-        return ranges
+                return _Places(first, None)
+        return _Places(first, self._borders(piece))
+
+    def _iter_cut(self, found: ScanRange | tuple[_Piece, Future[_Places]]) -> Iterator[ScanRange]:
+        """One after another: a segment can have half a million."""
+        if isinstance(found, ScanRange):
+            yield found
+            return
+        piece, places = found[0], found[1].result()
+        first, end = places.first_offset, piece.span.end_offset_exclusive
+        if first >= end:
+            return
+        if places.borders is None:
+            yield self._range(piece, 0, piece.span.segment.size_bytes, piece.span.first_offset, end)
+            return
+        for part_first, part_end in _iter_even_parts(first, end, self.max_records):
+            start, stop = places.borders.start_position(part_first), places.borders.end_position(part_end)
+            for low, high in places.borders.cut(start, stop, self.max_bytes):
+                yield self._range(piece, low, high, part_first, part_end, places.borders)
 
     def _borders(self, piece: _Piece) -> BatchBorders:
         """A segment without a usable index is read whole: slower, never wrong."""
@@ -194,13 +217,8 @@ def _overlapping(aborted: NDArray[np.void], first: int, end_exclusive: int) -> N
     return aborted[(aborted["last_offset"] >= first) & (aborted["first_offset"] < end_exclusive)]
 
 
-def _even_parts(first: int, end_exclusive: int, limit: int | None) -> list[tuple[int, int]]:
+def _iter_even_parts(first: int, end_exclusive: int, limit: int | None) -> Iterator[tuple[int, int]]:
     """[first, end) in pieces of at most ``limit`` offsets, of even size."""
     total = end_exclusive - first
     count = 1 if limit is None else -(-total // limit)
-    edges = [first + total * number // count for number in range(count + 1)]
-    return list(itertools.pairwise(edges))
-
-
-def _result(found: list[ScanRange] | Future[list[ScanRange]]) -> list[ScanRange]:
-    return found if isinstance(found, list) else found.result()
+    return itertools.pairwise(first + total * number // count for number in range(count + 1))

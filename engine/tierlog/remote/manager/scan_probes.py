@@ -1,0 +1,181 @@
+"""Small reads at the ends of a scan: its first and last offset, and how few ranges hold a number of records.
+
+Each stays within a budget of log bytes: an answer that costs more is left to who reads everything anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from tierlog._native.decoding import RecordDecoder
+from tierlog.errors import CorruptDataError, ObjectNotFoundError
+from tierlog.remote.manager.batch_borders import BatchBorders
+from tierlog.remote.manager.offset_lookup import fetch_borders
+from tierlog.remote.manager.scan_aggregates import summarise_run
+from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.remote.manager.scan_read import DECOMPRESSED_LIMIT
+from tierlog.remote.metadata.batch_stream import iter_batch_runs
+from tierlog.remote.storage.tier import Tier
+
+#: Of the first read at an end; the next ones are larger.
+_PIECE_BYTES: Final = 64 << 10
+_GROWTH: Final = 4
+_WINDOW_BYTES_MAX: Final = 8 << 20
+#: Of the reads that look for the first records.
+_WINDOW_BYTES: Final = 256 << 10
+
+
+class OverBudgetError(Exception):
+    """An answer would cost more than it may."""
+
+
+@dataclass(slots=True)
+class ByteBudget:
+    """Log bytes that may still be read. Thread safety: any number of threads."""
+
+    left_bytes: int
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def spend(self, size_bytes: int) -> None:
+        """Raises OverBudgetError: there is not so much left."""
+        with self._lock:
+            self.left_bytes -= size_bytes
+            if self.left_bytes < 0:
+                raise OverBudgetError
+
+
+def find_first_offset(
+    tier: Tier, ranges: Iterable[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
+) -> int | None:
+    """The offset of the first record of some ranges of one partition, which are in order; None if they have none.
+
+    Raises:
+        OverBudgetError: it was not found within the budget.
+        CorruptDataError, StoreError and their kinds: as reading the log does.
+    """
+    for scan_range in ranges:
+        pieces = _grown(scan_range.start_position, scan_range.end_position)
+        decoder = _decoder(scan_range, scan_range.start_position, verify_checksums)
+        for start, end in pieces:
+            budget.spend(end - start)
+            for rows in _fed(tier, scan_range, decoder, start, end):
+                if len(rows):
+                    return int(rows[0])
+        for batch in decoder.finish():
+            if batch.num_rows:
+                return int(batch.column(0)[0].as_py())
+    return None
+
+
+def find_last_offset(
+    tier: Tier, ranges: Sequence[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
+) -> int | None:
+    """The offset of the last record of some ranges of one partition, which are in order; None if they have none.
+
+    Raises: as ``find_first_offset``.
+    """
+    for scan_range in reversed(ranges):
+        borders = _borders(tier, scan_range)
+        end, wanted = scan_range.end_position, _PIECE_BYTES
+        while end > scan_range.start_position:
+            start = borders.at_or_before(max(scan_range.start_position, end - wanted), scan_range.start_position)
+            budget.spend(end - start)
+            decoder = _decoder(scan_range, start, verify_checksums)
+            found = [rows for rows in _fed(tier, scan_range, decoder, start, end) if len(rows)]
+            found += [np.asarray(batch.column(0)) for batch in decoder.finish() if batch.num_rows]
+            if found:
+                return int(found[-1][-1])
+            end, wanted = start, wanted * _GROWTH
+    return None
+
+
+def take_enough(tier: Tier, ranges: Iterable[ScanRange], limit: int, budget: ByteBudget) -> list[ScanRange]:
+    """The first ranges, the last of them cut, that hold at least ``limit`` records.
+
+    Offsets do not say how many records there are, so headers are read, with their checksums.
+
+    Raises:
+        OverBudgetError: the budget or the ranges ended before, or a batch is damaged.
+        StoreError and its kinds: as reading the log does.
+    """
+    taken: list[ScanRange] = []
+    count = 0
+    for scan_range in ranges:
+        start, end = scan_range.start_position, scan_range.end_position
+        runs = iter_batch_runs(tier, scan_range.segment, start, end, verify_crc=True, window_bytes=_WINDOW_BYTES)
+        with closing(runs):  # type: ignore[type-var]
+            for run in runs:
+                budget.spend(len(run.data))
+                if not run.columns["crc_ok"].all():
+                    raise OverBudgetError
+                count += summarise_run(run, scan_range, frozenset({"count"}), verify_checksums=True).count
+                if count >= limit:
+                    stop = run.position + len(run.data)
+                    cut = replace(scan_range, end_position=stop, segment=scan_range.segment.narrowed(start, stop))
+                    return [*taken, cut]
+        taken.append(scan_range)
+    raise OverBudgetError
+
+
+@dataclass(frozen=True, slots=True)
+class _Borders:
+    borders: BatchBorders
+
+    def at_or_before(self, position: int, start_position: int) -> int:
+        """The last batch border from the start on that is not behind a position."""
+        positions = self.borders.positions
+        entry = int(np.searchsorted(positions, position, side="right")) - 1
+        return max(start_position, int(positions[entry])) if entry >= 0 else start_position
+
+
+def _borders(tier: Tier, scan_range: ScanRange) -> _Borders:
+    if scan_range.size_bytes <= _PIECE_BYTES:
+        return _Borders(BatchBorders.unknown(scan_range.segment.size_bytes))
+    try:
+        return _Borders(fetch_borders(tier, scan_range.segment))
+    except (CorruptDataError, ObjectNotFoundError):  # slower, never wrong
+        return _Borders(BatchBorders.unknown(scan_range.segment.size_bytes))
+
+
+def _grown(start: int, end: int) -> Iterator[tuple[int, int]]:
+    size = _PIECE_BYTES
+    while start < end:
+        stop = min(end, start + size)
+        yield start, stop
+        start, size = stop, size * _GROWTH
+
+
+def _decoder(scan_range: ScanRange, start_position: int, verify_checksums: bool) -> RecordDecoder:
+    return RecordDecoder(
+        ["offset"],
+        base_position=start_position,
+        verify_crc=verify_checksums,
+        from_offset=scan_range.from_offset,
+        to_offset_exclusive=scan_range.to_offset_exclusive,
+        from_timestamp_ms=scan_range.from_timestamp_ms,
+        to_timestamp_exclusive_ms=scan_range.to_timestamp_exclusive_ms,
+        aborted=scan_range.aborted_transactions,
+        decompressed_limit=DECOMPRESSED_LIMIT,
+        target_bytes=1,
+    )
+
+
+def _fed(
+    tier: Tier, scan_range: ScanRange, decoder: RecordDecoder, start: int, end: int
+) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    windows = tier.iter_log_windows(
+        scan_range.segment, start, end, window_bytes=min(end - start, _WINDOW_BYTES_MAX), prefetch=0
+    )
+    with closing(windows):
+        try:
+            for _, window in windows:
+                for batch in decoder.feed(window):
+                    yield np.asarray(batch.column(0))
+        except CorruptDataError as error:
+            raise error.located(scan_range.describe()) from error.__cause__
