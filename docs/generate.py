@@ -127,8 +127,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "planner_python": (
         "path or name",
-        "The Python that plans for the jar, on the driver. Else `PYSPARK_PYTHON`, `spark.pyspark.python`, "
-        "`PYSPARK_DRIVER_PYTHON` if it is a Python, `python3`.",
+        "The Python that plans for the jar, on the driver; see [spark.md](../spark.md) for the order without it.",
     ),
     "native_directory": (
         "path",
@@ -140,8 +139,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "report_partitioning": (
         "`true`, `false`",
-        "The jar makes one task of each Kafka partition and tells Spark so: joins and groupings by topic and partition "
-        "need no shuffle.",
+        "The jar makes one task of each Kafka partition and tells Spark: grouping by it needs no shuffle.",
     ),
     "rsm_config_file": (
         "path",

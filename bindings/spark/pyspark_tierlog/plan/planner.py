@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark_tierlog.listing import Listing, TierListing, list_tiers
 from pyspark_tierlog.options import ReadOptions, parse_options
+from pyspark_tierlog.plan.aggregates import fields_of, find_summaries, rows_of
 from pyspark_tierlog.plan.frames import FrameWriter, PlanProtocolError
 from pyspark_tierlog.plan.listing_frames import read_listing, write_listing
-from pyspark_tierlog.plan.requests import ListRequest, PlanRequest, Request
+from pyspark_tierlog.plan.requests import Aggregates, ListRequest, PlanRequest, Request
 from pyspark_tierlog.plan.segment_frames import TaskFrames, write_store
 from pyspark_tierlog.request import scan_requests, tier_config
 from pyspark_tierlog.table_columns import chosen_schema, picked_schema
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, TierlogError
 from tierlog.remote.manager.scan_plan import PreparedScan, prepare_scan
+from tierlog.remote.manager.scan_probes import ByteBudget, OverBudgetError, take_enough
+from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.storage import Tier, open_tier
 from tierlog.remote.storage.config import read_tier_config
 from tierlog.runtime.store_opening import address_store
+
+#: What may be read to find out that a part of the plan holds enough records for a limit.
+LIMIT_BYTES: Final = 4 << 20
 
 
 def answer(request: Request, blobs: Sequence[bytes], out: FrameWriter) -> None:
@@ -44,6 +52,10 @@ def _list(request: ListRequest, out: FrameWriter) -> None:
     write_listing(out, listing)
 
 
+_Task = tuple[int, tuple[ScanRange, ...]]
+"""Number of the store, and what to read of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """One path of the load, ready to be planned."""
@@ -61,39 +73,88 @@ def _plan(request: PlanRequest, listing: Listing, out: FrameWriter) -> None:
     tiers = listing.checked()
     if tuple(tier.path for tier in tiers) != options.paths:
         raise PlanProtocolError("the listing is of other paths than the options name")
-    record_filter, _ = request.record_filter()
+    record_filter, exact = request.record_filter()
     config = tier_config(options)
     with ExitStack() as opened:
         parts = []
         for pinned, wanted in zip(tiers, scan_requests(options, tiers, record_filter), strict=True):
             tier = opened.enter_context(open_tier(pinned.path, layout=pinned.layout, config=config))
             parts.append(_Part(pinned, tier, prepare_scan(tier, wanted, histories=pinned.histories)))
-        _write_head(options, parts, out)
-        key_files = read_tier_config(config)
+        answer = _Answer(options, parts, out)
+        if request.aggregates is not None and exact:
+            answer.write_aggregates(request.aggregates)
+        elif request.aggregates is not None:
+            answer.write_head()
+        else:
+            limit = request.limit if exact and options.fail_on_data_loss else None
+            answer.write_records(limit)
         for part in parts:
-            address = address_store(part.tier.url, key_files.store_options)
-            write_store(out, address, key_files.private_key_files)
-        tasks = TaskFrames(out)
-        for number, part in enumerate(parts):
-            for ranges in part.scan.iter_tasks():
-                tasks.write(number, ranges)
-            for warning in (*part.pinned.warnings, *part.scan.warnings):
+            for warning in dict.fromkeys((*part.pinned.warnings, *part.scan.warnings)):  # ranges may be cut twice
                 out.warn(warning)
 
 
-def _write_head(options: ReadOptions, parts: Sequence[_Part], out: FrameWriter) -> None:
-    rows = sum(part.scan.limits.total_records for part in parts)
-    out.write_json(
-        "P",
-        {
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    options: ReadOptions
+    parts: Sequence[_Part]
+    out: FrameWriter
+
+    def write_head(self, **told: object) -> None:
+        rows = sum(part.scan.limits.total_records for part in self.parts)
+        head: dict[str, object] = {
             "rows": rows,
             "exact_rows": rows == 0,
-            "bytes": sum(part.scan.limits.total_bytes for part in parts),
+            "bytes": sum(part.scan.limits.total_bytes for part in self.parts),
             "tasks": None,
-            "fail_on_data_loss": options.fail_on_data_loss,
-            "verify_checksums": options.verify_checksums,
+            "fail_on_data_loss": self.options.fail_on_data_loss,
+            "verify_checksums": self.options.verify_checksums,
             "limit_taken": False,
             "aggregates_taken": False,
             "header_only": False,
-        },
-    )
+        }
+        self.out.write_json("P", head | told)
+
+    def write_records(self, limit: int | None) -> None:
+        enough = self._enough(limit)
+        if enough is None:
+            self.write_head()
+            self._write_tasks(self._iter_tasks())
+        else:
+            self.write_head(limit_taken=True, tasks=1, bytes=sum(each.size_bytes for each in enough[1]))
+            self._write_tasks([enough])
+
+    def write_aggregates(self, aggregates: Aggregates) -> None:
+        scans = [(part.tier, part.scan) for part in self.parts]
+        found = find_summaries(scans, fields_of(aggregates), verify_checksums=self.options.verify_checksums)
+        tasks = self._iter_tasks()
+        first = None if found is not None else next(tasks, None)
+        if first is None:
+            self.write_head(aggregates_taken=True, tasks=0)
+            self.out.write_json("A", rows_of(aggregates, found or {}))
+        else:
+            self.write_head(aggregates_taken=True, header_only=True)
+            self._write_tasks(itertools.chain([first], tasks))
+
+    def _enough(self, limit: int | None) -> _Task | None:
+        """A task that holds a limit of records, where that is found out by a small read of the first path."""
+        part = self.parts[0]
+        if not limit or limit >= part.scan.limits.total_records:
+            return None
+        try:
+            return 0, tuple(take_enough(part.tier, part.scan.iter_ranges(), limit, ByteBudget(LIMIT_BYTES)))
+        except (OverBudgetError, TierlogError):  # what is damaged is told by who reads it
+            return None
+
+    def _iter_tasks(self) -> Iterator[_Task]:
+        for number, part in enumerate(self.parts):
+            for ranges in part.scan.iter_tasks():
+                if any(each.size_bytes for each in ranges):
+                    yield number, ranges
+
+    def _write_tasks(self, tasks: Iterable[_Task]) -> None:
+        config = read_tier_config(tier_config(self.options))
+        for part in self.parts:
+            write_store(self.out, address_store(part.tier.url, config.store_options), config.private_key_files)
+        frames = TaskFrames(self.out)
+        for store, ranges in tasks:
+            frames.write(store, ranges)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from pyspark_tierlog.plan.frames import PlanProtocolError
 from pyspark_tierlog.pushdown import Comparison, tighten
@@ -42,6 +42,12 @@ class PlanRequest(_Words):
     limit: Annotated[int, Field(ge=0)] | None = None
     aggregates: Aggregates | None = None
     blobs: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.limit is not None and self.aggregates is not None:
+            raise ValueError("a limit and aggregates are not asked for at once")
+        return self
 
     def record_filter(self) -> tuple[RecordFilter, bool]:
         """The filters as bounds, and whether these say all that the filters do.

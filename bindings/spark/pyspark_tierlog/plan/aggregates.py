@@ -1,0 +1,137 @@
+"""Aggregates that the planner answers itself: where a few small reads say all. Else the executors read headers."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from tierlog.errors import TierlogError
+from tierlog.remote.manager.scan_aggregates import RecordSummary, SummaryField, summarise_range
+from tierlog.remote.manager.scan_plan import PreparedScan
+from tierlog.remote.manager.scan_probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
+from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.remote.storage import Tier
+
+if TYPE_CHECKING:
+    from pyspark_tierlog.plan.requests import Aggregates
+
+_logger = logging.getLogger(__name__)
+
+#: Of logs that are read here, since a Spark job would cost more.
+SMALL_BYTES: Final = 8 << 20
+_SMALL_RANGES: Final = 32
+#: What looking for first and last offsets may read: so much, or this part of what a scan reads.
+_PROBE_BYTES: Final = 64 << 20
+_PROBE_PART: Final = 64
+_CONCURRENCY: Final = 16
+
+Partition = tuple[str, int]
+Summaries = dict[Partition, RecordSummary]
+
+
+def fields_of(aggregates: Aggregates) -> frozenset[SummaryField]:
+    """What has to be known of the records."""
+    found: set[SummaryField] = set()
+    for function in aggregates.functions:
+        if function[0] == "count":
+            found.add("count")
+        elif function[1] == "offset":
+            found.add("min_offset" if function[0] == "min" else "max_offset")
+        else:
+            found.add("min_timestamp_ms" if function[0] == "min" else "max_timestamp_ms")
+    return frozenset(found or {"min_offset"})  # without a function the groups alone are asked for
+
+
+def find_summaries(
+    scans: Sequence[tuple[Tier, PreparedScan]], wanted: frozenset[SummaryField], *, verify_checksums: bool
+) -> Summaries | None:
+    """The summary of each partition; None if that costs too much here, or something is damaged: who reads the records
+    then says what.
+    """
+    total_bytes = sum(scan.limits.total_bytes for _, scan in scans)
+    found: Summaries = {}
+    try:
+        if wanted <= {"min_offset", "max_offset"}:
+            budget = ByteBudget(max(_PROBE_BYTES, total_bytes // _PROBE_PART))
+            for tier, scan in scans:
+                _add(found, _extremes(tier, scan, wanted, budget, verify_checksums))
+        elif total_bytes <= SMALL_BYTES:
+            for tier, scan in scans:
+                ranges = list(itertools.islice(scan.iter_ranges(), _SMALL_RANGES + 1))
+                if len(ranges) > _SMALL_RANGES:
+                    return None
+                _add(found, _read(tier, ranges, wanted, verify_checksums))
+        else:
+            return None
+    except OverBudgetError:
+        return None
+    except TierlogError as error:
+        _logger.info("aggregates are left to the executors: %s", error)
+        return None
+    return found
+
+
+def rows_of(aggregates: Aggregates, summaries: Summaries) -> list[list[object]]:
+    """The rows of the answer: one a group that has records, in order; without grouping exactly one."""
+    by_topic, by_partition = "topic" in aggregates.group_by, "partition" in aggregates.group_by
+    groups: dict[tuple[str, int], RecordSummary] = {} if aggregates.group_by else {("", 0): RecordSummary()}
+    for (topic, partition), summary in summaries.items():
+        if summary.count:
+            key = (topic if by_topic else "", partition if by_partition else 0)
+            groups.setdefault(key, RecordSummary()).add(summary)
+    rows = []
+    for (topic, partition), summary in sorted(groups.items(), key=lambda item: item[0]):
+        place: dict[str, object] = {"topic": topic, "partition": partition}
+        row = [place[name] for name in aggregates.group_by]
+        rows.append([*row, *(_value(function, summary) for function in aggregates.functions)])
+    return rows
+
+
+def _value(function: tuple[str, ...], summary: RecordSummary) -> int | None:
+    if function[0] == "count":
+        return summary.count
+    if function[1] == "offset":
+        return summary.min_offset if function[0] == "min" else summary.max_offset
+    stamp_ms = summary.min_timestamp_ms if function[0] == "min" else summary.max_timestamp_ms
+    return None if stamp_ms is None else 1000 * stamp_ms
+
+
+def _add(found: Summaries, more: Iterable[tuple[Partition, RecordSummary]]) -> None:
+    for partition, summary in more:
+        found.setdefault(partition, RecordSummary()).add(summary)
+
+
+def _read(
+    tier: Tier, ranges: Sequence[ScanRange], wanted: frozenset[SummaryField], verify_checksums: bool
+) -> Iterator[tuple[Partition, RecordSummary]]:
+    def summary(scan_range: ScanRange) -> RecordSummary:
+        return summarise_range(tier, scan_range, wanted, verify_checksums=verify_checksums)
+
+    with ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="tierlog-summaries") as pool:
+        for scan_range, found in zip(ranges, pool.map(summary, ranges), strict=True):
+            yield (scan_range.topic, scan_range.partition), found
+
+
+def _extremes(
+    tier: Tier, scan: PreparedScan, wanted: frozenset[SummaryField], budget: ByteBudget, verify_checksums: bool
+) -> Iterator[tuple[Partition, RecordSummary]]:
+    """Of each partition; ``count`` is 1 where it has any record."""
+
+    def summary(item: tuple[Partition, list[ScanRange]]) -> tuple[Partition, RecordSummary]:
+        partition, ranges = item
+        least = greatest = None
+        if "min_offset" in wanted:
+            least = find_first_offset(tier, ranges, budget, verify_checksums=verify_checksums)
+        if "max_offset" in wanted:
+            greatest = find_last_offset(tier, ranges, budget, verify_checksums=verify_checksums)
+        any_record = least is not None or greatest is not None
+        return partition, RecordSummary(int(any_record), least, greatest)
+
+    grouped = itertools.groupby(scan.iter_ranges(), key=lambda each: (each.topic, each.partition))
+    partitions = ((partition, list(ranges)) for partition, ranges in grouped)
+    with ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="tierlog-extremes") as pool:
+        while some := list(itertools.islice(partitions, _CONCURRENCY)):
+            yield from pool.map(summary, some)

@@ -1,0 +1,161 @@
+"""Aggregates and limits: what the planner answers itself, and what it leaves to the executors."""
+
+from __future__ import annotations
+
+import pathlib
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bindings.spark.plan.test_planner import options_of
+from tests.support.batches import Batch
+from tests.support.buckets import Aborted, Bucket
+from tests.support.golden import config_of
+from tests.support.planner import PlannerChild, PlannerError
+from tierlog import open_tier
+from tierlog.remote.manager.scan_plan import plan_scan
+from tierlog.remote.manager.scan_read import read_scan_range
+from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
+
+FUNCTIONS = [["count"], *([name, column] for column in ("offset", "timestamp") for name in ("min", "max"))]
+EXTREMES = [["min", "offset"], ["max", "offset"]]
+GROUPINGS: list[list[str]] = [[], ["topic"], ["partition"], ["partition", "topic"]]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Options of a topic of 1200 records in three segments, 10 MB."""
+    bucket = Bucket(tmp_path_factory.mktemp("large"))
+    for number in range(3):
+        batches = [Batch(400 * number + 20 * n, (bytes(8_000),) * 20) for n in range(20)]
+        bucket.segment(f"u{number}", batches, lineage={0: 0})
+    return {"path": str(bucket.root), "subscribe": "orders"}
+
+
+def by_records(run: pathlib.Path, isolation: str, chosen: RecordFilter, group_by: list[str]) -> list[list[Any]]:
+    """The answer out of every record."""
+    found: defaultdict[tuple[Any, ...], list[np.ndarray[Any, Any]]] = defaultdict(list)
+    request = ScanRequest(TopicSelection.matching(".*"), isolation_level=isolation, record_filter=chosen)  # type: ignore[arg-type]
+    with open_tier(str(run / "objects"), config=config_of(run)) as tier:
+        for each in plan_scan(tier, request).ranges:
+            place = {"topic": each.topic, "partition": each.partition}
+            for rows in read_scan_range(tier, each, columns=("offset", "timestamp")):
+                columns = [np.asarray(rows[name].cast("int64")) for name in ("offset", "timestamp")]
+                found[tuple(place[name] for name in group_by)].append(np.array(columns))
+    if not group_by:
+        found.setdefault((), [])
+    answer = []
+    for key, parts in found.items():
+        if not parts:
+            answer.append([0, None, None, None, None])
+            continue
+        offsets, stamps = np.concatenate(parts, axis=1)
+        times = [int(stamps.min()) * 1000, int(stamps.max()) * 1000]
+        answer.append([*key, len(offsets), int(offsets.min()), int(offsets.max()), *times])
+    return sorted(answer)
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
+def test_small_scans_are_answered_from_headers(data: pathlib.Path, run: str, isolation: str) -> None:
+    """A count that differs from the rows by a control record is a wrong report."""
+    options = options_of(data / run) | {"kafka.isolation.level": isolation}
+    filters = [["partition", "=", 0], ["offset", ">=", 5], ["offset", "<", 120]]
+    chosen = RecordFilter(frozenset({0}), 5, 120)
+    with PlannerChild() as child:
+        listing = child.list(options)
+        for group_by in GROUPINGS:
+            for words, wanted in (([], RecordFilter()), (filters, chosen)):
+                expected = by_records(data / run, isolation, wanted, group_by)
+                for functions, kept in ((FUNCTIONS, slice(None)), (EXTREMES, slice(1, 3))):
+                    asked = {"group_by": group_by, "functions": functions}
+                    plan = child.plan(options, listing, filters=words, aggregates=asked)
+                    assert plan.head["aggregates_taken"]
+                    assert plan.tasks == []
+                    width = len(group_by)
+                    assert plan.answer is not None
+                    assert sorted(plan.answer) == [[*row[:width], *row[width:][kept]] for row in expected]
+
+
+def test_large_scans_are_left_to_the_executors(large: dict[str, str]) -> None:
+    """The planner is one process: it must not read what a cluster is there for."""
+    with PlannerChild() as child:
+        listing = child.list(large)
+        plan = child.plan(large, listing, aggregates={"group_by": [], "functions": [["count"]]})
+        assert plan.head["header_only"]
+        assert plan.answer is None
+        assert sum(len(task) for task in plan.tasks) == 3
+        ends = child.plan(large, listing, aggregates={"group_by": [], "functions": EXTREMES})
+        assert ends.answer == [[0, 1199]]
+        absent = [["topic", "=", "x"]]
+        none = child.plan(large, listing, filters=absent, aggregates={"group_by": [], "functions": FUNCTIONS})
+        assert none.answer == [[0, None, None, None, None]]
+        grouped = {"group_by": ["topic"], "functions": [["count"]]}
+        assert child.plan(large, listing, filters=absent, aggregates=grouped).answer == []
+
+
+def test_the_last_record_is_found_behind_a_tail_of_other_things(tmp_path: pathlib.Path) -> None:
+    """The end of a log is often a marker or an aborted transaction: max(offset) of a manifest is no record's."""
+    bucket = Bucket(tmp_path)
+    bucket.segment("u0", [Batch(10 * n, (bytes(3000),) * 10) for n in range(8)], lineage={0: 0})
+    transaction = [
+        Batch(80 + 10 * n, (bytes(3000),) * 10, producer_id=7, producer_epoch=0, transactional=True) for n in range(4)
+    ]
+    marker = Batch(120, producer_id=7, producer_epoch=0, marker="abort")
+    bucket.segment("u1", [*transaction, marker], lineage={0: 0}, aborted=[Aborted(7, 80, 120, 80)])
+    options = {"path": str(tmp_path), "subscribe": "orders"}
+    asked = {"group_by": ["topic"], "functions": EXTREMES}
+    with PlannerChild() as child:
+        listing = child.list(options)
+        assert child.plan(options, listing, aggregates=asked).answer == [["orders", 0, 119]]
+        committed = options | {"kafka.isolation.level": "read_committed"}
+        assert child.plan(committed, listing, aggregates=asked).answer == [["orders", 0, 79]]
+
+
+def test_filters_that_only_narrow_leave_the_aggregate_to_spark(data: pathlib.Path) -> None:
+    """Offset IN (1, 5) is planned as 1 to 5: counting that would count three offsets too many."""
+    options = options_of(data / "main-plain")
+    with PlannerChild() as child:
+        plan = child.plan(
+            options, filters=[["offset", "in", [1, 5]]], aggregates={"group_by": [], "functions": [["count"]]}
+        )
+    assert not plan.head["aggregates_taken"]
+    assert not plan.head["header_only"]
+    assert plan.answer is None
+    assert plan.tasks == []
+
+
+def test_damage_is_left_to_who_reads_the_records(tmp_path: pathlib.Path) -> None:
+    """The executors know failOnDataLoss and the words for it."""
+    bucket = Bucket(tmp_path)
+    bucket.segment("u0", [Batch(10 * n, (bytes(50),) * 10) for n in range(8)], lineage={0: 0})
+    log = bucket.path("u0", "log")
+    log.write_bytes(log.read_bytes()[:-1] + b"!")
+    options = {"path": str(tmp_path), "subscribe": "orders"}
+    with PlannerChild() as child:
+        plan = child.plan(options, aggregates={"group_by": [], "functions": [["count"]]})
+        assert plan.head["header_only"]
+        assert len(plan.tasks) == 1
+        limited = child.plan(options, limit=79)
+        assert not limited.head["limit_taken"]
+
+
+def test_a_limit_reads_no_more_than_it_needs(large: dict[str, str]) -> None:
+    """df.show() of a year of data must not plan a year."""
+    with PlannerChild() as child:
+        listing = child.list(large)
+        plan = child.plan(large, listing, limit=21)
+        assert plan.head["limit_taken"]
+        ((only,),) = plan.tasks
+        assert only["end"] < 1 << 20
+        behind = child.plan(large, listing, filters=[["offset", ">=", 790]], limit=15)
+        (two,) = behind.tasks
+        assert len({each["segment"]["label"] for each in two}) == 2
+        assert behind.head["limit_taken"]
+        assert not child.plan(large, listing, limit=5000).head["limit_taken"]
+        lenient = large | {"failOnDataLoss": "false"}
+        assert not child.plan(lenient, listing, limit=21).head["limit_taken"]
+        with pytest.raises(PlannerError, match="not asked for at once"):
+            child.plan(large, listing, limit=1, aggregates={"group_by": [], "functions": [["count"]]})
