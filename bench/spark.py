@@ -1,4 +1,4 @@
-"""Spark's Kafka source against Tierlog's over 2 GB a codec: sets everything up, runs it, and saves the numbers.
+"""Spark's Kafka source against Tierlog's two engines over 2 GB a codec: sets all up, runs it, and saves the numbers.
 
     python -m bench.spark [--scale 0.01] [--runs 5] [--topics none,lz4,zstd] [--socket-setting]
 
@@ -20,15 +20,32 @@ from typing import Any
 from bench.machine import facts
 from bench.peers import broker, install
 from bench.side_by_side import ROUNDS, Comparison, save
+from pyspark_tierlog import jar_path
 
 GIGABYTES = 2
 VALUE_BYTES = 1000
 PARTITIONS = 4
 BATCH_BYTES = 1_000_000
-DEFAULT, TUNED = "Kafka source, default options", "Kafka source, tuned"
-PEERS = {"kafka-default": DEFAULT, "kafka-tuned": TUNED}
-BARS = {DEFAULT: 2.0, TUNED: 1.3}
-QUERIES = {"hash": "bit_xor(xxhash64(all columns))", "noop": "noop sink"}
+KAFKA = {"kafka-default": "Kafka source, default options", "kafka-tuned": "Kafka source, tuned"}
+OURS = {"tierlog-python": "Python path", "tierlog-jar": "columnar reader"}
+QUERIES = {
+    "hash": "bit_xor(xxhash64(all columns))",
+    "noop": "noop sink",
+    "length": "sum(length(value))",
+    "count": "count(*)",
+}
+PYTHON_BARS = {"kafka-default": 2.0, "kafka-tuned": 1.3}
+BARS: dict[tuple[str, str, str], dict[str, float]] = {
+    **{
+        ("tierlog-python", query, codec): PYTHON_BARS for query in ("hash", "noop") for codec in ("none", "lz4", "zstd")
+    },
+    ("tierlog-jar", "noop", "none"): {"kafka-default": 7.0, "kafka-tuned": 4.5},
+    ("tierlog-jar", "noop", "zstd"): {"kafka-default": 3.5},
+    ("tierlog-jar", "length", "none"): {"kafka-default": 6.5},
+    ("tierlog-jar", "count", "none"): {"kafka-default": 30.0},
+}
+"""(ours, query, codec) to peer to the least ratio."""
+
 SOCKET = "spark.python.unix.domain.socket.enabled"
 
 Row = dict[str, Any]
@@ -56,21 +73,31 @@ def ensure_topic(running: broker.Broker, codec: str, scale: float) -> str:
 
 
 def run_application(
-    running: broker.Broker, topics: Sequence[str], runs: int, *, alone: bool = False, settings: str = ""
+    running: broker.Broker,
+    topics: Sequence[str],
+    runs: int,
+    *,
+    sources: Sequence[str] = (*KAFKA, *OURS),
+    queries: Sequence[str] = ("hash", "noop"),
+    settings: str = "",
+    until: str = "",
 ) -> list[Row]:
-    """One Spark application over all topics, all sources in turn; its rows without those of the warm-up.
+    """One Spark application over all topics, all sources in turn; its rows, those of the warm-up (run 0) too.
 
     Args:
         running: The broker; it goes on while ours reads.
         topics: One after the other.
-        runs: Rounds that count.
-        alone: Without the Kafka source.
+        runs: Rounds behind the warm-up.
+        sources: Of KAFKA and OURS.
+        queries: Of QUERIES.
         settings: ``key=value,…`` of Spark.
+        until: ``endingOffsets`` of ours.
     """
-    bootstrap = "" if alone else running.bootstrap
-    command = [str(install.python()), "-m", "bench.spark_source", "--bootstrap", bootstrap]
+    jars = f"{install.class_path('spark-kafka')}:{jar_path()}"
+    command = [str(install.python()), "-m", "bench.spark_source", "--bootstrap", running.bootstrap]
     command += ["--broker-pid", str(running.process.pid), "--path", str(running.log_dir), "--topics", *topics]
-    command += ["--runs", str(runs), "--jars", install.class_path("spark-kafka")]
+    command += ["--sources", *sources, "--queries", *queries, "--until", until]
+    command += ["--runs", str(runs), "--jars", jars]
     environment = install.environment() | {"TIERLOG_BENCH_SPARK_CONF": settings}
     rows: list[Row] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=install.ROOT) as process:
@@ -81,45 +108,47 @@ def run_application(
                 print(line, end="", file=sys.stderr)
     if process.returncode:
         raise SystemExit(f"the Spark application ended with {process.returncode}")
-    return [row for row in rows if row["run"] > 0]
+    return rows
 
 
-def check_answers(rows: Sequence[Row]) -> dict[str, int]:
-    """Topic to its records; every source has to come to the same count and hash in every timed run."""
-    records: dict[str, int] = {}
-    for topic in {row["topic"] for row in rows}:
-        answers = {tuple(row["answer"]) for row in rows if row["topic"] == topic and row["query"] == "hash"}
+def check_answers(rows: Sequence[Row]) -> None:
+    """Every source has to come to the same answer in every run, the warm-up's too."""
+    for topic, query in {(row["topic"], row["query"]) for row in rows}:
+        answers = {json.dumps(row["answer"]) for row in rows if (row["topic"], row["query"]) == (topic, query)}
         if len(answers) != 1:
-            raise SystemExit(f"{topic}: the sources' answers differ: {sorted(answers)}")
-        records[topic] = answers.pop()[0]
-    return records
+            raise SystemExit(f"{topic}, {query}: the sources' answers differ: {sorted(answers)}")
 
 
-def comparisons(rows: Sequence[Row], records: dict[str, int], sizes: dict[str, int]) -> list[Comparison]:
-    made = []
-    for topic, query in sorted({(row["topic"], row["query"]) for row in rows}):
-        chosen = [row for row in rows if (row["topic"], row["query"]) == (topic, query)]
+def comparison(rows: Sequence[Row], ours: str, topic: str, query: str, size_bytes: int, records: int) -> Comparison:
+    """One of ours against the Kafka sources that were run beside it; the warm-up's wall time is told apart."""
+    codec = topic.removeprefix("bench-")
+    chosen = [row for row in rows if (row["topic"], row["query"]) == (topic, query)]
 
-        def column(variant: str, name: str, chosen: list[Row] = chosen) -> list[float]:
-            return [row[name] for row in chosen if row["variant"] == variant]
+    def column(source: str, name: str) -> list[float]:
+        return [row[name] for row in chosen if row["source"] == source and row["run"] > 0]
 
-        seconds = {variant: round(median(column(variant, "cpu")), 1) for variant in ("tierlog", *PEERS)}
-        made.append(
-            Comparison(
-                f"spark[{topic.removeprefix('bench-')}] {QUERIES[query]}",
-                column("tierlog", "wall"),
-                {PEERS[variant]: column(variant, "wall") for variant in PEERS},
-                BARS,
-                sizes[topic],
-                records[topic],
-                {
-                    "CPU s, ours": seconds["tierlog"],
-                    "CPU s, default": seconds["kafka-default"],
-                    "CPU s, tuned": seconds["kafka-tuned"],
-                },
-            )
-        )
-    return made
+    def noted(name: str) -> dict[str, float]:
+        return {source: round(median(column(source, name)), 2) for source in (ours, *KAFKA)}
+
+    cpu, planning = noted("cpu"), noted("planning")
+    first = next(row["wall"] for row in chosen if row["source"] == ours and row["run"] == 0)
+    bars = {KAFKA[peer]: bar for peer, bar in BARS.get((ours, query, codec.partition("-")[0]), {}).items()}
+    return Comparison(
+        f"spark[{codec}] {QUERIES[query]}, {OURS[ours]}",
+        column(ours, "wall"),
+        {KAFKA[source]: column(source, "wall") for source in KAFKA},
+        bars,
+        size_bytes,
+        records,
+        {
+            "CPU s, ours": cpu[ours],
+            "CPU s, default": cpu["kafka-default"],
+            "CPU s, tuned": cpu["kafka-tuned"],
+            "planning s, ours": planning[ours],
+            "default": planning["kafka-default"],
+            "first run s": first,
+        },
+    )
 
 
 def median(values: Sequence[float]) -> float:
@@ -146,28 +175,37 @@ def main() -> None:
             made = socket_setting(running, topics[0], sizes[topics[0]], arguments.runs)
             print(save("spark_socket", made, facts=told), file=sys.stderr)
         else:
-            rows = run_application(running, topics, arguments.runs)
-            made = comparisons(rows, check_answers(rows), sizes)
+            made = all_sources(running, topics, sizes, arguments.runs)
             print(save("spark", made, facts=told), file=sys.stderr)
 
 
+def all_sources(running: broker.Broker, topics: Sequence[str], sizes: dict[str, int], runs: int) -> list[Comparison]:
+    """Every topic by hash and noop; the first one by the queries that need less too."""
+    rows = run_application(running, topics, runs)
+    rows += run_application(running, topics[:1], runs, queries=("length", "count"))
+    check_answers(rows)
+    records = {row["topic"]: int(row["answer"][0]) for row in rows if row["query"] == "hash"}
+    kinds = dict.fromkeys((row["topic"], row["query"]) for row in rows)
+    return [
+        comparison(rows, ours, topic, query, sizes[topic], records[topic]) for ours in OURS for topic, query in kinds
+    ]
+
+
 def socket_setting(running: broker.Broker, topic: str, size_bytes: int, runs: int) -> list[Comparison]:
-    """Ours alone, Python workers behind a Unix socket against the default TCP one. Two applications, so not in turn."""
+    """The Python path, its workers behind a Unix socket against the default TCP one: two applications, not in turn."""
     by_setting: dict[str, list[Row]] = {}
     for value in ("false", "true"):
-        by_setting[value] = run_application(running, [topic], runs, alone=True, settings=f"{SOCKET}={value}")
-    records = check_answers(by_setting["true"] + by_setting["false"])[topic]
+        rows = run_application(running, [topic], runs, sources=("tierlog-python",), settings=f"{SOCKET}={value}")
+        by_setting[value] = [row for row in rows if row["run"] > 0]
+    check_answers(by_setting["true"] + by_setting["false"])
     made = []
-    for query, told in QUERIES.items():
-        walls = {v: [row["wall"] for row in rows if row["query"] == query] for v, rows in by_setting.items()}
-        cpu = {
-            v: round(median([row["cpu"] for row in rows if row["query"] == query]), 1) for v, rows in by_setting.items()
-        }
+    for query in ("hash", "noop"):
+        chosen = {v: [row for row in rows if row["query"] == query] for v, rows in by_setting.items()}
+        walls = {v: [row["wall"] for row in rows] for v, rows in chosen.items()}
+        cpu = {v: round(median([row["cpu"] for row in rows]), 1) for v, rows in chosen.items()}
         notes = {"CPU s, on": cpu["true"], "CPU s, off": cpu["false"]}
-        name = f"spark[{topic.removeprefix('bench-')}] {told}, {SOCKET} on"
-        made.append(
-            Comparison(name, walls["true"], {"ours with it off": walls["false"]}, {}, size_bytes, records, notes)
-        )
+        name = f"spark[{topic.removeprefix('bench-')}] {QUERIES[query]}, {SOCKET} on"
+        made.append(Comparison(name, walls["true"], {"ours with it off": walls["false"]}, {}, size_bytes, 0, notes))
     return made
 
 

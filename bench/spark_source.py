@@ -1,8 +1,8 @@
-"""Spark's Kafka source and Tierlog's over the same records, in one Spark application, run in turn.
+"""Spark's Kafka source and Tierlog's two engines over the same records, in one Spark application, run in turn.
 
-Run by the peers' interpreter (see ``bench/peers/install.py``); prints one JSON object a line: the variant, the query,
-wall seconds, CPU seconds of the whole process tree (JVM, Python workers, broker), and the answer. The answers must be
-equal before a time counts.
+Run by the peers' interpreter (see ``bench/peers/install.py``); prints one JSON object a line: the source, the query,
+wall seconds with ``load()`` and planning, planning once more alone, CPU seconds of the whole process tree (JVM, Python
+workers and planner, broker), and the answer. The answers must be equal before a time counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,7 +22,17 @@ TUNED = {
     "kafka.fetch.max.bytes": str(64 << 20),
     "kafka.max.poll.records": "5000",
 }
-HASH = ("count(*) AS n", "bit_xor(xxhash64(key, value, topic, partition, offset, timestamp, timestampType)) AS h")
+QUERIES: dict[str, Callable[[DataFrame], object]] = {
+    "noop": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+    "hash": lambda frame: list(
+        frame.selectExpr(
+            "count(*)", "bit_xor(xxhash64(key, value, topic, partition, offset, timestamp, timestampType))"
+        ).collect()[0]
+    ),
+    "length": lambda frame: frame.selectExpr("sum(length(value))").collect()[0][0],
+    "count": lambda frame: frame.count(),
+}
+"""What is asked, and its answer; all sources have to give the same."""
 
 
 def session(jars: str, heap: str) -> SparkSession:
@@ -36,22 +47,30 @@ def session(jars: str, heap: str) -> SparkSession:
     return spark
 
 
-def variants(bootstrap: str, path: str, topic: str, spark: SparkSession) -> dict[str, object]:
+def loaders(spark: SparkSession, arguments: argparse.Namespace, topic: str) -> dict[str, Callable[[], DataFrame]]:
+    """Source to what loads the topic from it."""
+
     def kafka(extra: dict[str, str]) -> DataFrame:
-        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
-        return reader.options(**extra).load()
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", arguments.bootstrap)
+        return reader.option("subscribe", topic).options(**extra).load()
 
-    def tierlog() -> DataFrame:
-        return spark.read.format("tierlog").option("path", path).option("subscribe", topic).load()
+    def tierlog(engine: str) -> DataFrame:
+        reader = spark.read.format("tierlog").option("path", arguments.path).option("engine", engine)
+        if arguments.until:
+            reader = reader.option("endingOffsets", arguments.until)
+        return reader.option("subscribe", topic).load()
 
-    made: dict[str, object] = {}
-    if bootstrap:
-        made = {"kafka-default": lambda: kafka({}), "kafka-tuned": lambda: kafka(TUNED)}
-    return made | {"tierlog": tierlog}
+    made: dict[str, Callable[[], DataFrame]] = {
+        "kafka-default": lambda: kafka({}),
+        "kafka-tuned": lambda: kafka(TUNED),
+        "tierlog-python": lambda: tierlog("python"),
+        "tierlog-jar": lambda: tierlog("jar"),
+    }
+    return {name: made[name] for name in arguments.sources}
 
 
-def cpu_seconds(roots: list[int]) -> float:
-    """User and system seconds of the processes and all their descendants, ended ones included where waited for."""
+def process_tree(roots: list[int]) -> dict[int, float]:
+    """Process to CPU seconds: the roots and all their living descendants."""
     children: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
@@ -64,19 +83,36 @@ def cpu_seconds(roots: list[int]) -> float:
         pid = int(stat.parent.name)
         children.setdefault(int(fields[1]), []).append(pid)
         used[pid] = sum(map(int, fields[11:15])) / tick
-    total, todo = 0.0, list(roots)
+    found: dict[int, float] = {}
+    todo = list(roots)
     while todo:
         pid = todo.pop()
-        total += used.get(pid, 0.0)
-        todo.extend(children.get(pid, []))
-    return total
+        if pid in used:
+            found[pid] = used[pid]
+            todo.extend(children.get(pid, []))
+    return found
 
 
-def run(query: str, frame: DataFrame) -> object:
-    if query == "noop":
-        frame.write.format("noop").mode("overwrite").save()
-        return None
-    return list(frame.selectExpr(*HASH).collect()[0])
+def cpu_seconds(roots: list[int]) -> float:
+    """User and system seconds of the processes and all their descendants, ended ones included where waited for."""
+    return sum(process_tree(roots).values())
+
+
+def planning_seconds(frame: DataFrame) -> float:
+    """Of a physical plan with its partitions, without running it."""
+    start = time.perf_counter()
+    frame._jdf.queryExecution().toRdd().getNumPartitions()
+    return time.perf_counter() - start
+
+
+def peak_bytes(roots: list[int]) -> int:
+    """The sum of the most memory that each living process of the tree has had (VmHWM)."""
+    return sum(
+        int(line.split()[1]) << 10
+        for pid in process_tree(roots)
+        for line in (pathlib.Path("/proc") / str(pid) / "status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
 
 
 def main() -> None:
@@ -85,6 +121,9 @@ def main() -> None:
     parser.add_argument("--broker-pid", type=int, default=0)
     parser.add_argument("--path", required=True)
     parser.add_argument("--topics", nargs="+", required=True)
+    parser.add_argument("--sources", nargs="+", required=True)
+    parser.add_argument("--queries", nargs="+", choices=QUERIES, required=True)
+    parser.add_argument("--until", default="", help="endingOffsets of Tierlog's sources")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--jars", default="")
     parser.add_argument("--heap", default="4g")
@@ -92,21 +131,22 @@ def main() -> None:
     spark = session(arguments.jars, arguments.heap)
     roots = [os.getpid()] + ([arguments.broker_pid] if arguments.broker_pid else [])
     for topic in arguments.topics:
-        sources = variants(arguments.bootstrap, arguments.path, topic, spark)
+        sources = loaders(spark, arguments, topic)
         for number in range(arguments.runs + 1):
-            for query in ("hash", "noop"):
-                for name, load in sources.items():
+            for query in arguments.queries:
+                for source, load in sources.items():
                     cpu, start = cpu_seconds(roots), time.perf_counter()
-                    answer = run(query, load())
-                    wall = time.perf_counter() - start
+                    answer = QUERIES[query](load())
                     row = {
                         "topic": topic,
-                        "variant": name,
+                        "source": source,
                         "query": query,
                         "run": number,
-                        "wall": round(wall, 3),
+                        "wall": round(time.perf_counter() - start, 3),
                         "cpu": round(cpu_seconds(roots) - cpu, 2),
                         "answer": answer,
+                        "planning": round(planning_seconds(load()), 3),
+                        "peak": peak_bytes([os.getpid()]),
                     }
                     print(json.dumps(row), flush=True)
     spark.stop()
