@@ -18,7 +18,11 @@ README = pathlib.Path(__file__).with_name("README.md")
 IN_SECONDS = ("spark", "spark_socket")
 #: Suites where records/s is a column of its own.
 IN_RECORDS = ("peers",)
-COMMANDS = {"spark": "python -m bench.spark", "spark_socket": "python -m bench.spark --socket-setting"}
+COMMANDS = {
+    "spark": "python -m bench.spark",
+    "spark_limits": "python -m bench.spark_limits",
+    "spark_socket": "python -m bench.spark --socket-setting",
+}
 _HEADINGS = ("workload", "ours", "against", "theirs", "ratio", "least–most", "bar", "")
 
 
@@ -73,6 +77,17 @@ def table(suite: str, comparisons: Sequence[Comparison]) -> str:
     return "\n".join([*rows, *(["", *notes] if notes else [])])
 
 
+def findings_table(findings: Sequence[Mapping[str, Any]]) -> str:
+    """One row a figure that is no speed; it has to be at most its bar."""
+    rows = ["| what | measured | value | bar |  |", "|" + " --- |" * 5]
+    for row in findings:
+        bar = row["bar"]
+        told = "" if bar is None else "met" if row["value"] <= bar else "**missed**"
+        limit = "" if bar is None else f"≤ {bar:g}"
+        rows.append(f"| {row['what']} | {row['told']} | {row['value']:.2f} | {limit} | {told} |")
+    return "\n".join(rows)
+
+
 def facts_line(facts: Mapping[str, Any]) -> str:
     """Machine and versions as one paragraph."""
     machine = ", ".join(f"{name}: {value}" for name, value in facts.items() if name != "versions")
@@ -82,6 +97,9 @@ def facts_line(facts: Mapping[str, Any]) -> str:
 
 def section(suite: str, results: Mapping[str, Any]) -> str:
     """What stands between the markers of a suite."""
+    if "findings" in results:
+        told = f"`{COMMANDS[suite]}`. {facts_line(results['facts'])}"
+        return f"{findings_table(results['findings'])}\n\n<sub>{told}</sub>"
     comparisons = [Comparison(**row) for row in results["comparisons"]]
     command = COMMANDS.get(suite, f"python -m pytest -m bench bench/test_{suite}.py")
     rounds = len(comparisons[0].ours) if comparisons else 0

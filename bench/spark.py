@@ -49,15 +49,24 @@ BARS: dict[tuple[str, str, str], dict[str, float]] = {
 SOCKET = "spark.python.unix.domain.socket.enabled"
 
 Row = dict[str, Any]
+Settings = Sequence[str]
 
 
 def topic_name(codec: str, scale: float) -> str:
     return f"bench-{codec}" if scale == 1 else f"bench-{codec}-{scale:g}"
 
 
-def ensure_topic(running: broker.Broker, codec: str, scale: float) -> str:
-    """The topic, filled; one that a broken run left half full is refused, as its answers would still be equal."""
-    topic = topic_name(codec, scale)
+def ensure_topic(running: broker.Broker, codec: str, scale: float, *, name: str = "", settings: Settings = ()) -> str:
+    """The topic, filled; one that a broken run left half full is refused, as its answers would still be equal.
+
+    Args:
+        running: The broker.
+        codec: Of the producer.
+        scale: Of GIGABYTES.
+        name: Instead of ``topic_name``.
+        settings: ``key=value`` of the topic.
+    """
+    topic = name or topic_name(codec, scale)
     marker = running.log_dir.parent / f"{topic}.complete"
     if (running.log_dir / f"{topic}-0").exists():
         if not marker.exists():
@@ -65,7 +74,7 @@ def ensure_topic(running: broker.Broker, codec: str, scale: float) -> str:
         return topic
     size = str(int(GIGABYTES * 1e9 * scale))
     print(f"producing {topic}: {size} bytes", file=sys.stderr)
-    filling = [running.bootstrap, topic, codec, size, str(VALUE_BYTES), str(PARTITIONS), str(BATCH_BYTES)]
+    filling = [running.bootstrap, topic, codec, size, str(VALUE_BYTES), str(PARTITIONS), str(BATCH_BYTES), *settings]
     command = [str(install.python()), "-m", "bench.peers.produce", *filling]
     subprocess.run(command, check=True, env=install.environment(), cwd=install.ROOT, stdout=sys.stderr)
     marker.touch()

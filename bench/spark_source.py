@@ -115,6 +115,11 @@ def peak_bytes(roots: list[int]) -> int:
     )
 
 
+def native_bytes_high(spark: SparkSession) -> int:
+    """The most that the columnar reader ever held at once, by its own count."""
+    return int(spark._jvm.io.tierlog.engine.EngineCounters.nativeBytesHigh())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", default="")
@@ -147,6 +152,7 @@ def main() -> None:
                         "answer": answer,
                         "planning": round(planning_seconds(load()), 3),
                         "peak": peak_bytes([os.getpid()]),
+                        "native": native_bytes_high(spark) if source == "tierlog-jar" else 0,
                     }
                     print(json.dumps(row), flush=True)
     spark.stop()

@@ -10,9 +10,18 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import workload
 
 
-def fill(bootstrap: str, topic: str, codec: str, total_bytes: int, mean_size: int, partitions: int, batch: int) -> None:
+def fill(
+    bootstrap: str,
+    topic: str,
+    codec: str,
+    total_bytes: int,
+    mean_size: int,
+    partitions: int,
+    batch: int,
+    settings: dict[str, str],
+) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    config = {"segment.bytes": str(256 << 20), "retention.ms": "-1", "max.message.bytes": str(8 << 20)}
+    config = {"segment.bytes": str(256 << 20), "retention.ms": "-1", "max.message.bytes": str(8 << 20), **settings}
     for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
         future.result()
     producer = Producer(
@@ -42,5 +51,6 @@ def fill(bootstrap: str, topic: str, codec: str, total_bytes: int, mean_size: in
 
 
 if __name__ == "__main__":
-    bootstrap, topic, codec, total_bytes, mean_size, partitions, batch = sys.argv[1:]
-    fill(bootstrap, topic, codec, int(total_bytes), int(mean_size), int(partitions), int(batch))
+    bootstrap, topic, codec, total_bytes, mean_size, partitions, batch, *settings = sys.argv[1:]
+    pairs = dict(setting.split("=", 1) for setting in settings)
+    fill(bootstrap, topic, codec, int(total_bytes), int(mean_size), int(partitions), int(batch), pairs)
