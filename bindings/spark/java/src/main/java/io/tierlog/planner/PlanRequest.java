@@ -1,5 +1,6 @@
 package io.tierlog.planner;
 
+import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
 
@@ -41,7 +42,12 @@ public record PlanRequest(
    * @param groupBy of {@code topic}, {@code partition}
    * @param functions each {@code [count]}, {@code [min, column]} or {@code [max, column]}
    */
-  public record Aggregates(List<String> groupBy, List<List<String>> functions) {
+  public record Aggregates(List<String> groupBy, List<List<String>> functions) implements Serializable {
+    public Aggregates {
+      groupBy = List.copyOf(groupBy);
+      functions = List.copyOf(functions);
+    }
+
     Map<String, Object> words() {
       return Map.of("group_by", groupBy, "functions", functions);
     }

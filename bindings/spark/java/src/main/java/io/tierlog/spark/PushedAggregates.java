@@ -1,6 +1,10 @@
 package io.tierlog.spark;
 
 import io.tierlog.planner.PlanRequest.Aggregates;
+import io.tierlog.summary.RecordSummary;
+import io.tierlog.summary.TaskSummary.Group;
+import io.tierlog.summary.Wanted;
+import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -26,7 +30,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * @param words for the planner
  * @param schema of the rows that answer: the grouping columns, then the functions
  */
-record PushedAggregates(Aggregates words, StructType schema) {
+record PushedAggregates(Aggregates words, StructType schema) implements Serializable {
   private static final Set<String> GROUPING = Set.of("topic", "partition");
   private static final Set<String> ORDERED = Set.of("offset", "timestamp");
 
@@ -61,6 +65,43 @@ record PushedAggregates(Aggregates words, StructType schema) {
   /** Rows of the planner as Spark keeps them. */
   InternalRow[] rows(List<List<Object>> answer) {
     return answer.stream().map(this::row).toArray(InternalRow[]::new);
+  }
+
+  /** What tasks have to find out. */
+  Wanted wanted() {
+    List<List<String>> functions = words.functions();
+    return new Wanted(
+        words.groupBy().contains("topic"),
+        words.groupBy().contains("partition"),
+        functions.stream().anyMatch(function -> function.contains("offset")),
+        functions.contains(List.of("min", "timestamp")),
+        functions.contains(List.of("max", "timestamp")));
+  }
+
+  /** One group's partial row. */
+  InternalRow row(Group group, RecordSummary summary) {
+    List<Object> values = new ArrayList<>();
+    for (String column : words.groupBy()) {
+      values.add(column.equals("topic") ? group.topic() : (Object) (long) group.partition());
+    }
+    for (List<String> function : words.functions()) {
+      values.add(value(function, summary));
+    }
+    return row(values);
+  }
+
+  private static Long value(List<String> function, RecordSummary summary) {
+    if (function.size() == 1) {
+      return summary.count();
+    }
+    if (summary.count() == 0) {
+      return null;
+    }
+    boolean least = function.get(0).equals("min");
+    if (function.get(1).equals("offset")) {
+      return least ? summary.leastOffset() : summary.greatestOffset();
+    }
+    return least ? summary.leastTimestampUs() : summary.greatestTimestampUs();
   }
 
   private InternalRow row(List<Object> values) {

@@ -1,5 +1,6 @@
 package io.tierlog.spark;
 
+import io.tierlog.engine.ReaderSettings;
 import io.tierlog.planner.PlanRequest;
 import io.tierlog.planner.PlannerException;
 import io.tierlog.planner.ScanPlan;
@@ -27,6 +28,7 @@ final class TierlogScanBuilder
   private Long limit;
   private PushedAggregates aggregates;
   private ScanPlan aggregatePlan;
+  private boolean aggregated;
 
   @SuppressWarnings("deprecation")
   TierlogScanBuilder(TierlogTable table) {
@@ -59,38 +61,45 @@ final class TierlogScanBuilder
   /** True where the planner's answer is the result itself. */
   @Override
   public boolean supportCompletePushDown(Aggregation aggregation) {
-    return answered(aggregation);
+    ScanPlan plan = planOf(aggregation);
+    return plan != null && plan.answer() != null;
   }
 
+  /** True where tasks answer with partial rows, too. */
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
-    return answered(aggregation);
+    aggregated = planOf(aggregation) != null;
+    return aggregated;
   }
 
   @Override
   public Scan build() {
-    if (aggregatePlan != null) {
+    if (aggregated && aggregatePlan.answer() != null) {
       return new AggregateScan(description(aggregates.schema()), aggregates, aggregatePlan.answer());
+    }
+    if (aggregated) {
+      ReaderSettings settings = table.options().readerSettings(new StructType());
+      return new HeaderScan(description(aggregates.schema()), aggregates, aggregatePlan, settings);
     }
     return new TierlogScan(table, request(null), columns, description(columns));
   }
 
-  /** Spark asks twice with the same functions: the planner is asked once. */
-  private boolean answered(Aggregation aggregation) {
+  /** Null where the plan does not answer them. Spark asks twice with the same functions: the planner is asked once. */
+  private ScanPlan planOf(Aggregation aggregation) {
     Optional<PushedAggregates> wanted = PushedAggregates.of(aggregation);
     if (wanted.isEmpty()) {
-      return false;
-    }
-    if (!wanted.get().equals(aggregates)) {
+      aggregates = null;
+      aggregatePlan = null;
+    } else if (!wanted.get().equals(aggregates)) {
       aggregates = wanted.get();
       try {
         ScanPlan plan = table.planner().plan(request(aggregates));
-        aggregatePlan = plan.aggregatesTaken() && plan.answer() != null ? plan : null;
+        aggregatePlan = plan.aggregatesTaken() ? plan : null;
       } catch (PlannerException e) {
         throw SparkErrors.failure(e);
       }
     }
-    return aggregatePlan != null;
+    return aggregatePlan;
   }
 
   private PlanRequest request(PushedAggregates wanted) {

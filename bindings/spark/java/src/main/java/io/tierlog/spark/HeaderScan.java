@@ -1,0 +1,75 @@
+package io.tierlog.spark;
+
+import io.tierlog.engine.ReaderSettings;
+import io.tierlog.plan.StoreLocation;
+import io.tierlog.planner.ScanPlan;
+import java.io.Serializable;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.types.StructType;
+
+/** Tasks that answer aggregates with partial rows out of batch headers; Spark puts them together. */
+final class HeaderScan implements Scan, Batch {
+  private final String description;
+  private final PushedAggregates aggregates;
+  private final ScanPlan plan;
+  private final ReaderSettings settings;
+
+  HeaderScan(String description, PushedAggregates aggregates, ScanPlan plan, ReaderSettings settings) {
+    this.description = description;
+    this.aggregates = aggregates;
+    this.plan = plan;
+    this.settings = settings;
+  }
+
+  @Override
+  public StructType readSchema() {
+    return aggregates.schema();
+  }
+
+  @Override
+  public String description() {
+    return description + " from headers";
+  }
+
+  @Override
+  public Batch toBatch() {
+    return this;
+  }
+
+  @Override
+  public ColumnarSupportMode columnarSupportMode() {
+    return ColumnarSupportMode.UNSUPPORTED;
+  }
+
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return ScanMetric.all();
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions() {
+    return plan.tasks().stream().map(TaskPartition::new).toArray(InputPartition[]::new);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new Factory(plan.stores(), aggregates, settings);
+  }
+
+  /** What all tasks share. */
+  private record Factory(List<StoreLocation> stores, PushedAggregates aggregates, ReaderSettings settings)
+      implements PartitionReaderFactory, Serializable {
+
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      return new HeaderReader(((TaskPartition) partition).task(), stores, aggregates, settings);
+    }
+  }
+}
