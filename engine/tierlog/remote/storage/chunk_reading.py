@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Final
 
 from tierlog._native.codecs import decompress_into
 from tierlog.errors import CorruptDataError, CorruptObjectError, EncryptionKeyError, SizeLimitError
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
 from tierlog.runtime.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 IV_BYTES: Final = 12
 TAG_BYTES: Final = 16
@@ -78,6 +78,8 @@ class UnitReader:
 
     def decrypt_into(self, stored: memoryview, out: memoryview, *, position: int) -> None:
         """One unit (IV, ciphertext, tag) into ``out``, whose size is ``decrypted_size``."""
+        from cryptography.exceptions import InvalidTag
+
         assert self._cipher is not None
         assert self._encryption is not None
         try:

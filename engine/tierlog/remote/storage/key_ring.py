@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Final, NoReturn
-
-from Crypto.Cipher import PKCS1_OAEP
-from Crypto.Hash import SHA3_512
-from Crypto.PublicKey import RSA
-from Crypto.Signature.pss import MGF1
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tierlog.errors import ConfigError, EncryptionKeyError
 from tierlog.remote.storage.segment import SegmentEncryption
+
+if TYPE_CHECKING:  # most tiers are not encrypted, and these take longer to import than the rest of a reader
+    from Crypto.PublicKey import RSA
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 DATA_KEY_BYTES: Final = 32
 #: Data keys are few (one a segment) and small; older ones are forgotten.
@@ -66,6 +64,8 @@ class KeyRing:
             known = self._ciphers.get(wrapped)
         if known is not None:
             return known
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         made = AESGCM(self._unwrap(encryption))
         with self._lock:
             if len(self._ciphers) >= _CACHED_MAX:
@@ -80,6 +80,10 @@ class KeyRing:
                 f"the ring has {', '.join(self.key_ids)}" if self._keys else "no encryption.key.pairs are configured"
             )
             raise EncryptionKeyError(f"no private key with id {encryption.key_id!r}: {known}")
+        from Crypto.Cipher import PKCS1_OAEP
+        from Crypto.Hash import SHA3_512
+        from Crypto.Signature.pss import MGF1
+
         opener = PKCS1_OAEP.new(key, hashAlgo=SHA3_512, mgfunc=lambda seed, size: MGF1(seed, size, SHA3_512))
         try:
             data_key = opener.decrypt(encryption.wrapped_key)
@@ -93,6 +97,8 @@ class KeyRing:
 
 
 def _import_key(key_id: str, data: bytes) -> RSA.RsaKey:
+    from Crypto.PublicKey import RSA
+
     place = f"encryption.key.pairs.{key_id}.private.key.file"
     try:
         key = RSA.import_key(data)
