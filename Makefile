@@ -66,7 +66,7 @@ lint: setup ## format, lint, types, imports, stubs, C style
 format: setup ## rewrite the sources as the formatters want them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	clang-format -i cext/core/*.[ch] cext/core/*/*.[ch]
+	clang-format --style=file:cext/.clang-format -i cext/core/*.[ch] cext/core/*/*.[ch] bindings/spark/java/native/*.[ch] bindings/spark/java/native/*/*.[ch]
 
 fuzz: setup-fuzz ## libFuzzer over every entry point of the core (FUZZ_SECONDS each)
 	@cmake -S . -B $(FUZZ) -DCMAKE_C_COMPILER=clang -DTIERLOG_FUZZ=ON >/dev/null

@@ -235,7 +235,9 @@ cdef class RecordDecoder:
         if status != TL_OK:
             fault.position = self._options.base_position + at
             raise error_of(status, &fault, CorruptRecordError)
-        if header.base_offset >= self._state.next_offset and header.last_offset_delta >= 0:
+        # Offsets that overflow are part of the damage.
+        if (header.last_offset_delta >= 0
+                and self._state.next_offset <= header.base_offset < INT64_MAX - header.last_offset_delta):
             self._state.next_offset = header.base_offset + header.last_offset_delta + 1
         self._state.at += <uint64_t>header.size_bytes
         self._state.record = 0

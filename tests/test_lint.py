@@ -54,9 +54,9 @@ def test_cython_passes_its_linter() -> None:
 
 def test_c_is_formatted() -> None:
     """Otherwise C drifts from one style to one a file, and reviews are about spaces."""
-    files = sources("cext/core/*.c", "cext/core/*.h")
+    files = sources("cext/core/*.c", "cext/core/*.h", "bindings/spark/java/native/*.c", "bindings/spark/java/native/*.h")
     assert files
-    run_tool("clang-format", "--dry-run", "-Werror", *[str(path) for path in files])
+    run_tool("clang-format", f"--style=file:{ROOT / 'cext/.clang-format'}", "--dry-run", "-Werror", *[str(path) for path in files])
 
 
 def test_files_are_short() -> None:

@@ -224,8 +224,12 @@ tl_status tlj_decoder_skip(tlj_decoder *decoder, int32_t *size_bytes) {
     size_t at = (size_t)state->at;
     tl_status status = tl_batch_parse(decoder->current.data + at, decoder->current.size - at, &header, &decoder->fault);
     if (status != TL_OK) return status;
-    if (header.base_offset >= state->next_offset && header.last_offset_delta >= 0)
-        state->next_offset = header.base_offset + header.last_offset_delta + 1;
+    /* Offsets that overflow are part of the damage. */
+    int64_t last_offset;
+    if (header.base_offset >= state->next_offset && header.last_offset_delta >= 0 &&
+        !__builtin_add_overflow(header.base_offset, (int64_t)header.last_offset_delta, &last_offset) &&
+        last_offset < INT64_MAX)
+        state->next_offset = last_offset + 1;
     state->at += (uint64_t)header.size_bytes;
     state->record = 0;
     state->record_at = 0;

@@ -1,0 +1,141 @@
+/* What the JVM gets from a window's bytes: the same rows and faults however the log is cut, within the budget, and
+ * nothing left behind. A fault here takes a Spark executor down. */
+#include "check.h"
+#include "reading.h"
+
+static bytes log_of(const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", TLJ_LOGS, name);
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL);
+    CHECK(!fseek(file, 0, SEEK_END));
+    bytes log = {NULL, (size_t)ftell(file)};
+    log.data = malloc(log.size);
+    rewind(file);
+    CHECK_EQUAL(fread(log.data, 1, log.size, file), log.size);
+    fclose(file);
+    return log;
+}
+
+static reading whole(void) {
+    return (reading){.window = SIZE_MAX,
+                     .want = ALL_COLUMNS,
+                     .target_bytes = 2 << 20,
+                     .budget_bytes = 64 << 20,
+                     .range = {.base_position = 1000,
+                               .to_offset_exclusive = INT64_MAX,
+                               .from_timestamp = INT64_MIN,
+                               .to_timestamp_exclusive = INT64_MAX,
+                               .decompressed_limit = 16 << 20,
+                               .verify_crc = true}};
+}
+
+static void test_any_window_gives_the_same(const bytes *log) {
+    reading how = whole();
+    outcome expected = read_log(log->data, log->size, &how, 1);
+    CHECK(expected.rows > 0 && !expected.faults);
+    for (size_t window = 1; window < 2 * log->size; window += window < 100 ? 1 : window / 3) {
+        for (int64_t target = 1; target <= 1 << 16; target <<= 8) {
+            how.window = window;
+            how.target_bytes = target;
+            outcome found = read_log(log->data, log->size, &how, 1);
+            CHECK_EQUAL(found.rows, expected.rows);
+            CHECK_EQUAL(found.digest, expected.digest);
+        }
+    }
+}
+
+static void test_ranges_share_a_decoder(const bytes *log) {
+    reading how = whole();
+    how.window = 777;
+    outcome once = read_log(log->data, log->size, &how, 1), thrice = read_log(log->data, log->size, &how, 3);
+    CHECK_EQUAL(thrice.rows, 3 * once.rows);
+    CHECK(!thrice.faults);
+}
+
+static void test_rows_alone(const bytes *log) {
+    reading how = whole();
+    outcome expected = read_log(log->data, log->size, &how, 1);
+    how.want = 0;
+    outcome found = read_log(log->data, log->size, &how, 1);
+    CHECK_EQUAL(found.rows, expected.rows);
+}
+
+/* Each byte, damaged: any window gives the same rows and faults, with and without going on. */
+static void test_damage(const bytes *log) {
+    size_t end = log->size < 3000 ? log->size : 3000;
+    for (size_t at = 0; at < end; at += 7) {
+        bytes damaged = copy_of(log->data, log->size);
+        damaged.data[at] ^= (uint8_t)(1u << at % 8);
+        reading how = whole();
+        for (int skip = 0; skip < 2; skip++) {
+            how.skip = skip;
+            how.window = SIZE_MAX;
+            outcome expected = read_log(damaged.data, damaged.size, &how, 1);
+            how.window = 1 + at % 500;
+            outcome found = read_log(damaged.data, damaged.size, &how, 1);
+            CHECK_EQUAL(found.rows, expected.rows);
+            CHECK_EQUAL(found.faults, expected.faults);
+        }
+        free(damaged.data);
+    }
+}
+
+static void test_a_log_that_ends_inside_a_batch(const bytes *log) {
+    reading how = whole();
+    how.window = 100;
+    outcome found = read_log(log->data, log->size - 1, &how, 1);
+    CHECK_EQUAL(found.faults, 1);
+    how.skip = true;
+    found = read_log(log->data, log->size - 1, &how, 1);
+    CHECK_EQUAL(found.faults, 0);
+}
+
+/* Whatever the budget: the rows, or the refusal; read_log has checked that it was kept. */
+static void test_budget(const bytes *log) {
+    bool refused = false, enough = false;
+    reading how = whole();
+    how.window = 333;
+    for (int64_t budget = 1; budget < 8 << 20; budget = budget * 3 / 2 + 1) {
+        how.budget_bytes = budget;
+        outcome found = read_log(log->data, log->size, &how, 1);
+        CHECK(!enough || !found.out_of_memory);
+        refused |= found.out_of_memory;
+        enough |= !found.out_of_memory;
+    }
+    CHECK(refused && enough);
+}
+
+static void test_blocks(void) {
+    tlj_budget budget = {.limit = 1000};
+    tlj_block block = {0};
+    CHECK_STATUS(tlj_reserve(&budget, &block, 600, 0), TL_OK);
+    block.data[0] = 7;
+    CHECK_STATUS(tlj_reserve(&budget, &block, 1001, 1), TL_OVER_LIMIT);
+    CHECK_EQUAL(atomic_load(&budget.refused), 1001);
+    CHECK_EQUAL(block.data[0], 7);
+    CHECK_STATUS(tlj_reserve_generous(&budget, &block, 900, 4000, 1), TL_OK);
+    CHECK_EQUAL(block.size, 900);
+    CHECK_EQUAL(block.data[0], 7);
+    CHECK_STATUS(tlj_reserve(&budget, &block, SIZE_MAX, 0), TL_NO_MEMORY);
+    tlj_release(&budget, &block);
+    CHECK_EQUAL(atomic_load(&budget.live), 0);
+    CHECK_EQUAL(atomic_load(&budget.high), 900);
+}
+
+int main(void) {
+    static const char *const NAMES[] = {"record-v0-v1/mixed-v0-v1-v2.log", "record-v0-v1/v1-snappy.log",
+                                        "bad/log/40-lz4-good-control.log"};
+    test_blocks();
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        bytes log = log_of(NAMES[i]);
+        test_any_window_gives_the_same(&log);
+        test_ranges_share_a_decoder(&log);
+        test_rows_alone(&log);
+        test_damage(&log);
+        test_a_log_that_ends_inside_a_batch(&log);
+        test_budget(&log);
+        free(log.data);
+    }
+    return 0;
+}
