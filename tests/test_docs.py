@@ -13,6 +13,7 @@ from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
 
 pytestmark = needs_checkout
 
+_BOUNDS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")]) if IN_CHECKOUT else []
 
 
@@ -43,6 +44,24 @@ def test_every_option_has_a_meaning(generator: types.ModuleType) -> None:
     from pyspark_tierlog.options import ReadOptions
 
     assert set(generator.MEANINGS) == set(ReadOptions.model_fields)
+
+
+def test_the_way_from_sparks_kafka_source_names_every_option() -> None:
+    """A user who moves a job over must find each option that it has, and what becomes of it."""
+    from pyspark_tierlog.options import IGNORED, STRATEGIES
+
+    bounds = [f"{side}{kind}" for side in ("starting", "ending") for kind in _BOUNDS]
+    same = ["startingOffsetsByTimestampStrategy", "includeHeaders", "failOnDataLoss", "minPartitions"]
+    theirs = [*STRATEGIES, *bounds, *same, "maxRecordsPerPartition", "kafka.bootstrap.servers", "kafka.isolation.level"]
+    rows = re.findall(
+        r"^\| (`.+?) \| (same|ignored|different) \|",
+        (ROOT / "docs" / "migrating-from-kafka-source.md").read_text(),
+        re.MULTILINE,
+    )
+    found = {name: verdict for names, verdict in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert not (set(theirs) | set(IGNORED)) - set(found)
+    assert {name for name in IGNORED if found[name] != "ignored"} == set()
+    assert {name for name in theirs if found[name] == "ignored"} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
