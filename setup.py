@@ -8,18 +8,21 @@ Environment:
     TIERLOG_DEBUG=1    bounds checks, asserts, UBSan, no optimisation
     TIERLOG_STATIC=1   link the codecs statically (for manylinux wheels)
     TIERLOG_ANNOTATE=1 write Cython's HTML annotation beside each module
+    TIERLOG_JAR=FILE   put this Spark jar into the wheel; "build": build it as `make jar` does, and fail where it cannot
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = pathlib.Path(__file__).resolve().parent
@@ -33,6 +36,7 @@ PACKAGES = {  # pkg-config name -> Debian package
     "snappy": "libsnappy-dev",
     "libdeflate": "libdeflate-dev",
 }
+JAR = ROOT / "bindings" / "spark" / "pyspark_tierlog" / "jars" / "tierlog-spark.jar"
 DEBUG = os.environ.get("TIERLOG_DEBUG") == "1"
 STATIC = os.environ.get("TIERLOG_STATIC") == "1"
 SANITIZE = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
@@ -86,6 +90,24 @@ class BuildExt(build_ext):
         super().build_extensions()
 
 
+class BuildPy(build_py):
+    """Brings Spark's jar into the package before its data files are looked for.
+
+    A jar that lies in the package goes in as it is. A wheel from a bare sdist has none unless TIERLOG_JAR says so: pip
+    builds on machines that have no Maven, and must not fetch the world there.
+    """
+
+    def run(self) -> None:
+        wanted = os.environ.get("TIERLOG_JAR")
+        if wanted == "build":
+            subprocess.run([str(ROOT / ".ci" / "build-jar.sh")], check=True)
+        elif wanted:
+            JAR.parent.mkdir(exist_ok=True)
+            shutil.copyfile(wanted, JAR)
+        self.__dict__.pop("data_files", None)  # found anew when asked for
+        super().run()
+
+
 class EditableWheel(editable_wheel):
     """Editable installs that put the two source roots on the path.
 
@@ -133,4 +155,6 @@ def extensions() -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "editable_wheel": EditableWheel})
+    setup(
+        ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "editable_wheel": EditableWheel}
+    )

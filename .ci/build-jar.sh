@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 java=bindings/spark/java
 out=build/jar
+crates=${CARGO_TARGET_DIR:-build/store}
 jar=bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar
 if_possible=${1:-}
 
@@ -52,8 +53,8 @@ elif [ "$(printf '%s\n%s\n' "$oldest" "$rust" | sort -V | head -n 1)" != "$oldes
 elif ! cargo fetch --quiet --locked --manifest-path "$java/store/Cargo.toml" 2>"$out/cargo.log"; then
   no_store "its crates cannot be fetched: $(tail -n 1 "$out/cargo.log")"
 else
-  cargo build --quiet --release --locked --manifest-path "$java/store/Cargo.toml" --target-dir build/store
-  install -m 644 build/store/release/libtierlog_store.so "$out/native/"
+  cargo build --quiet --release --locked --manifest-path "$java/store/Cargo.toml" --target-dir "$crates"
+  install -m 644 "$crates/release/libtierlog_store.so" "$out/native/"
 fi
 
 # Maven keeps resources that are gone.

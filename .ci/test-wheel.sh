@@ -8,10 +8,16 @@ shift
 rm -rf dist wheelhouse build/wheel
 .ci/newer-zstd.sh "$python" build/zstd
 export PKG_CONFIG_PATH="$PWD/build/zstd${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
+# With Maven there the wheel has Spark's jar. Crates that are compiled already are not compiled again.
+if command -v mvn >/dev/null; then
+  export TIERLOG_JAR=build CARGO_TARGET_DIR="$PWD/build/store"
+fi
 # The wheel is built from the sdist, so a file that the sdist lacks is noticed.
 "$python" -m build --outdir dist .
 "$python" -m auditwheel show dist/*.whl
 PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir wheelhouse dist/*.whl
+
+.ci/check-jar-glibc.sh wheelhouse/*.whl
 
 away=$(mktemp -d)
 trap 'rm -rf "$away"' EXIT
