@@ -26,7 +26,8 @@ class PythonCommandTest {
 
   @Test
   void whatExecutorsUnpackIsPassedOverWhereItIsNot() {
-    Map<String, String> packed = Map.of("PYSPARK_PYTHON", "./environment/bin/python", "PYSPARK_DRIVER_PYTHON", "python");
+    Map<String, String> packed =
+        Map.of("PYSPARK_PYTHON", "./environment/bin/python", "PYSPARK_DRIVER_PYTHON", "python");
     assertEquals("python", PythonCommand.choose(null, packed, null).executable());
   }
 }

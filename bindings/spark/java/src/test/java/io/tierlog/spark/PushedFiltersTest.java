@@ -57,7 +57,8 @@ class PushedFiltersTest {
         "offset in [" + Long.MIN_VALUE + ", " + Long.MAX_VALUE + "]");
     check(of("IN", OFFSET, number(3), number(1), number(2)), true, "offset in [3, 1, 2]");
     Expression one = literal(1, DataTypes.IntegerType);
-    check(of("IN", Expressions.column("partition"), one, literal(7, DataTypes.IntegerType)), true, "partition in [1, 7]");
+    Expression seven = literal(7, DataTypes.IntegerType);
+    check(of("IN", Expressions.column("partition"), one, seven), true, "partition in [1, 7]");
   }
 
   @Test

@@ -1,0 +1,226 @@
+"""The child that plans: missing, foreign, killed, mad; and gone when the application is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bindings.spark.jar.conftest import ROOTS, SETTINGS, Read, offsets
+from tests.support.buckets import Bucket
+from tierlog._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")]
+
+MODULE = b"pyspark_tierlog.plan"
+GREETING = {"protocol": 1, "version": __version__, "python": "3"}
+
+
+def frame(kind: str, body: bytes | dict[str, object]) -> bytes:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return struct.pack(">iB", len(data), ord(kind)) + data
+
+
+@pytest.fixture
+def fake(tmp_path: pathlib.Path) -> Callable[..., str]:
+    """The path of an interpreter that writes these bytes to whoever asks it, then ends."""
+
+    def make(answer: bytes, *, said: str = "", linger: bool = False) -> str:
+        path = tmp_path / "python-of-a-test"
+        path.write_text(
+            f"#!{sys.executable}\n"
+            f"import sys, time\nsys.stderr.write({said!r})\nsys.stdout.buffer.write({answer!r})\n"
+            f"sys.stdout.flush()\ntime.sleep(120 if {linger} else 0)\n"
+        )
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def planners(root: int) -> list[int]:
+    """The planner children of a process, however deep."""
+    parents: dict[int, int] = {}
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if MODULE in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return [child for child in found if root in _ancestors(child, parents)]
+
+
+def _ancestors(child: int, parents: dict[int, int]) -> list[int]:
+    line = []
+    while child in parents:
+        child = parents[child]
+        line.append(child)
+    return line
+
+
+def failure(read: Read, bucket: Bucket, python: str) -> str:
+    with pytest.raises(Exception, match="PlannerError") as caught:
+        read(bucket.root, subscribe="orders", plannerPython=python)
+    return str(caught.value)
+
+
+def test_no_python(read: Read, bucket: Bucket) -> None:
+    """A cluster's driver image without Python: the error names what was tried, and where that came from."""
+    text = failure(read, bucket, "/nowhere/python")
+    assert "/nowhere/python (of option plannerPython) does not start" in text
+    assert f"install tierlog[spark]=={__version__}" in text
+
+
+def test_a_python_without_the_package(read: Read, bucket: Bucket, fake: Callable[..., str]) -> None:
+    """What that Python said is the only hint at what is wrong with it."""
+    text = failure(read, bucket, fake(b"", said="No module named 'pyspark_tierlog'"))
+    assert "ended with exit code 0 and said: No module named 'pyspark_tierlog'" in text
+
+
+@pytest.mark.parametrize("change", [{"version": "0.0.9"}, {"protocol": 2}])
+def test_another_version(read: Read, bucket: Bucket, fake: Callable[..., str], change: dict[str, object]) -> None:
+    """A jar and a wheel of different versions would read by rules that only one of them knows."""
+    text = failure(read, bucket, fake(frame("V", GREETING | change), linger=True))
+    assert f"the jar is tierlog {__version__} (plan protocol 1), the Python package of" in text
+    assert f"pip install 'tierlog[spark]=={__version__}'" in text
+    assert "pyspark_tierlog.jar_path()" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (frame("L", b"x" * 100)[:50], "ended twice over one request"),
+        (b"", "ended twice over one request"),
+        (struct.pack(">iB", 2**31 - 1, ord("L")), "is none of the protocol's"),
+        (struct.pack(">iB", -1, ord("L")), "is none of the protocol's"),
+        (b"Hello, this is a Python that prints\n", "is none of the protocol's"),
+        (frame("T", b""), "frame T does not belong to a listing"),
+        (frame("E", b"no JSON"), "frame E is not JSON"),
+        (frame("Z", b"more"), "4 bytes behind its end"),
+    ],
+)
+def test_an_answer_that_is_none(read: Read, bucket: Bucket, fake: Callable[..., str], answer: bytes, text: str) -> None:
+    """A cut or mad answer must end the query, and never the driver."""
+    assert text in failure(read, bucket, fake(frame("V", GREETING) + answer))
+    assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
+
+
+def test_a_child_that_was_killed_is_started_anew(jar_spark: SparkSession, read: Read, bucket: Bucket) -> None:
+    """The kernel's OOM killer takes the child; the application must not notice."""
+    frame = read(bucket.root, subscribe="orders")
+    before = planners(os.getpid())
+    assert len(before) == 1
+    os.kill(before[0], signal.SIGKILL)
+    assert offsets(frame) == [*range(60)]
+    after = planners(os.getpid())
+    assert len(after) == 1
+    assert after != before
+    assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
+    assert planners(os.getpid()) == after
+
+
+ALONE = """
+import os, sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.jars", sys.argv[1])
+for name, value in {settings!r}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+def read(**options):
+    return spark.read.format("tierlog").options(subscribe="orders", **options).load(sys.argv[2])
+def say(*words):
+    print("SAID", *words, flush=True)
+"""
+
+
+def alone(jar: str, bucket: Bucket, body: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment["PYTHONPATH"] = os.pathsep.join(ROOTS)
+    source = ALONE.format(settings=SETTINGS) + body
+    return subprocess.Popen(
+        [sys.executable, "-c", source, jar, str(bucket.root)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return next(line.removeprefix("SAID ").strip() for line in process.stdout if line.startswith("SAID "))
+
+
+def ended(process: int, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not pathlib.Path(f"/proc/{process}").exists():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_the_child_ends_with_the_application(jar: str, bucket: Bucket) -> None:
+    """Children that outlive their application fill the machine; in one JVM the next application starts its own."""
+    body = """
+say(read().count())
+sys.stdin.readline()
+spark.stop()
+say("stopped")
+sys.stdin.readline()
+spark = builder.getOrCreate()
+say(read().count())
+os.kill(os.getpid(), 9)
+"""
+    with alone(jar, bucket, body) as process:
+        assert process.stdin is not None
+        assert told(process) == "60"
+        (first,) = planners(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert told(process) == "stopped"
+        assert ended(first)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        seen: list[int] = []
+        while not seen and process.poll() is None:
+            seen = planners(process.pid)
+        assert told(process) == "60"
+        assert all(ended(child, 60) for child in seen)
+
+
+def test_auto_goes_on_without_the_native_library(jar: str, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """A /tmp that is mounted noexec must cost speed, not the query; engine=jar says that it cannot be had."""
+    body = f"""
+frame = read(nativeDirectory={str(tmp_path / "missing")!r})
+say(frame._jdf.queryExecution().executedPlan().toString().replace("\\n", " "))
+say(frame.count())
+try:
+    read(engine="jar", nativeDirectory={str(tmp_path / "missing")!r})
+except Exception as error:
+    say(str(error).replace("\\n", " "))
+"""
+    with alone(jar, bucket, body) as process:
+        plan, count, error = told(process), told(process), told(process)
+    assert "tierlog engine=python (libtierlog_jni.so cannot be unpacked to" in plan
+    assert "give another folder by option nativeDirectory" in plan
+    assert count == "60"
+    assert "option engine: jar: libtierlog_jni.so cannot be unpacked" in error
