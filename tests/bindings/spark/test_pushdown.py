@@ -107,6 +107,15 @@ def test_a_range_of_partitions_is_exact() -> None:
     assert [p for p in range(10) if p in bounds.partitions] == [2, 3]
 
 
+def test_topics_are_kept_exactly() -> None:
+    """Where topic = 'a' over a pattern of hundred topics must not fetch ninety-nine of them."""
+    asked = [spark.In(("topic",), ["a", "b"]), spark.EqualTo(("topic",), "b"), spark.GreaterThan(("topic",), "a")]
+    bounds, left = absorb(asked, RecordFilter())
+    assert left == asked[2:]
+    assert [topic for topic in "abc" if bounds.admits(topic, 0)] == ["b"]
+    assert not absorb([spark.EqualTo(("topic",), "c")], bounds)[0].admits("b", 0)
+
+
 def test_bounds_stay_within_64_bits() -> None:
     """Offset > 2^63 - 1 is no row, not an overflow in the core."""
     bounds, left = absorb([spark.GreaterThan(("offset",), 2**63 - 1)], RecordFilter())

@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import shutil
 from collections.abc import Iterable
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -18,10 +19,11 @@ from tests.support.golden import ROW_COLUMNS, config_of
 from tierlog import open_tier
 from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
 from tierlog.remote.manager.scan_plan import ScanPlan, plan_scan
-from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.remote.manager.scan_range import ScanRange, TaskLimits, group_ranges
 from tierlog.remote.manager.scan_read import read_scan_range, records_schema
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
 from tierlog.remote.storage import Tier
+from tierlog.remote.storage.segment import StoredSegment
 
 ORDERS = TopicSelection.of_names(["orders"])
 EPOCHS = TopicSelection.of_names(["fx-epochs"])
@@ -189,6 +191,39 @@ class TestCutting:
         (warning,) = plan.warnings
         assert "read whole" in warning
         assert str(thirty.keys["u1"]) in warning
+
+
+def lies(sizes: list[int]) -> list[ScanRange]:
+    """Ranges of these sizes, of no log."""
+    segment = cast("StoredSegment", None)
+    return [ScanRange(segment, 0, size, 0, size) for size in sizes]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 20), st.integers(1, 30))
+def test_no_more_tasks_than_allowed(sizes: list[int], most: int, max_bytes: int) -> None:
+    """A million tasks are a driver out of memory; a last task of everything is a job that never ends."""
+    limits = TaskLimits(max_bytes, max_bytes, most, total_bytes=sum(sizes), total_records=sum(sizes))
+    tasks = list(group_ranges(lies(sizes), limits))
+    assert [each.size_bytes for task in tasks for each in task] == sizes
+    assert 1 <= len(tasks) <= most
+    fair = max(max_bytes, -(-sum(sizes) // most))
+    assert max(sum(each.size_bytes for each in task) for task in tasks) <= 2 * fair + 2 * max(sizes)
+
+
+def test_max_partitions_makes_ranges_larger(thirty: Bucket) -> None:
+    """Tiny tasks are the user's wish up to where the driver cannot hold them."""
+    with open_tier(str(thirty.root)) as tier:
+        free = plan_scan(tier, ScanRequest(ORDERS, max_bytes_per_range=500))
+        bound = plan_scan(tier, ScanRequest(ORDERS, max_bytes_per_range=500, max_partitions=4))
+        assert len(bound.tasks()) <= 4 < len(free.tasks())
+        assert offsets(tier, bound) == list(range(300))
+        few = ScanRequest(ORDERS, max_records_per_partition=1, max_partitions=10)
+        plan = plan_scan(tier, few)
+        assert len(plan.tasks()) <= 10
+        assert offsets(tier, plan) == list(range(300))
+        assert plan.warnings == ("tasks are of up to 30 offsets, not 1: at most 10 tasks are allowed",)
+        with pytest.raises(ConfigError, match="min_partitions 5 is above max_partitions 4"):
+            ScanRequest(ORDERS, min_partitions=5, max_partitions=4)
 
 
 def task_offsets(tier: Tier, plan: ScanPlan) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from typing import Any
 
@@ -93,3 +94,41 @@ def test_the_ranges_are_those_of_the_python_path(data: pathlib.Path, run: str) -
             assert plan.stores == [
                 ("local", str(data / run / "objects"), {}, plan.stores[0][3]),
             ]
+
+
+@pytest.mark.parametrize("place", ["the bucket", "a topic", "a partition", "a log directory", "a file"])
+def test_each_segment_is_where_its_store_and_key_say(data: pathlib.Path, place: str) -> None:
+    """The jar joins the two and opens what is there: a folder too much or too few is a log that is not found."""
+    run = data / "main-plain"
+    logs = sorted((run / "objects").rglob("*.log"))
+    path = {
+        "the bucket": run / "objects",
+        "a topic": logs[0].parents[1],
+        "a partition": logs[0].parent,
+        "a log directory": next((run / "local-before").rglob("*.log")).parents[1],
+        "a file": logs[0],
+    }[place]
+    with PlannerChild() as child:
+        plan = child.plan({"path": str(path), "subscribePattern": ".*"})
+    assert plan.segments != []
+    for segment in plan.segments:
+        kind, url, _, _ = plan.stores[segment["store"]]
+        assert kind == "local"
+        assert pathlib.Path(url).is_absolute()
+        assert (pathlib.Path(url) / segment["key"]).stat().st_size >= segment["logPosition"] + segment["sizeBytes"]
+
+
+def test_two_paths_share_the_tasks(data: pathlib.Path) -> None:
+    """Every task of load([a, b]) must open the store that its segments are in, and maxPartitions counts them all."""
+    paths = [str(data / run / "objects") for run in ("main-plain", "custom-meta")]
+    options = {"paths": json.dumps(paths), "subscribePattern": ".*", "maxBytesPerPartition": "10k"}
+    with PlannerChild() as child:
+        listing = child.list(options)
+        many = child.plan(options, listing)
+        few = child.plan(options | {"maxPartitions": "7"}, listing)
+    assert len(few.tasks) <= 7 < len(many.tasks)
+    for plan in (many, few):
+        assert [url for _, url, _, _ in plan.stores] == paths
+        assert {segment["store"] for segment in plan.segments} == {0, 1}
+        for task in plan.tasks:
+            assert len({each["segment"]["store"] for each in task}) == 1
