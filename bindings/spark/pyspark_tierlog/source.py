@@ -51,7 +51,7 @@ class DefaultSource(DataSource):
         self._table_options = table_options(options)
         self._given = dict(options) if self._table_options is None else self._table_options
         if self._given.keys() & {"path", "paths"}:  # without: a table of the catalog, or an error that schema() tells
-            self._read_options = _checked(self._given)
+            self._read_options = _checked(self._given, creating_table=self._table_options is not None)
 
     @classmethod
     def name(cls) -> str:
@@ -92,13 +92,13 @@ class DefaultSource(DataSource):
         return dict(self.__dict__)
 
 
-def _checked(options: Mapping[str, str]) -> ReadOptions:
-    """Raises ConfigError: see parse_options; or the options ask for the jar."""
+def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> ReadOptions:
+    """Raises ConfigError: see parse_options; or the options ask for the jar, not for when a new table is read."""
     from pyspark_tierlog.options import parse_options
     from tierlog.errors import ConfigError
 
     checked, warning = parse_options(options)
-    if checked.engine == "jar":  # with the jar on its class path Spark would have asked that, and not this class
+    if checked.engine == "jar" and not creating_table:  # with the jar on its class path Spark would have asked that, and not this class
         raise ConfigError(
             "option engine: jar was asked for, and Spark did not find it: put it on the class path (spark.jars), or "
             "use engine=auto"

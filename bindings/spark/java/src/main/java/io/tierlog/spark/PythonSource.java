@@ -1,5 +1,6 @@
 package io.tierlog.spark;
 
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -13,6 +14,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>One for each {@code load()}, as Spark does it: the instance keeps what Python made of the options.
  */
 final class PythonSource {
+  private static final String ENGINE = "engine";
+
   private final PythonDataSourceV2 source = new PythonDataSourceV2();
 
   PythonSource() {
@@ -20,12 +23,12 @@ final class PythonSource {
   }
 
   StructType inferSchema(CaseInsensitiveStringMap options) {
-    return source.inferSchema(options);
+    return source.inferSchema(handedOver(options));
   }
 
   /** Spark's own table: for streams, which have no plan of a batch to describe. */
   Table bareTable(StructType schema, Map<String, String> properties) {
-    return source.getTable(schema, new Transform[0], properties);
+    return source.getTable(schema, new Transform[0], handedOver(new CaseInsensitiveStringMap(properties)));
   }
 
   /**
@@ -33,5 +36,16 @@ final class PythonSource {
    */
   Table table(StructType schema, Map<String, String> properties, String reason) {
     return new PythonTable(bareTable(schema, properties), "tierlog engine=python (" + reason + ")");
+  }
+
+  /** {@code engine=jar} was heard here. Python, which never sees this jar, would say that there is none. */
+  static CaseInsensitiveStringMap handedOver(CaseInsensitiveStringMap options) {
+    if (!"jar".equalsIgnoreCase(options.getOrDefault(ENGINE, "").strip())) {
+      return options;
+    }
+    Map<String, String> changed = new HashMap<>(options.asCaseSensitiveMap());
+    changed.keySet().removeIf(ENGINE::equalsIgnoreCase);
+    changed.put(ENGINE, "python");
+    return new CaseInsensitiveStringMap(changed);
   }
 }

@@ -78,7 +78,8 @@ final class TierlogScan
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(table.options().given());
+    CaseInsensitiveStringMap options =
+        PythonSource.handedOver(new CaseInsensitiveStringMap(table.options().given()));
     SupportsRead streams = (SupportsRead) table.streams();
     return streams.newScanBuilder(options).build().toMicroBatchStream(checkpointLocation);
   }
