@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the binding, and how they read through it."""
+"""One Spark session for all tests of the binding, and how they read through it: by both of its engines."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ import pytest
 
 import pyspark_tierlog
 import tierlog
+from pyspark_tierlog.jar import jar_path
+from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Read = Callable[..., "DataFrame"]
+ENGINES = ("python", "jar")
 
 
 @pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session of two cores that tries a task again, as a cluster does."""
+def jar(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """A copy of the jar, so that a build beside the tests swaps no library under a JVM; None where none is built."""
+    try:
+        return shutil.copy(jar_path(), tmp_path_factory.mktemp("jar"))
+    except ConfigError:
+        return None
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory, jar: str | None) -> Iterator[SparkSession]:
+    """A local session of two cores that tries a task again, as a cluster does; with the jar where it is built."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("no JDK: Spark cannot start")
     from pyspark.sql import SparkSession
@@ -33,8 +45,9 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
     roots = [str(pathlib.Path(module.__file__ or "").parents[1]) for module in (tierlog, pyspark_tierlog)]
     os.environ["PYTHONPATH"] = os.pathsep.join([*roots, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder if jar is None else SparkSession.builder.config("spark.jars", jar)
     session = (
-        SparkSession.builder.master("local[2,2]")
+        builder.master("local[2,2]")
         .appName("tierlog tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -70,13 +83,40 @@ def pushing(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def read(spark: SparkSession) -> Read:
-    """``read(path, subscribe="t", …)``: a DataFrame."""
+def with_jar(spark: SparkSession, jar: str | None) -> SparkSession:
+    """The session, for a test that means nothing without the jar."""
+    if jar is None:
+        pytest.skip("no jar is built (make jar)")
+    return spark
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, jar: str | None) -> str:
+    """The test runs over each of the engines."""
+    if request.param == "jar" and jar is None:
+        pytest.skip("no jar is built (make jar)")
+    return str(request.param)
+
+
+def reader_of(spark: SparkSession, engine: str) -> Read:
+    """Reads by one engine, unless an option names another."""
 
     def load(path: object, **options: str) -> DataFrame:
-        return spark.read.format("tierlog").options(**options).load(str(path))
+        return spark.read.format("tierlog").options(**{"engine": engine} | options).load(str(path))
 
     return load
+
+
+@pytest.fixture
+def read(spark: SparkSession, engine: str) -> Read:
+    """``read(path, subscribe="t", …)``: a DataFrame."""
+    return reader_of(spark, engine)
+
+
+@pytest.fixture
+def by_engine(with_jar: SparkSession) -> dict[str, Read]:
+    """Both engines in one test, to compare what they say."""
+    return {engine: reader_of(with_jar, engine) for engine in ENGINES}
 
 
 def in_milliseconds(table: pa.Table) -> pa.Table:

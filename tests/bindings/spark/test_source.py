@@ -24,6 +24,7 @@ from tests.support.golden import (
     tiered_topics,
 )
 from tests.support.kip_scripts import SCRIPTS
+from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,65 +132,75 @@ def test_registering_by_hand_does_no_harm(spark: SparkSession, read: Read) -> No
     assert read(TXN, subscribe="fx-txn").count() == before
 
 
-def test_sql_view(spark: SparkSession, read: Read) -> None:
+def test_a_jar_that_is_not_there_is_asked_for() -> None:
+    """The other path would be taken, and a user who measures it would never learn why it is slow."""
+    with pytest.raises(ConfigError, match="jar was asked for"):
+        DefaultSource({"path": str(TXN), "subscribe": "fx-txn", "engine": "jar"})
+
+
+def test_sql_view(spark: SparkSession, read: Read, engine: str) -> None:
     """SQL users have no DataFrameReader."""
-    spark.sql(f"CREATE TEMPORARY VIEW txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn')")
+    options = f"path '{TXN}', subscribe 'fx-txn', engine '{engine}'"
+    spark.sql(f"CREATE TEMPORARY VIEW txn USING tierlog OPTIONS ({options})")
     assert spark.sql("SELECT count(*) AS n FROM txn").head().n == read(TXN, subscribe="fx-txn").count()
 
 
-def test_sql_table_of_the_catalog(spark: SparkSession, read: Read) -> None:
+def test_sql_table_of_the_catalog(spark: SparkSession, read: Read, engine: str) -> None:
     """Spark forgets the options of a table on every query; the table would be there and never readable."""
-    spark.sql(f"CREATE TABLE txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn', columns 'offset,value')")
+    options = f"path '{TXN}', subscribe 'fx-txn', engine '{engine}', columns 'offset,value'"
+    spark.sql(f"CREATE TABLE txn USING tierlog OPTIONS ({options})")
     assert spark.table("txn").columns == ["offset", "value"]
     assert spark.sql("SELECT value FROM txn").count() == read(TXN, subscribe="fx-txn").count()
     assert spark.sql('SELECT offset FROM txn WITH (startingOffsets=\'{"fx-txn":{"0":1500}}\')').count() > 0
 
 
-def test_sql_table_that_cannot_remember(spark: SparkSession) -> None:
+def test_sql_table_that_cannot_remember(spark: SparkSession, engine: str) -> None:
     """With columns of its own Spark asks us nothing when it is created, and tells us nothing when it is read."""
-    spark.sql(f"CREATE TABLE txn (value BINARY) USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn')")
+    options = f"path '{TXN}', subscribe 'fx-txn', engine '{engine}'"
+    spark.sql(f"CREATE TABLE txn (value BINARY) USING tierlog OPTIONS ({options})")
     with pytest.raises(Exception, match="leave its list of columns out, or use CREATE TEMPORARY VIEW"):
         spark.table("txn").count()
     with pytest.raises(Exception, match="option path is missing"):
         spark.sql("CREATE TABLE nothing USING tierlog OPTIONS (subscribe 'fx-txn')")
 
 
-def test_secrets_do_not_enter_the_catalog(spark: SparkSession) -> None:
+def test_secrets_do_not_enter_the_catalog(spark: SparkSession, engine: str) -> None:
     """Table properties are readable by every user of the catalog."""
     with pytest.raises(Exception, match=r"rsm\.config\.file") as caught:
         spark.sql(
-            f"CREATE TABLE txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn', "
+            f"CREATE TABLE txn USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-txn', engine '{engine}', "
             "`store.secret_access_key` 'hunter2hunter2')"
         )
     assert "hunter2hunter2" not in str(caught.value)
 
 
-def test_several_paths_are_one_frame(spark: SparkSession, read: Read) -> None:
+def test_several_paths_are_one_frame(spark: SparkSession, read: Read, engine: str) -> None:
     """A cluster's tiers, or old and new bucket, are read together by load([a, b])."""
     other = DATA / "local-tiered" / "objects"
-    both = spark.read.format("tierlog").option("subscribePattern", "fx-.*").load([str(TXN), str(other)])
+    both = spark.read.format("tierlog").option("subscribePattern", "fx-.*").option("engine", engine)
+    both = both.load([str(TXN), str(other)])
     counts = {row.topic: row["count"] for row in both.groupBy("topic").count().collect()}
     assert counts["fx-txn"] == read(TXN, subscribe="fx-txn").count()
     assert counts["fx-local-txn"] == read(other, subscribe="fx-local-txn").count()
 
 
-def test_columns_and_a_given_schema_choose_and_order(spark: SparkSession, read: Read) -> None:
-    """Spark's Python sources get no column pruning: this is the only way not to ship every payload."""
+def test_columns_and_a_given_schema_choose_and_order(spark: SparkSession, read: Read, engine: str) -> None:
+    """Spark's Python sources get no column pruning: there this is the only way not to ship every payload."""
     chosen = read(TXN, subscribe="fx-txn", columns="segment, leaderEpoch,offset")
     assert chosen.columns == ["segment", "leaderEpoch", "offset"]
-    given = spark.read.schema("offset LONG NOT NULL, topic STRING").format("tierlog").option("subscribe", "fx-txn")
-    frame = given.load(str(TXN))
+    source = spark.read.format("tierlog").option("subscribe", "fx-txn").option("engine", engine)
+    frame = source.schema("offset LONG NOT NULL, topic STRING").load(str(TXN))
     assert frame.columns == ["offset", "topic"]
     assert {row.topic for row in frame.collect()} == {"fx-txn"}
     assert sorted(row.offset for row in frame.collect()) == sorted(row.offset for row in chosen.collect())
-    wrong = spark.read.schema("offset INT").format("tierlog").option("subscribe", "fx-txn").load(str(TXN))
     with pytest.raises(Exception, match="column offset is bigint, the given schema says int"):
-        wrong.count()
+        source.schema("offset INT").load(str(TXN)).count()
 
 
-def test_null_in_a_not_null_column_fails(spark: SparkSession) -> None:
+def test_null_in_a_not_null_column_fails(spark: SparkSession, engine: str) -> None:
     """Spark would read something else in its place, without an error."""
     frame = spark.read.schema("key BINARY NOT NULL").format("tierlog").option("subscribe", "fx-local-json")
+    frame = frame.option("engine", engine)
     with pytest.raises(Exception, match="column key is NOT NULL in the given schema, and holds nulls"):
         frame.load(str(DATA / "local-tiered" / "objects")).collect()
 
@@ -201,7 +212,6 @@ def test_null_in_a_not_null_column_fails(spark: SparkSession) -> None:
         ({"subscribe": "fx-txn", "assign": '{"fx-txn":[0]}'}, "exactly one of"),
         ({}, "exactly one of"),
         ({"subscribe": "fx-txn", "columns": "offset,keys"}, "did you mean 'key'"),
-        ({"subscribe": "fx-txn", "engine": "jar"}, "jar was asked for"),
     ],
 )
 def test_wrong_options_fail_in_load(read: Read, options: dict[str, str], text: str) -> None:
@@ -275,9 +285,9 @@ def test_records_of_the_oldest_formats(read: Read, data: pathlib.Path) -> None:
     assert sorted(row.offset for row in frame.collect()) == wanted
 
 
-def test_streaming_is_refused_in_words(spark: SparkSession) -> None:
+def test_streaming_is_refused_in_words(spark: SparkSession, engine: str) -> None:
     """ReadStream over a source without streams fails deep inside of Spark otherwise."""
-    stream = spark.readStream.format("tierlog").option("subscribe", "fx-txn").load(str(TXN))
+    stream = spark.readStream.format("tierlog").option("subscribe", "fx-txn").option("engine", engine).load(str(TXN))
     query = stream.writeStream.format("noop").trigger(availableNow=True).start()
     with pytest.raises(Exception, match="tierlog does not stream in this version"):
         query.awaitTermination()
