@@ -98,7 +98,8 @@ def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> Rea
     from tierlog.errors import ConfigError
 
     checked, warning = parse_options(options)
-    if checked.engine == "jar" and not creating_table:  # with the jar on its class path Spark would have asked that, and not this class
+    # With the jar on its class path Spark would have asked that, and not this class.
+    if checked.engine == "jar" and not creating_table:
         raise ConfigError(
             "option engine: jar was asked for, and Spark did not find it: put it on the class path (spark.jars), or "
             "use engine=auto"
