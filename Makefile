@@ -13,6 +13,7 @@ FUZZ := build/fuzz
 FUZZ_SECONDS ?= 600
 PYTEST_ARGUMENTS ?=
 CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
+ROOM_SOURCES := $(wildcard bindings/spark/java/native/*.[ch] bindings/spark/java/native/CMakeLists.txt bindings/spark/java/native/tests/*)
 JAVA := bindings/spark/java
 JAR := bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar
 JAR_SOURCES := $(shell find $(JAVA) -name target -prune -o -type f -print 2>/dev/null) engine/tierlog/_version.py .ci/build-jar.sh
@@ -29,19 +30,22 @@ SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/py
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: jar-if-possible ## read a tiered bucket that ships with the project through Spark
 	@$(SPARK_ENV) $(BIN)/python bindings/spark/demo.py
 
 ##@ Check
 
-.PHONY: test test-native test-java test-python test-builds test-interop lint format fuzz bench bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop lint format fuzz bench bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as it ships and under ASan and UBSan
 	@ctest --test-dir $(CORE) --output-on-failure
 	@ctest --test-dir $(SANITIZE) --output-on-failure
+
+test-native-jvm: jar-if-possible ## the jar's native half in a JVM: under -Xcheck:jni, and under ASan and UBSan
+	@.ci/test-native-jvm.sh $(BIN)/python $(PYTEST_ARGUMENTS)
 
 test-java: jar-if-possible ## the jar's own tests, by Maven and by Cargo, where these are
 	@.ci/test-jar.sh
@@ -129,12 +133,12 @@ $(VENV)/interop/.installed: | $(VENV)/.installed
 	  || echo "fake-gcs-server cannot be installed (Go 1.25 is needed): the gs:// tests will be skipped" >&2
 	@test ! -x $(@D)/bin/fake-gcs-server -o ! -x $(@D)/node_modules/.bin/azurite-blob || touch $@
 
-$(CORE)/.built: $(CORE_SOURCES)
+$(CORE)/.built: $(CORE_SOURCES) $(ROOM_SOURCES)
 	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON >/dev/null
 	@cmake --build $(@D) -j"$$(nproc)" >/dev/null
 	@touch $@
 
-$(SANITIZE)/.built: $(CORE_SOURCES)
+$(SANITIZE)/.built: $(CORE_SOURCES) $(ROOM_SOURCES)
 	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON -DTIERLOG_SANITIZE=ON >/dev/null
 	@cmake --build $(@D) -j"$$(nproc)" >/dev/null
 	@touch $@

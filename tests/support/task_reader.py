@@ -63,16 +63,17 @@ class TaskReaderProcess:
 
     Args:
         folder: For what is compiled and for rows.
-        java_options: More for the JVM, as ``-Xcheck:jni``.
-        environment: More variables.
+
+    Environment:
+        TIERLOG_JAR: Another jar, as one whose library is built with a sanitizer.
+        TIERLOG_JVM_OPTIONS: More for the JVM, as ``-Xcheck:jni``.
+        TIERLOG_JVM_PRELOAD: Libraries to load before all others, as the sanitizer's.
 
     Raises:
         Unavailable: no jar, or no JDK.
     """
 
-    def __init__(
-        self, folder: pathlib.Path, *, java_options: Sequence[str] = (), environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: pathlib.Path) -> None:
         home = os.environ.get("JAVA_HOME")
         java, javac = (f"{home}/bin/{name}" if home else shutil.which(name) or "" for name in ("java", "javac"))
         if not (os.access(java, os.X_OK) and os.access(javac, os.X_OK)):
@@ -80,12 +81,14 @@ class TaskReaderProcess:
         path = f"{jar()}:{spark_jars()}/*"
         classes = folder / "classes"
         subprocess.run([javac, "--release", "17", "-cp", path, "-d", classes, HARNESS], check=True)
+        options = os.environ.get("TIERLOG_JVM_OPTIONS", "").split()
+        preload = os.environ.get("TIERLOG_JVM_PRELOAD")
         self._rows = folder / "rows"
         self._process = subprocess.Popen(
-            [java, "-Xmx512m", OPENED, *java_options, "-cp", f"{classes}:{path}", "io.tierlog.engine.Harness"],
+            [java, "-Xmx512m", OPENED, *options, "-cp", f"{classes}:{path}", "io.tierlog.engine.Harness"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | (environment or {}),
+            env=os.environ | ({"LD_PRELOAD": preload} if preload else {}),
             text=True,
         )
 
@@ -120,12 +123,18 @@ class TaskReaderProcess:
             "out": str(self._rows),
             **settings,
         }
+        told = self.ask(request)
+        return Answer(self._rows.read_text().splitlines(), told)
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the harness answers."""
         _pipe(self._process.stdin).write(json.dumps(request) + "\n")
         _pipe(self._process.stdin).flush()
         line = _pipe(self._process.stdout).readline()
         if not line:
             raise AssertionError(f"the JVM is gone with exit code {self._process.wait(30)}")
-        return Answer(self._rows.read_text().splitlines(), json.loads(line))
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:

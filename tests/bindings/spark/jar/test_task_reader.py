@@ -14,7 +14,7 @@ from tests.conftest import DATA
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import config_of, log_folders, tiered_topics
-from tests.support.task_reader import Answer, Store, TaskReaderProcess, Unavailable, rows_as_text
+from tests.support.task_reader import Answer, Store, TaskReaderProcess, Unavailable, plan_of, rows_as_text
 from tests.test_reading_damage import DAMAGED, bucket_of
 from tierlog import open_tier
 from tierlog.errors import TierlogError
@@ -73,7 +73,7 @@ def assert_equal(answer: Answer, python: tuple[list[str], TierlogError | None, S
 
 
 def read_both(
-    jvm: TaskReaderProcess, root: pathlib.Path, config: dict[str, str], request: ScanRequest, **settings: object
+    jvm: TaskReaderProcess, root: pathlib.Path, config: dict[str, str], request: ScanRequest, **settings: Any
 ) -> int:
     """The number of rows."""
     with open_tier(str(root), config=config) as tier:
@@ -265,6 +265,19 @@ def test_a_reader_that_is_closed_early(jvm: TaskReaderProcess, data: pathlib.Pat
     for stop_after in (0, 1):
         answer = jvm.read(ranges, store_of(case.objects, config_of(case.run)), ALL, stopAfter=stop_after)
         assert (answer.told["nativeBytes"], answer.told["files"], answer.told["objectReads"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes"])
+def test_two_hundred_killed_tasks(jvm: TaskReaderProcess, data: pathlib.Path, run: str) -> None:
+    """Speculative execution and cancelled queries would fill an executor's memory, which no heap dump shows."""
+    case = next(case for case in tiered_topics(data) if case.run.name == run)
+    with open_tier(str(case.objects), config=config_of(case.run)) as tier:
+        ranges = plan_scan(tier, topic_request(case.topic)).ranges
+    request = plan_of(ranges, store_of(case.objects, config_of(case.run)))
+    request |= {"columns": ALL, "verifyChecksums": True, "kills": 200, "seed": 7, "batchBytes": 1 << 14}
+    told = jvm.ask(request)
+    assert (told["ended"], told["surprises"]) == (200, [])
+    assert [told[name] for name in ("nativeBytes", "files", "objectReads", "readers")] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("wrong", ["missing", "other", "none", "rubbish"])

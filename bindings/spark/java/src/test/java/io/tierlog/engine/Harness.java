@@ -12,12 +12,16 @@ import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.InterruptedIOException;
+import java.io.Writer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -37,7 +41,8 @@ public final class Harness {
   public static void main(String[] arguments) throws IOException {
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = input.readLine(); line != null; line = input.readLine()) {
-      System.out.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
+      JsonNode request = JSON.readTree(line);
+      System.out.println(JSON.writeValueAsString(request.has("kills") ? killed(request) : answer(request)));
     }
   }
 
@@ -50,11 +55,72 @@ public final class Harness {
       answer.put("kind", error.kind());
       answer.put("error", error.getMessage());
     }
+    return held(answer);
+  }
+
+  private static ObjectNode held(ObjectNode answer) {
     answer.put("nativeBytes", EngineCounters.nativeBytes());
     answer.put("files", EngineCounters.files());
     answer.put("objectReads", EngineCounters.objectReads());
     answer.put("readers", EngineCounters.readers());
     return answer;
+  }
+
+  /** Tasks that end in the middle, by interrupt or by a close from outside, while their rows are looked at. */
+  private static ObjectNode killed(JsonNode request) throws IOException {
+    List<StoreLocation> stores = new ArrayList<>();
+    request.get("stores").forEach(store -> stores.add(store(store)));
+    String[] columns = strings(request.get("columns")).toArray(new String[0]);
+    Random random = new Random(request.get("seed").asLong());
+    List<String> surprises = Collections.synchronizedList(new ArrayList<>());
+    int ended = 0;
+    for (int number = 0; number < request.get("kills").asInt(); number++) {
+      TaskReader reader = new TaskReader(task(request), stores, columns, settings(request));
+      Thread thread = new Thread(() -> walk(reader, columns, surprises));
+      thread.start();
+      try {
+        Thread.sleep(0, random.nextInt(1_000_000));
+        if (random.nextBoolean()) {
+          thread.interrupt();
+        }
+        reader.close();
+        thread.join(30_000);
+        ended += thread.isAlive() ? 0 : 1;
+      } catch (InterruptedException nobodyDoesThat) {
+        throw new IllegalStateException(nobodyDoesThat);
+      }
+    }
+    ObjectNode answer = JSON.createObjectNode();
+    answer.put("ended", ended);
+    surprises.forEach(answer.putArray("surprises")::add);
+    awaitBaseline();
+    return held(answer);
+  }
+
+  private static void walk(TaskReader reader, String[] columns, List<String> surprises) {
+    try (reader) {
+      while (reader.next()) {
+        try (BufferedWriter nowhere = new BufferedWriter(Writer.nullWriter())) {
+          write(reader.get(), columns, nowhere);
+        }
+      }
+    } catch (InterruptedIOException expected) {
+      // the kill came while it read
+    } catch (IOException | RuntimeException surprise) {
+      surprises.add(surprise.toString());
+    }
+  }
+
+  /** Memory of rows that another thread may have been reading goes when the collector finds that none is. */
+  private static void awaitBaseline() {
+    for (int tries = 0; EngineCounters.nativeBytes() > 0 && tries < 100; tries++) {
+      System.gc();
+      try {
+        Thread.sleep(50);
+      } catch (InterruptedException nobodyDoesThat) {
+        throw new IllegalStateException(nobodyDoesThat);
+      }
+    }
   }
 
   private static void read(JsonNode request, String[] columns, BufferedWriter out, ObjectNode answer)
