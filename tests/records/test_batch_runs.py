@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.batches import Batch, encode
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRuns
+from tierlog.records.message_set_builder import MessageSetBuilder
 
 LOG = b"".join(encode(Batch(offset, (b"v" * (offset * 7 % 50),) * 2)) for offset in range(0, 40, 2))
 
@@ -67,3 +68,20 @@ def test_a_short_tail_is_left_over(size_bytes: int) -> None:
     assert bytes(runs.rest) == LOG[:size_bytes]
     assert runs.end_position == len(LOG)
     assert not runs.stopped
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(
+    ("end", "begins"),
+    [(100, [False, False]), (101, [True, False]), (104, [True, False]), (105, [True, False]), (106, [True, True])],
+)
+def test_a_wrapper_across_a_bound_begins_below_it(magic: int, end: int, begins: list[bool]) -> None:
+    """Otherwise the last batch of an old log is missing from the table, and from a search by time, at an end offset."""
+    log = b""
+    for base in (100, 105):
+        wrapper = MessageSetBuilder(magic, base, codec="gzip")
+        for number in range(5):
+            wrapper.append(b"k", b"v%d" % number)
+        log += wrapper.build()
+    (run,) = BatchRuns([log])
+    assert run.begins_below(end).tolist() == begins

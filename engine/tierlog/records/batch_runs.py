@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.batches import scan_batches
+from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError
+from tierlog.records.batch_table import CODEC_MASK
 
 #: A batch on disk may not be larger than what one decompresses to.
 BATCH_SIZE_BYTES_MAX = 256 << 20
@@ -42,6 +44,30 @@ class BatchRun:
     def bytes_of(self, batch: int) -> memoryview:
         start = int(self.columns["position"][batch]) - self.position
         return self.data[start : start + int(self.columns["size_bytes"][batch])]
+
+    def begins_below(self, end_offset_exclusive: int) -> NDArray[np.bool_]:
+        """Which batches begin below an offset.
+
+        The header of a compressed batch of formats 0 and 1 has its last offset only. Offsets rise, so one at most lies
+        across the bound: its records are looked at.
+
+        Raises:
+            CorruptRecordError: they cannot be read.
+        """
+        found = self.column("base_offset") < end_offset_exclusive
+        if found.all():
+            return found
+        across = int(np.argmin(found))
+        if self.columns["magic"][across] < 2 and self.columns["attributes"][across] & CODEC_MASK:
+            decoder = RecordDecoder(
+                ["offset"],
+                base_position=int(self.columns["position"][across]),
+                from_offset=-(2**63),
+                to_offset_exclusive=end_offset_exclusive,
+            )
+            found[across] = any(part.num_rows for part in decoder.feed(self.bytes_of(across)))
+            found[across] |= any(part.num_rows for part in decoder.finish())
+        return found
 
 
 @dataclass(slots=True)

@@ -117,7 +117,10 @@ def _index_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
 
 def _search_run(run: BatchRun, span: StoredSpan, timestamp_ms: int) -> TimestampedOffset | None:
     late = run.column("max_timestamp") >= timestamp_ms
-    inside = (run.column("last_offset") >= span.first_offset) & (run.column("base_offset") < span.end_offset_exclusive)
+    try:
+        inside = (run.column("last_offset") >= span.first_offset) & run.begins_below(span.end_offset_exclusive)
+    except CorruptDataError as error:
+        raise error.located(place_of(span.segment)) from None
     for batch in np.flatnonzero(late & inside):
         decoder = RecordDecoder(
             ["offset", "timestamp"],

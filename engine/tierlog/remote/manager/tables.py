@@ -222,7 +222,7 @@ def _table(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
 
 def _batch_rows(run: BatchRun, scan_range: ScanRange, schema: pa.Schema, timestamp_unit: str) -> pa.RecordBatch:
     kept = run.column("last_offset") >= scan_range.from_offset
-    kept &= run.column("base_offset") < scan_range.to_offset_exclusive
+    kept &= run.begins_below(scan_range.to_offset_exclusive)
     count = int(kept.sum())
 
     def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
