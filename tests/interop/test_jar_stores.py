@@ -1,0 +1,94 @@
+"""Buckets of real servers through Spark and the jar: the rows of the folder that they were copied from."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import pyspark_tierlog
+import tierlog
+from tests.support.servers import StoreServer
+from tierlog.errors import ConfigError
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+INTEROP = pytest.mark.interop
+SERVERS = ["s3", pytest.param("azure", marks=INTEROP), pytest.param("gcs", marks=INTEROP)]
+ROOTS = os.pathsep.join(str(pathlib.Path(m.__file__ or "").parents[1]) for m in (tierlog, pyspark_tierlog))
+SCRIPT = """
+import json, sys
+from pyspark.sql import SparkSession
+import pyspark_tierlog
+
+builder = SparkSession.builder.master("local[2]").config("spark.jars", pyspark_tierlog.jar_path())
+for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
+    builder = builder.config(f"spark.{name}", value)
+spark = builder.getOrCreate()
+for request in json.loads(sys.stdin.read()):
+    try:
+        rows = spark.read.format("tierlog").options(**request).load()
+        columns = [name for name in rows.columns if name != "headers"] + ["to_json(headers)"]
+        plan = rows._jdf.queryExecution().toString()
+        digest = rows.selectExpr("count(key)", f"bit_xor(xxhash64({', '.join(columns)}))").collect()[0]
+        print(json.dumps(["engine=jar" in plan, *digest]))
+    except Exception as error:
+        print(json.dumps(["error", str(error)]))
+spark.stop()
+"""
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> StoreServer:
+    found: StoreServer = request.getfixturevalue(request.param)
+    return found
+
+
+def answers_of(requests: list[dict[str, str]]) -> list[list[object]]:
+    """What one driver prints for each ``load()``, with no credentials of this machine in sight."""
+    try:
+        pyspark_tierlog.jar_path()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("no JDK: Spark cannot start")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
+    environment |= {"PYTHONPATH": ROOTS, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(requests),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+def test_a_bucket_gives_the_rows_of_its_folder(server: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Ranges joined wrongly, or a key encoded twice, would lose or garble records of buckets alone."""
+    pair = "rsm.config.encryption.key.pairs"
+    keys = data / "keys" / "k1"
+    config = tmp_path / "broker.properties"
+    config.write_text(
+        f"rsm.config.encryption.enabled=true\nrsm.config.encryption.key.pair.id=k1\n{pair}=k1\n"
+        f"{pair}.k1.public.key.file={keys / 'public.der'}\n{pair}.k1.private.key.file={keys / 'private.der'}\n"
+    )
+    shared = {"subscribePattern": ".*", "includeHeaders": "true", "rsm.config.file": str(config)}
+    requests = []
+    for run in ("main-plain", "zstd-aes"):
+        url = server.upload(data / run / "objects", f"jar/{run}")
+        requests.append(shared | {"path": str(data / run / "objects"), "engine": "python"})
+        requests.append(shared | dict(server.options) | {"path": url, "engine": "jar"})
+    answers = answers_of(requests)
+    assert [answer[0] for answer in answers] == [False, True] * 2
+    for local, remote in zip(answers[::2], answers[1::2], strict=True):
+        assert local[1:] == remote[1:]
+        assert int(str(local[1])) > 0
