@@ -29,6 +29,11 @@ class TierListing:
     histories: tuple[PartitionHistory, ...]
     warnings: tuple[str, ...] = ()
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the original logs."""
+        return sum(span.segment.size_bytes for history in self.histories for span in history.lineage.spans)
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:

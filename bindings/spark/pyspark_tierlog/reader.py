@@ -66,7 +66,7 @@ class TierlogReader(DataSourceReader):
         options, listing = self._planning
         tasks: list[InputPartition] = []
         tiers = listing.checked()
-        requests = scan_requests(options, tiers, self._filter)
+        requests = scan_requests(options, [tier.size_bytes for tier in tiers], self._filter)
         for number, (location, pinned, request) in enumerate(zip(self._tiers, tiers, requests, strict=True)):
             planned, warnings = plan_tasks(options, location, number, pinned.histories, request)
             tasks.extend(planned)

@@ -11,7 +11,6 @@ from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, Parti
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 if TYPE_CHECKING:
-    from pyspark_tierlog.listing import TierListing
     from pyspark_tierlog.options import ReadOptions
 
 _EVERYTHING = RecordFilter()
@@ -41,13 +40,12 @@ def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING
 
 
 def scan_requests(
-    options: ReadOptions, tiers: Sequence[TierListing], record_filter: RecordFilter = _EVERYTHING
+    options: ReadOptions, sizes: Sequence[int], record_filter: RecordFilter = _EVERYTHING
 ) -> list[ScanRequest]:
-    """What to scan of each path, which share the number of tasks by the bytes that they hold."""
+    """What to scan of each path; they share the number of tasks by their ``sizes``, bytes."""
     request = scan_request(options, record_filter)
-    if len(tiers) == 1:
+    if len(sizes) == 1:
         return [request]
-    sizes = [sum(span.segment.size_bytes for each in tier.histories for span in each.lineage.spans) for tier in tiers]
     most = [max(1, options.max_partitions * size // max(1, sum(sizes))) for size in sizes]
     fewest = request.min_partitions
     return [

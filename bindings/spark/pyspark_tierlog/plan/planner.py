@@ -77,7 +77,8 @@ def _plan(request: PlanRequest, listing: Listing, out: FrameWriter) -> None:
     config = tier_config(options)
     with ExitStack() as opened:
         parts = []
-        for pinned, wanted in zip(tiers, scan_requests(options, tiers, record_filter), strict=True):
+        sizes = [pinned.size_bytes for pinned in tiers]
+        for pinned, wanted in zip(tiers, scan_requests(options, sizes, record_filter), strict=True):
             tier = opened.enter_context(open_tier(pinned.path, layout=pinned.layout, config=config))
             parts.append(_Part(pinned, tier, prepare_scan(tier, wanted, histories=pinned.histories)))
         answer = _Answer(options, parts, out)

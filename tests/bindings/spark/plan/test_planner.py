@@ -82,7 +82,7 @@ def test_the_ranges_are_those_of_the_python_path(data: pathlib.Path, run: str) -
             given = options_of(data / run) | cut
             options, _ = parse_options(given)
             (pinned,) = list_tiers(options).checked()
-            (request,) = scan_requests(options, [pinned])
+            (request,) = scan_requests(options, [pinned.size_bytes])
             with open_tier(pinned.path, layout=pinned.layout, config=config_of(data / run)) as tier:
                 wanted = plan_scan(tier, request, histories=pinned.histories)
             plan = child.plan(given)

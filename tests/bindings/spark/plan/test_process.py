@@ -132,7 +132,7 @@ def in_process(options: dict[str, str]) -> None:
     checked, _ = parse_options(options)
     chosen_schema(checked)
     tiers = list_tiers(checked).checked()
-    for pinned, request in zip(tiers, scan_requests(checked, tiers), strict=True):
+    for pinned, request in zip(tiers, scan_requests(checked, [tier.size_bytes for tier in tiers]), strict=True):
         with open_tier(pinned.path, layout=pinned.layout) as tier:
             plan_scan(tier, request, histories=pinned.histories)
 
