@@ -33,8 +33,8 @@ version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' engine/tierlog/_version.py)
 mkdir -p "$out/native"
 
 # A libzstd of newer-zstd.sh is named as a file.
-zstd=$(pkg-config --libs libzstd)
-[[ $zstd == *.a ]] && archive="-DTIERLOG_ARCHIVE_zstd=${zstd%% }" || archive=-UTIERLOG_ARCHIVE_zstd
+zstd=$(pkg-config --libs libzstd | xargs)
+[[ $zstd == *.a ]] && archive="-DTIERLOG_ARCHIVE_zstd=$zstd" || archive=-UTIERLOG_ARCHIVE_zstd
 cmake -S . -B build/jni -DTIERLOG_JNI=ON -DBUILD_TESTING=OFF -DTIERLOG_WERROR="${TIERLOG_WERROR:-OFF}" "$archive" >/dev/null
 cmake --build build/jni --target tierlog_jni -j"$(nproc)" >/dev/null
 library=$(find build/jni -name libtierlog_jni.so -print -quit)

@@ -14,7 +14,7 @@ else
   echo "tierlog: no jar, so its JUnit tests are left out" >&2
 fi
 if [ -f build/jar/native/libtierlog_store.so ]; then
-  cargo test --quiet --release --locked --manifest-path "$java/store/Cargo.toml" --target-dir build/store
+  cargo test --quiet --locked --manifest-path "$java/store/Cargo.toml" --target-dir build/store
 else
   echo "tierlog: no Rust, so the tests of the store client are left out" >&2
 fi
