@@ -20,7 +20,8 @@ public final class ObjectRead implements AutoCloseable {
    * Waits for the end of the read.
    *
    * @return bytes read, fewer than asked only where the object ends before
-   * @throws TierlogException ObjectNotFoundError, StorePermissionError, StoreUnavailableError, StoreError (also: closed)
+   * @throws TierlogException ObjectNotFoundError, StorePermissionError, StoreUnavailableError, StoreError (also where
+   *     it was closed)
    * @throws InterruptedException the thread was interrupted; the read goes on until it is closed
    */
   public long await() throws InterruptedException {

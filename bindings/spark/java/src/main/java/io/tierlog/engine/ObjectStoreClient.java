@@ -10,8 +10,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
 /**
- * Ranges of objects of one bucket, read into native memory by libtierlog_store.so: the client that obstore wraps for the
- * Python path, so with its options, credentials, retries and error texts.
+ * Ranges of objects of one bucket, read into native memory by libtierlog_store.so: the client that obstore wraps for
+ * the Python path, so with its options, credentials, retries and error texts.
  *
  * <p>Opening makes no request. Clients of equal location share connections, also after a close for half a minute. All
  * requests of a class loader are served by one I/O thread.

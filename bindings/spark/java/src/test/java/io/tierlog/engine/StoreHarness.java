@@ -13,10 +13,11 @@ import java.util.concurrent.atomic.AtomicReference;
 import sun.misc.Unsafe;
 
 /**
- * The store client, driven by lines of standard input (tests/support/store_client.py): words, texts among them in base64.
+ * The store client, driven by lines of standard input (tests/support/store_client.py): words, texts among them in
+ * base64.
  *
- * <p>{@code open URL [NAME VALUE]…}, {@code read KEY START END}, {@code cancel KEY START END}, {@code interrupt KEY START
- * END}, {@code repeat TIMES KEY START END}, {@code counts}, {@code close}. An answer is one line.
+ * <p>{@code open URL [NAME VALUE]…}, {@code read KEY START END}, {@code cancel KEY START END},
+ * {@code interrupt KEY START END}, {@code counts}, {@code close}. An answer is one line.
  */
 public final class StoreHarness {
   private static final Unsafe MEMORY = memory();
@@ -52,8 +53,6 @@ public final class StoreHarness {
         case "read" -> read(text(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
         case "cancel" -> cancel(text(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
         case "interrupt" -> interrupt(text(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
-        case "repeat" ->
-            repeat(Integer.parseInt(words[1]), text(words[2]), Long.parseLong(words[3]), Long.parseLong(words[4]));
         case "counts" -> Arrays.toString(ObjectStoreClient.counts());
         case "close" -> {
           client.close();
@@ -64,7 +63,8 @@ public final class StoreHarness {
     } catch (TierlogException e) {
       return "error " + e.kind() + " " + base64(e.getMessage().getBytes(StandardCharsets.UTF_8));
     } catch (InterruptedException | RuntimeException e) {
-      return "error " + e.getClass().getSimpleName() + " " + base64(("" + e.getMessage()).getBytes(StandardCharsets.UTF_8));
+      byte[] text = ("" + e.getMessage()).getBytes(StandardCharsets.UTF_8);
+      return "error " + e.getClass().getSimpleName() + " " + base64(text);
     }
   }
 
@@ -112,37 +112,14 @@ public final class StoreHarness {
   /** Milliseconds that an interrupted reader took to come back, and with what. */
   private String interrupt(String key, long start, long end) throws InterruptedException {
     AtomicReference<String> outcome = new AtomicReference<>();
-    Thread reader = new Thread(() -> outcome.set(answer(new String[] {"read", base64(key.getBytes(StandardCharsets.UTF_8)), "" + start, "" + end})));
+    String[] request = {"read", base64(key.getBytes(StandardCharsets.UTF_8)), "" + start, "" + end};
+    Thread reader = new Thread(() -> outcome.set(answer(request)));
     reader.start();
     Thread.sleep(300);
     long began = System.nanoTime();
     reader.interrupt();
     reader.join();
     return (System.nanoTime() - began) / 1_000_000 + " " + outcome.get();
-  }
-
-  /** Nanoseconds of {@code times} reads into the same memory, one after another, with two under way. */
-  private String repeat(int times, String key, long start, long end) throws InterruptedException {
-    long size = end - start;
-    long address = MEMORY.allocateMemory(2 * size);
-    try {
-      long began = System.nanoTime();
-      ObjectRead[] reads = new ObjectRead[2];
-      for (int at = 0; at < times + 2; at++) {
-        int slot = at % 2;
-        if (reads[slot] != null) {
-          reads[slot].await();
-          reads[slot].close();
-          reads[slot] = null;
-        }
-        if (at < times) {
-          reads[slot] = client.begin(key, start, end, address + slot * size);
-        }
-      }
-      return "nanoseconds " + (System.nanoTime() - began);
-    } finally {
-      MEMORY.freeMemory(address);
-    }
   }
 
   private static String text(String word) {
