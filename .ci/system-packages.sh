@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sees to the system packages of the build (and, with --fuzz, of the fuzzers; with --jar, of Spark's jar). Looks for what is
-# needed rather than for package names, so that a machine that has it from elsewhere is left alone. Installs what is
-# missing with apt-get where that is allowed; else prints the one command to run, and fails.
+# Sees to the system packages of the build: and of the fuzzers with --fuzz, of Spark's jar with --maven, of all that the jar
+# can hold with --jar. Looks for what is needed rather than for package names, so that a machine that has it from
+# elsewhere is left alone. Installs what is missing with apt-get where that is allowed; else prints the one command to
+# run, and fails.
 set -uo pipefail
 
 missing=()
@@ -30,12 +31,13 @@ look() {
         need libclang-rt-14-dev sh -c 'test -n "$(ls "$(clang -print-resource-dir)"/lib/*/libclang_rt.fuzzer*.a 2>/dev/null)"'
         need llvm-14 sh -c 'command -v llvm-symbolizer || command -v llvm-symbolizer-14'
         ;;
+      --maven) need maven command -v mvn ;;
       --jar)
         need maven command -v mvn
         need cargo-web sh -c 'command -v cargo && command -v rustc'
         ;;
       *)
-        echo "usage: $0 [--fuzz] [--jar]" >&2
+        echo "usage: $0 [--fuzz] [--maven] [--jar]" >&2
         exit 2
         ;;
     esac
