@@ -28,7 +28,7 @@ ENGINES = ("python", "jar")
 def jar(tmp_path_factory: pytest.TempPathFactory) -> str | None:
     """A copy of the jar, so that a build beside the tests swaps no library under a JVM; None where none is built."""
     try:
-        return shutil.copy(jar_path(), tmp_path_factory.mktemp("jar"))
+        return str(shutil.copy(jar_path(), tmp_path_factory.mktemp("jar")))
     except ConfigError:
         return None
 
