@@ -1,5 +1,6 @@
 package io.tierlog.engine;
 
+import io.tierlog.plan.SegmentPlan;
 import java.io.InterruptedIOException;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -62,9 +63,14 @@ final class Windows implements AutoCloseable {
       return null;
     }
     taken = pending.remove();
-    await(taken);
     Piece piece = taken.piece();
-    if (piece.range().segment().transformed()) {
+    SegmentPlan segment = piece.range().segment();
+    if (segment.encrypted()) {
+      // First of all: where damage may be left out, an object that is cut hides no missing key.
+      stores.keyRing(segment).dataKey(segment);
+    }
+    await(taken);
+    if (segment.transformed()) {
       return opener.open(piece, stores, taken);
     }
     return new Window(taken.stored().address(), piece.end() - piece.start());
