@@ -58,7 +58,12 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     stores = new Stores(locations, settings.nativeDirectory());
     memory = new TaskMemory(settings.offHeapBytesPerTask());
     windows = windows(settings);
-    decoder = new Decoder(memory, rows.want(), settings.batchBytes());
+    try {
+      decoder = new Decoder(memory, rows.want(), settings.batchBytes());
+    } catch (OutOfMemoryError error) {
+      memory.letGo();
+      throw error;
+    }
     EngineCounters.READERS.incrementAndGet();
   }
 
