@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import Buffer
 
@@ -20,7 +21,7 @@ _MODULES: Final = ("tierlog.", "pyspark_tierlog.listing")
 def write_listing(out: FrameWriter, listing: Listing) -> None:
     """As frames ``L``, at least one."""
     pieces = _Pieces(out)
-    pickle.dump(listing, pieces, protocol=5)
+    _Pickler(pieces, protocol=5).dump(listing)
     pieces.end()
 
 
@@ -77,6 +78,13 @@ class _Joined(io.RawIOBase):
                 return len(more)
             self._blob, self._at = self._blob + 1, 0
         return 0
+
+
+class _Pickler(pickle.Pickler):
+    """Makes enumerations of their values: Python 3.11.0 to 3.11.3 would ask for ``getattr``, which no reader may have."""
+
+    def reducer_override(self, value: object) -> Any:
+        return (type(value), (value.value,)) if isinstance(value, enum.Enum) else NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pathlib
+import pickletools
 from typing import Any
 
 import pytest
 
 from pyspark_tierlog.listing import list_tiers
 from pyspark_tierlog.options import parse_options
+from pyspark_tierlog.plan.frames import FrameWriter
+from pyspark_tierlog.plan.listing_frames import read_listing, write_listing
 from pyspark_tierlog.request import scan_requests
 from tests.support.golden import config_of
 from tests.support.planner import PlannerChild
@@ -132,3 +136,15 @@ def test_two_paths_share_the_tasks(data: pathlib.Path) -> None:
         assert {segment["store"] for segment in plan.segments} == {0, 1}
         for task in plan.tasks:
             assert len({each["segment"]["store"] for each in task}) == 1
+
+
+def test_a_listing_travels_as_our_own_classes_alone(data: pathlib.Path) -> None:
+    """Otherwise the child refuses its own listing: some Pythons (3.11.2, Debian 12's) pickle an enum by ``getattr``."""
+    options, _ = parse_options({"path": str(data / "main-plain" / "objects"), "subscribePattern": "fx-.*"})
+    listing = list_tiers(options)
+    out = io.BytesIO()
+    write_listing(FrameWriter(out), listing)
+    body = out.getvalue()[5:]
+    called = {argument for _, argument, _ in pickletools.genops(body) if isinstance(argument, str)}
+    assert not called & {"builtins", "getattr"}
+    assert read_listing([body]).checked()[0].path == listing.checked()[0].path
