@@ -54,9 +54,11 @@ def test_cython_passes_its_linter() -> None:
 
 def test_c_is_formatted() -> None:
     """Otherwise C drifts from one style to one a file, and reviews are about spaces."""
-    files = sources("cext/core/*.c", "cext/core/*.h", "bindings/spark/java/native/*.c", "bindings/spark/java/native/*.h")
+    folders = ("cext/core", "bindings/spark/java/native")
+    files = sources(*[f"{folder}/*.{suffix}" for folder in folders for suffix in "ch"])
     assert files
-    run_tool("clang-format", f"--style=file:{ROOT / 'cext/.clang-format'}", "--dry-run", "-Werror", *[str(path) for path in files])
+    style = f"--style=file:{ROOT / 'cext/.clang-format'}"
+    run_tool("clang-format", style, "--dry-run", "-Werror", *[str(path) for path in files])
 
 
 def test_files_are_short() -> None:

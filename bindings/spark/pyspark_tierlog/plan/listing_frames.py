@@ -81,7 +81,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Pickler(pickle.Pickler):
-    """Makes enumerations of their values: Python 3.11.0 to 3.11.3 would ask for ``getattr``, which no reader may have."""
+    """Makes enumerations of their values: Python 3.11.0 to 3.11.3 would use ``getattr``, which no reader may have."""
 
     def reducer_override(self, value: object) -> Any:
         return (type(value), (value.value,)) if isinstance(value, enum.Enum) else NotImplemented
