@@ -54,11 +54,16 @@ def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
     """The two pipes of the driver under numbers of our own; 0 is empty and 1 is standard error from here on."""
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb", buffering=_OUT_BUFFER_BYTES)
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123  a descriptor, not a file of anyone's
-        os.dup2(nothing.fileno(), 0)
+    _point_at_nothing(0)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return requests, answers
+
+
+def _point_at_nothing(descriptor: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
 
 
 def _watch(descriptor: int) -> None:
@@ -76,8 +81,7 @@ def _watch(descriptor: int) -> None:
 
 def _drop(answers: BinaryIO) -> None:
     """Let what is still buffered run into nothing, or Python complains at exit."""
-    with open(os.devnull, "wb") as nothing:  # noqa: PTH123
-        os.dup2(nothing.fileno(), answers.fileno())
+    _point_at_nothing(answers.fileno())
 
 
 def _serve(requests: BinaryIO, out: FrameWriter) -> int:
