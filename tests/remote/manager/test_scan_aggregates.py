@@ -144,6 +144,6 @@ def test_what_headers_say_needs_no_decompression(data: pathlib.Path, monkeypatch
             counters = ScanCounters()
             list(read_scan_range(tier, scan_range, columns=("offset",), counters=counters))
             with monkeypatch.context() as patched:
-                patched.setattr(scan_aggregates, "RecordDecoder", None)
+                patched.setattr(scan_aggregates, "range_decoder", None)
                 found = summarise_range(tier, scan_range, frozenset({"count", "max_timestamp_ms"}))
             assert found.count == counters.records

@@ -15,11 +15,10 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptDataError
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import DECOMPRESSED_LIMIT
+from tierlog.remote.manager.scan_read import range_decoder
 from tierlog.remote.metadata.batch_stream import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, iter_batch_runs
 from tierlog.remote.storage.tier import Tier
 
@@ -147,16 +146,8 @@ def _of_records(
 ) -> RecordSummary:
     position, size = run.columns["position"], run.columns["size_bytes"]
     start, stop = int(position[first]), int(position[end_exclusive - 1]) + int(size[end_exclusive - 1])
-    decoder = RecordDecoder(
-        ["offset", "timestamp"],
-        base_position=start,
-        verify_crc=verify_checksums,
-        from_offset=scan_range.from_offset,
-        to_offset_exclusive=scan_range.to_offset_exclusive,
-        from_timestamp_ms=scan_range.from_timestamp_ms,
-        to_timestamp_exclusive_ms=scan_range.to_timestamp_exclusive_ms,
-        aborted=scan_range.aborted_transactions,
-        decompressed_limit=DECOMPRESSED_LIMIT,
+    decoder = range_decoder(
+        scan_range, ["offset", "timestamp"], verify_checksums=verify_checksums, start_position=start
     )
     summary = RecordSummary()
     for rows in (*decoder.feed(run.data[start - run.position : stop - run.position]), *decoder.finish()):

@@ -19,7 +19,7 @@ from tierlog.remote.manager.batch_borders import BatchBorders
 from tierlog.remote.manager.offset_lookup import fetch_borders
 from tierlog.remote.manager.scan_aggregates import summarise_run
 from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import DECOMPRESSED_LIMIT
+from tierlog.remote.manager.scan_read import range_decoder
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.storage.tier import Tier
 
@@ -152,17 +152,8 @@ def _grown(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _decoder(scan_range: ScanRange, start_position: int, verify_checksums: bool) -> RecordDecoder:
-    return RecordDecoder(
-        ["offset"],
-        base_position=start_position,
-        verify_crc=verify_checksums,
-        from_offset=scan_range.from_offset,
-        to_offset_exclusive=scan_range.to_offset_exclusive,
-        from_timestamp_ms=scan_range.from_timestamp_ms,
-        to_timestamp_exclusive_ms=scan_range.to_timestamp_exclusive_ms,
-        aborted=scan_range.aborted_transactions,
-        decompressed_limit=DECOMPRESSED_LIMIT,
-        target_bytes=1,
+    return range_decoder(
+        scan_range, ["offset"], verify_checksums=verify_checksums, start_position=start_position, target_bytes=1
     )
 
 

@@ -136,6 +136,31 @@ def read_scan_range(
     return reader.read(verify_checksums, target_bytes, window_bytes)
 
 
+def range_decoder(
+    scan_range: ScanRange,
+    columns: Sequence[str],
+    *,
+    verify_checksums: bool,
+    start_position: int | None = None,
+    timestamp_unit: str = "ms",
+    target_bytes: int = TARGET_BYTES,
+) -> RecordDecoder:
+    """A decoder of the records that count in a range, from a batch border on: the range's first one by default."""
+    return RecordDecoder(
+        columns,
+        base_position=scan_range.start_position if start_position is None else start_position,
+        verify_crc=verify_checksums,
+        from_offset=scan_range.from_offset,
+        to_offset_exclusive=scan_range.to_offset_exclusive,
+        from_timestamp_ms=scan_range.from_timestamp_ms,
+        to_timestamp_exclusive_ms=scan_range.to_timestamp_exclusive_ms,
+        aborted=scan_range.aborted_transactions,
+        timestamp_unit=timestamp_unit,
+        decompressed_limit=DECOMPRESSED_LIMIT,
+        target_bytes=target_bytes,
+    )
+
+
 class _RangeReader:
     def __init__(
         self, tier: Tier, scan_range: ScanRange, columns: Sequence[str], timestamp_unit: str, counters: ScanCounters
@@ -148,17 +173,11 @@ class _RangeReader:
 
     def read(self, verify: bool, target_bytes: int, window_bytes: int | None) -> Iterator[pa.RecordBatch]:
         wanted = self._range
-        decoder = RecordDecoder(
+        decoder = range_decoder(
+            wanted,
             self._rows.decoded_columns,
-            base_position=wanted.start_position,
-            verify_crc=verify,
-            from_offset=wanted.from_offset,
-            to_offset_exclusive=wanted.to_offset_exclusive,
-            from_timestamp_ms=wanted.from_timestamp_ms,
-            to_timestamp_exclusive_ms=wanted.to_timestamp_exclusive_ms,
-            aborted=wanted.aborted_transactions,
+            verify_checksums=verify,
             timestamp_unit=self._unit,
-            decompressed_limit=DECOMPRESSED_LIMIT,
             target_bytes=target_bytes,
         )
         try:
