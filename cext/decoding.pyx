@@ -34,6 +34,7 @@ from tl_core cimport (
     tl_columns,
     tl_columns_reset,
     tl_decode,
+    tl_decode_skip,
     tl_decode_options,
     tl_decode_state,
     tl_fault,
@@ -225,27 +226,16 @@ cdef class RecordDecoder:
             self._straddle = None
 
     def skip_batch(self):
-        cdef tl_batch_header header
         cdef tl_fault fault
         cdef tl_status status
-        cdef size_t at = <size_t>self._state.at
+        cdef int32_t size_bytes
         if self._current is None:
             raise ValueError("skip_batch comes after a fault")
-        status = tl_batch_parse(self._current.data + at, self._current.size - at, &header, &fault)
+        status = tl_decode_skip(
+            self._current.data, self._current.size, &self._options, &self._state, &size_bytes, &fault)
         if status != TL_OK:
-            fault.position = self._options.base_position + at
             raise error_of(status, &fault, CorruptRecordError)
-        # Offsets that overflow are part of the damage.
-        if (header.last_offset_delta >= 0
-                and self._state.next_offset <= header.base_offset < INT64_MAX - header.last_offset_delta):
-            self._state.next_offset = header.base_offset + header.last_offset_delta + 1
-        self._state.at += <uint64_t>header.size_bytes
-        self._state.record = 0
-        self._state.record_at = 0
-        self._state.in_batch = 0
-        self._state.verified = 0
-        self._state.batches_skipped += 1
-        return header.size_bytes
+        return size_bytes
 
     def finish(self, *, bint allow_partial=False):
         cdef tl_fault fault

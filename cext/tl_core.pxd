@@ -164,6 +164,8 @@ cdef extern from "decode.h" nogil:
 
     tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                         const tl_scratch *scratch, tl_columns *columns, tl_fault *fault) noexcept
+    tl_status tl_decode_skip(const uint8_t *data, size_t size, const tl_decode_options *options,
+                             tl_decode_state *state, int32_t *size_bytes, tl_fault *fault) noexcept
 
 
 cdef extern from "index.h" nogil:

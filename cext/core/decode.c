@@ -343,3 +343,22 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
     }
     return TL_OK;
 }
+
+tl_status tl_decode_skip(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
+                         int32_t *size_bytes, tl_fault *fault) {
+    run r = {.state = state};
+    int64_t last_offset;
+    tl_status status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);
+    if (status != TL_OK) {
+        fault->position = options->base_position + state->at;
+        return status;
+    }
+    /* Offsets that overflow are part of the damage. */
+    if (r.header.base_offset >= state->next_offset && r.header.last_offset_delta >= 0 &&
+        !__builtin_add_overflow(r.header.base_offset, (int64_t)r.header.last_offset_delta, &last_offset) &&
+        last_offset < INT64_MAX)
+        state->next_offset = last_offset + 1;
+    *size_bytes = r.header.size_bytes;
+    finish_batch(&r, true);
+    return TL_OK;
+}

@@ -108,6 +108,11 @@ typedef struct tl_scratch {
 TL_API tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                            const tl_scratch *scratch, tl_columns *columns, tl_fault *fault);
 
+/* After a fault: steps over the batch at state->at, which begins in data. TL_OK and the batch's size; else it cannot be
+ * told where the batch ends (fault, with its position), and nothing behind it can be found. */
+TL_API tl_status tl_decode_skip(const uint8_t *data, size_t size, const tl_decode_options *options,
+                                tl_decode_state *state, int32_t *size_bytes, tl_fault *fault);
+
 #ifdef __cplusplus
 }
 #endif

@@ -218,26 +218,9 @@ tlj_step tlj_decoder_finish(tlj_decoder *decoder, bool allow_partial, tl_status 
 }
 
 tl_status tlj_decoder_skip(tlj_decoder *decoder, int32_t *size_bytes) {
-    tl_batch_header header;
-    tl_decode_state *state = &decoder->state;
     if (!decoder->current.data) return TL_BAD_ARGUMENT;
-    size_t at = (size_t)state->at;
-    tl_status status = tl_batch_parse(decoder->current.data + at, decoder->current.size - at, &header, &decoder->fault);
-    if (status != TL_OK) return status;
-    /* Offsets that overflow are part of the damage. */
-    int64_t last_offset;
-    if (header.base_offset >= state->next_offset && header.last_offset_delta >= 0 &&
-        !__builtin_add_overflow(header.base_offset, (int64_t)header.last_offset_delta, &last_offset) &&
-        last_offset < INT64_MAX)
-        state->next_offset = last_offset + 1;
-    state->at += (uint64_t)header.size_bytes;
-    state->record = 0;
-    state->record_at = 0;
-    state->in_batch = 0;
-    state->verified = 0;
-    state->batches_skipped++;
-    *size_bytes = header.size_bytes;
-    return TL_OK;
+    return tl_decode_skip(decoder->current.data, decoder->current.size, &decoder->options, &decoder->state, size_bytes,
+                          &decoder->fault);
 }
 
 uint64_t tlj_decoder_position(const tlj_decoder *decoder) {
