@@ -24,6 +24,9 @@ from tl_core cimport (
     TL_NEED_SCRATCH,
     TL_OK,
     TL_PARTIAL,
+    TL_SUMMARY_GREATEST_TIMESTAMP,
+    TL_SUMMARY_LEAST_TIMESTAMP,
+    TL_SUMMARY_OFFSETS,
     TL_TRUNCATED,
     tl_aborted,
     tl_batch_header,
@@ -40,6 +43,9 @@ from tl_core cimport (
     tl_fault,
     tl_scratch,
     tl_status,
+    tl_summary,
+    tl_summary_columns,
+    tl_summary_reset,
 )
 
 import pyarrow as pa
@@ -50,11 +56,33 @@ include "decoding_input.pxi"
 include "decoding_columns.pxi"
 
 
+# What a summary may be asked for, and what of it the core has to know.
+_SUMMARY = {
+    "count": 0,
+    "min_offset": TL_SUMMARY_OFFSETS,
+    "max_offset": TL_SUMMARY_OFFSETS,
+    "min_timestamp": TL_SUMMARY_LEAST_TIMESTAMP,
+    "max_timestamp": TL_SUMMARY_GREATEST_TIMESTAMP,
+}
+
+
+cdef uint32_t _summary_bits(wanted) except? 0:
+    cdef uint32_t bits = 0
+    unknown = sorted(set(wanted) - set(_SUMMARY))
+    if unknown:
+        raise ConfigError(f"unknown summaries {unknown}; known are {list(_SUMMARY)}")
+    for name in wanted:
+        bits |= <uint32_t>_SUMMARY[name]
+    return bits
+
+
 cdef class RecordDecoder:
     cdef tl_decode_options _options
     cdef tl_decode_state _state
     cdef tl_scratch _scratch
     cdef _Columns _columns
+    cdef tl_summary _summary
+    cdef frozenset _summary_wanted  # None: rows are given
     cdef object _aborted           # keeps the caller's array alive
     cdef list _todo
     cdef _Borrowed _current
@@ -84,8 +112,19 @@ cdef class RecordDecoder:
         str timestamp_unit="ms",
         uint64_t decompressed_limit=1 << 28,
         int64_t target_bytes=2 << 20,
+        summary=None,
     ):
+        cdef uint32_t wanted = 0
+        if summary is not None:
+            if columns:
+                raise ConfigError("a summary has no columns")
+            self._summary_wanted = frozenset(summary)
+            wanted = _summary_bits(summary)
+            columns = [name for name, bit in _BITS.items() if bit & tl_summary_columns(wanted)]
         self._columns = _Columns(columns, timestamp_unit, target_bytes)
+        tl_summary_reset(&self._summary, wanted)
+        if summary is not None:
+            self._columns.out.summary = &self._summary
         self._options.base_position = base_position
         self._options.verify_crc = verify_crc
         self._options.from_offset = from_offset
@@ -133,6 +172,20 @@ cdef class RecordDecoder:
             "records": self._state.records,
             "decompressed_bytes": self._state.decompressed_bytes,
         }
+
+    @property
+    def summary(self):
+        cdef tl_summary *found = &self._summary
+        if self._summary_wanted is None:
+            raise ValueError("the decoder gives rows")
+        values = {
+            "count": found.records,
+            "min_offset": found.least_offset,
+            "max_offset": found.greatest_offset,
+            "min_timestamp": found.least_timestamp,
+            "max_timestamp": found.greatest_timestamp,
+        }
+        return {name: values[name] if found.records else None for name in self._summary_wanted} | {"count": found.records}
 
     cdef int _grow_scratch(self, int64_t need) except -1:
         cdef size_t size = <size_t>need + (<size_t>need >> 3)
@@ -221,6 +274,8 @@ cdef class RecordDecoder:
                     yield columns.take()
                 raise error
         if self._state.in_batch < 0:
+            if self._current is not None:
+                self._end_position = self._options.base_position + self._state.at
             self._todo.clear()
             self._current = None
             self._straddle = None

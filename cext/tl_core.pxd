@@ -111,7 +111,22 @@ cdef extern from "decode.h" nogil:
         TL_COLUMN_KEY, TL_COLUMN_VALUE, TL_COLUMN_OFFSET, TL_COLUMN_TIMESTAMP, TL_COLUMN_TIMESTAMP_TYPE
         TL_COLUMN_HEADERS, TL_COLUMN_LEADER_EPOCH, TL_COLUMN_BATCH, TL_COLUMN_SEQUENCE
 
+    enum:
+        TL_SUMMARY_OFFSETS, TL_SUMMARY_LEAST_TIMESTAMP, TL_SUMMARY_GREATEST_TIMESTAMP
+
+    ctypedef struct tl_summary:
+        uint32_t want
+        int64_t records
+        int64_t least_offset
+        int64_t greatest_offset
+        int64_t least_timestamp
+        int64_t greatest_timestamp
+
+    void tl_summary_reset(tl_summary *summary, uint32_t want) noexcept
+    uint32_t tl_summary_columns(uint32_t want) noexcept
+
     ctypedef struct tl_columns:
+        tl_summary *summary
         uint32_t want
         int64_t row_capacity
         int64_t rows

@@ -35,13 +35,18 @@ static void parse_legacy(const uint8_t *data, tl_batch_header *out) {
     out->record_count = (out->attributes & TL_ATTRIBUTE_CODEC) == 0 ? 1 : -1;
 }
 
-tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) {
+/* What comes first in every entry; TL_PARTIAL if not even that is there. */
+static tl_status parse_size(const uint8_t *data, size_t size, int64_t *entry_size, tl_fault *fault) {
     if (size <= TL_MAGIC_POSITION) return batch_fault(fault, TL_PARTIAL, -1, 0, (int64_t)size);
-    int64_t base_offset = tl_load_i64(data);
     int32_t length = tl_load_i32(data + 8);
-    if (length < TL_OVERHEAD_V0) return batch_fault(fault, TL_BAD_SIZE, base_offset, TL_OVERHEAD_V0, length);
-    int64_t entry_size = (int64_t)length + TL_LOG_OVERHEAD;
-    if ((uint64_t)entry_size > size) return batch_fault(fault, TL_PARTIAL, base_offset, entry_size, (int64_t)size);
+    if (length < TL_OVERHEAD_V0) return batch_fault(fault, TL_BAD_SIZE, tl_load_i64(data), TL_OVERHEAD_V0, length);
+    *entry_size = (int64_t)length + TL_LOG_OVERHEAD;
+    return TL_OK;
+}
+
+/* The header of an entry that has all its bytes, or the first TL_HEADER_SIZE_V2 of them. */
+static tl_status parse_fields(const uint8_t *data, int64_t entry_size, tl_batch_header *out, tl_fault *fault) {
+    int64_t base_offset = tl_load_i64(data), length = entry_size - TL_LOG_OVERHEAD;
     int8_t magic = (int8_t)data[TL_MAGIC_POSITION];
     if (magic < 0 || magic > 2) return batch_fault(fault, TL_BAD_MAGIC, base_offset, 2, magic);
     int32_t minimum = magic == 2 ? TL_HEADER_SIZE_V2 - TL_LOG_OVERHEAD : magic == 1 ? TL_OVERHEAD_V1 : TL_OVERHEAD_V0;
@@ -57,6 +62,24 @@ tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out,
         parse_legacy(data, out);
     }
     return TL_OK;
+}
+
+tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) {
+    int64_t entry_size;
+    tl_status status = parse_size(data, size, &entry_size, fault);
+    if (status != TL_OK) return status;
+    if ((uint64_t)entry_size > size)
+        return batch_fault(fault, TL_PARTIAL, tl_load_i64(data), entry_size, (int64_t)size);
+    return parse_fields(data, entry_size, out, fault);
+}
+
+tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) {
+    int64_t entry_size;
+    tl_status status = parse_size(data, size, &entry_size, fault);
+    if (status != TL_OK) return status;
+    int64_t needed = entry_size < TL_HEADER_SIZE_V2 ? entry_size : TL_HEADER_SIZE_V2;
+    if ((uint64_t)needed > size) return batch_fault(fault, TL_PARTIAL, tl_load_i64(data), needed, (int64_t)size);
+    return parse_fields(data, entry_size, out, fault);
 }
 
 tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault) {

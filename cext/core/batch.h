@@ -47,6 +47,10 @@ typedef struct tl_batch_header {
  *   TL_BAD_MAGIC     magic is not 0, 1 or 2 */
 TL_API tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault);
 
+/* The same from the first TL_HEADER_SIZE_V2 bytes, or from the whole entry where that is shorter: no more is looked at.
+ * TL_PARTIAL with fault->expected = bytes that are needed. */
+TL_API tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault);
+
 /* Compares the stored with the computed checksum (CRC-32C of magic 2, CRC-32 of 0/1). TL_OK or TL_BAD_CRC.
  * `data` holds the whole entry, header.size_bytes. */
 TL_API tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault);

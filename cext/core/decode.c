@@ -4,6 +4,7 @@
 #include "cursor.h"
 #include "record.h"
 #include "sprint.h"
+#include "summary.h"
 
 enum { BORDER = 0, IN_DATA = 1, IN_SCRATCH = 2, ENDED = -1 };
 
@@ -242,14 +243,19 @@ static tl_status open_batch(run *r, const uint8_t *batch) {
     return status;
 }
 
-/* At a border: reads the header and decides. TL_OK with in_batch set: records are to come; with BORDER: skipped. */
-static tl_status begin_batch(run *r) {
+static void step_over(run *r) {
+    r->state->next_offset = r->header.base_offset + r->header.last_offset_delta + 1;
+    finish_batch(r, true);
+}
+
+/* At a border, with the header read: whether the batch is in order, and within the offsets that are asked for. Else
+ * *done: it was stepped over, or nothing behind it counts (in_batch ENDED). */
+static tl_status place_batch(run *r, bool *done) {
     tl_decode_state *state = r->state;
     const tl_decode_options *options = r->options;
-    const uint8_t *batch = r->data + state->at;
-    tl_batch_header *header = &r->header;
-    bool compressed = header->attributes & TL_ATTRIBUTE_CODEC;
+    const tl_batch_header *header = &r->header;
     int64_t last_offset;
+    *done = false;
     if (header->base_offset < 0 || header->last_offset_delta < 0 ||
         __builtin_add_overflow(header->base_offset, (int64_t)header->last_offset_delta, &last_offset) ||
         last_offset == INT64_MAX)
@@ -257,24 +263,39 @@ static tl_status begin_batch(run *r) {
     if (header->base_offset < state->next_offset)
         return fail(r, TL_BAD_OFFSET, state->next_offset, header->base_offset);
     if (last_offset < options->from_offset) {
-        state->next_offset = last_offset + 1;
-        finish_batch(r, true);
+        step_over(r);
+        *done = true;
         return TL_OK;
     }
     /* The offset of a legacy wrapper is that of its last record: earlier ones may still be wanted. */
+    bool compressed = header->attributes & TL_ATTRIBUTE_CODEC;
     if (header->base_offset >= options->to_offset_exclusive && (header->magic == 2 || !compressed)) {
         state->in_batch = ENDED;
-        return TL_OK;
+        *done = true;
     }
-    if (options->verify_crc && !state->verified) {
+    return TL_OK;
+}
+
+/* Whether the records need not be looked at. */
+static bool is_settled(run *r) {
+    tl_summary *summary = r->columns->summary;
+    return is_ruled_out(r->options, &r->header) || (summary && tl_summary_take(summary, &r->header, r->options));
+}
+
+/* At a border: decides by the header. TL_OK with in_batch set: records are to come; with BORDER: stepped over. */
+static tl_status begin_batch(run *r) {
+    const uint8_t *batch = r->data + r->state->at;
+    bool done;
+    tl_status status = place_batch(r, &done);
+    if (status != TL_OK || done) return status;
+    if (r->options->verify_crc && !r->state->verified) {
         tl_fault mismatch;
-        if (tl_batch_verify(batch, header, &mismatch) != TL_OK)
+        if (tl_batch_verify(batch, &r->header, &mismatch) != TL_OK)
             return fail(r, TL_BAD_CRC, mismatch.expected, mismatch.found);
-        state->verified = 1;
+        r->state->verified = 1;
     }
-    if (is_ruled_out(options, header)) {
-        state->next_offset = last_offset + 1;
-        finish_batch(r, true);
+    if (is_settled(r)) {
+        step_over(r);
         return TL_OK;
     }
     return open_batch(r, batch);
@@ -299,7 +320,13 @@ static tl_status decode_batch(run *r) {
     r->filtered = needs_filter(r);
     tl_status status = r->header.magic == 2 ? decode_v2(r, content, (size_t)state->content_size)
                                             : decode_legacy(r, content, (size_t)state->content_size, in_scratch);
-    fill_batch_columns(r, first_row);
+    if (r->columns->summary) {
+        bool stopped = status == TL_FULL && r->columns->rows > 0;
+        tl_summary_fold(r->columns->summary, r->columns);
+        if (stopped) return TL_OK; /* there is room again */
+    } else {
+        fill_batch_columns(r, first_row);
+    }
     if (status != TL_OK) return status;
     /* Compaction keeps the range of a batch whose last records are gone. */
     int64_t last_offset = r->header.base_offset + r->header.last_offset_delta;
@@ -341,6 +368,24 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
         if (status == TL_OK && state->in_batch > BORDER) status = decode_batch(&r);
         if (status != TL_OK) return status;
     }
+    return TL_OK;
+}
+
+tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_options *options, tl_decode_state *state,
+                           tl_columns *columns, bool *is_enough, tl_fault *fault) {
+    run r = {.options = options, .state = state, .columns = columns, .fault = fault};
+    bool done = false;
+    *is_enough = true;
+    tl_status status = check_limit(head, size, options, fault);
+    if (status == TL_OK) status = tl_batch_parse_header(head, size, &r.header, fault);
+    if (status != TL_OK) {
+        fault->position = options->base_position + state->at;
+        return status;
+    }
+    status = place_batch(&r, &done);
+    if (status != TL_OK || done) return status;
+    *is_enough = is_settled(&r);
+    step_over(&r);
     return TL_OK;
 }
 

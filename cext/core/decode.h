@@ -38,8 +38,31 @@ enum {
     TL_COLUMN_SEQUENCE = 1 << 8 /* of the producer, -1 if none; wraps after 2147483647 */
 };
 
+/* What is wanted of the records beside their number. */
+enum {
+    TL_SUMMARY_OFFSETS = 1 << 0, /* the least and the greatest */
+    TL_SUMMARY_LEAST_TIMESTAMP = 1 << 1,
+    TL_SUMMARY_GREATEST_TIMESTAMP = 1 << 2
+};
+
+/* The records that count, summed up. Extremes that are not wanted mean nothing, nor does any without records. */
+typedef struct tl_summary {
+    uint32_t want; /* TL_SUMMARY_*: less of it needs fewer batches decoded */
+    int64_t records;
+    int64_t least_offset, greatest_offset;
+    int64_t least_timestamp, greatest_timestamp; /* times options->timestamp_multiplier */
+} tl_summary;
+
+/* No records yet. */
+TL_API void tl_summary_reset(tl_summary *summary, uint32_t want);
+
+/* TL_COLUMN_*: what the columns beside a summary must have, and nothing else. */
+TL_API uint32_t tl_summary_columns(uint32_t want);
+
 typedef struct tl_columns {
-    uint32_t want; /* TL_COLUMN_*; pointers of the others are not looked at */
+    tl_summary *summary; /* not NULL: no rows are given but summed up, and a batch whose header says enough of its
+                            records is stepped over without looking at them */
+    uint32_t want;       /* TL_COLUMN_*; pointers of the others are not looked at */
     int64_t row_capacity;
     int64_t rows;
     tl_binary key;
@@ -107,6 +130,13 @@ typedef struct tl_scratch {
  *   else             the fault; rows before it are in the columns */
 TL_API tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                            const tl_scratch *scratch, tl_columns *columns, tl_fault *fault);
+
+/* The same of one batch by its header alone, with TL_HEADER_SIZE_V2 bytes of it or all: it is ruled out, or summed up,
+ * or, if not, its records have to be looked at. Steps over it either way, state->at counts on. No checksum is checked.
+ *   TL_OK   *is_enough says which; state->in_batch is -1 if nothing behind it counts
+ *   else    the fault that tl_decode would have found in the header; TL_PARTIAL: there are too few bytes */
+TL_API tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_options *options,
+                                  tl_decode_state *state, tl_columns *columns, bool *is_enough, tl_fault *fault);
 
 /* After a fault: steps over the batch at state->at, which begins in data. TL_OK and the batch's size; else it cannot be
  * told where the batch ends (fault, with its position), and nothing behind it can be found. */

@@ -28,6 +28,12 @@ class RecordDecoder:
         decompressed_limit: Largest size of one decompressed batch, bytes; more is a SizeLimitError.
         target_bytes: A record batch is given out when it holds about this many bytes (one larger record still fits).
             The default keeps the output in the processor's caches: 8 MiB decoded a fifth slower where it was measured.
+        summary: Not None: no rows are given but summed up in ``summary``, and a batch whose header says enough is not
+            looked into, only checked. Any of "count", "min_offset", "max_offset", "min_timestamp", "max_timestamp": the
+            less is wanted, the fewer batches are decompressed. ``columns`` is empty then.
+
+    Raises:
+        ConfigError: an unknown name, or a value out of range.
 
     Not thread-safe; one decoder per run. The GIL is released in every loop.
     """
@@ -47,6 +53,7 @@ class RecordDecoder:
         timestamp_unit: str = "ms",
         decompressed_limit: int = 1 << 28,
         target_bytes: int = 2 << 20,
+        summary: Collection[str] | None = None,
     ) -> None: ...
     @property
     def schema(self) -> pa.Schema: ...
@@ -59,6 +66,12 @@ class RecordDecoder:
     @property
     def counters(self) -> dict[str, int]:
         """batches, batches_skipped, records, decompressed_bytes so far."""
+    @property
+    def summary(self) -> dict[str, int | None]:
+        """Of the records so far: ``count``, and what was wanted; timestamps in ``timestamp_unit``. None: no records.
+
+        Raises ValueError: the decoder gives rows.
+        """
     def feed(self, data: Buffer) -> Iterator[pa.RecordBatch]:
         """Decode the next bytes of the run; yields full record batches. Exhaust it before the next call.
 

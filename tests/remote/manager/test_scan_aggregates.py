@@ -6,6 +6,7 @@ import pathlib
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +15,18 @@ from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog import open_tier
-from tierlog.errors import CorruptRecordError
+from tierlog._native.decoding import RecordDecoder
+from tierlog.errors import ConfigError, CorruptRecordError
 from tierlog.records.builder import encode_batch, encode_record
 from tierlog.remote.manager import scan_aggregates
 from tierlog.remote.manager.scan_aggregates import RecordSummary, SummaryField, summarise_range
 from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import ScanCounters, read_scan_range
+from tierlog.remote.manager.scan_read import ScanCounters, range_decoder, read_scan_range
 from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage import Tier
 
-FIELDS: tuple[SummaryField, ...] = ("count", "min_offset", "max_offset", "min_timestamp_ms", "max_timestamp_ms")
+FIELDS: tuple[SummaryField, ...] = ("count", "min_offset", "max_offset", "min_timestamp", "max_timestamp")
 EVERYTHING = TopicSelection.matching(".*")
 
 
@@ -52,7 +54,7 @@ def narrowed(chance: random.Random, scan_range: ScanRange, summary: RecordSummar
     """Cuts through batches: by offset, by time, by both."""
     if not summary.count:
         return
-    offsets, stamps = (summary.min_offset, summary.max_offset), (summary.min_timestamp_ms, summary.max_timestamp_ms)
+    offsets, stamps = (summary.min_offset, summary.max_offset), (summary.min_timestamp, summary.max_timestamp)
     for _ in range(1):
         first, last = sorted(chance.randint(int(offsets[0] or 0), int(offsets[1] or 0)) for _ in range(2))
         early, late = sorted(chance.randint(int(stamps[0] or 0), int(stamps[1] or 0)) for _ in range(2))
@@ -139,11 +141,31 @@ def test_a_damaged_batch_is_told_as_the_records_tell_it(tmp_path: pathlib.Path) 
 
 def test_what_headers_say_needs_no_decompression(data: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise count(*) over a compressed topic costs what reading it costs."""
+    decoders: list[RecordDecoder] = []
+
+    def watched(*arguments: Any, **options: Any) -> RecordDecoder:
+        decoders.append(range_decoder(*arguments, **options))
+        return decoders[-1]
+
+    monkeypatch.setattr(scan_aggregates, "range_decoder", watched)
     with open_tier(str(data / "main-plain" / "objects")) as tier:
+        compressed = 0
         for scan_range in plan_scan(tier, ScanRequest(EVERYTHING)).ranges:
             counters = ScanCounters()
             list(read_scan_range(tier, scan_range, columns=("offset",), counters=counters))
-            with monkeypatch.context() as patched:
-                patched.setattr(scan_aggregates, "range_decoder", None)
-                found = summarise_range(tier, scan_range, frozenset({"count", "max_timestamp_ms"}))
+            compressed += counters.decompressed_bytes
+            found = summarise_range(tier, scan_range, frozenset({"count", "max_timestamp"}))
             assert found.count == counters.records
+            assert found.min_offset is None, "not asked for"
+            assert decoders.pop().counters["decompressed_bytes"] == 0
+    assert compressed
+
+
+def test_a_summary_is_asked_for_in_known_words() -> None:
+    with pytest.raises(ConfigError, match="unknown summaries \\['sum'\\]; known are"):
+        RecordDecoder((), summary=("sum",))
+    with pytest.raises(ConfigError, match="a summary has no columns"):
+        RecordDecoder(("offset",), summary=("count",))
+    with pytest.raises(ValueError, match="gives rows"):
+        _ = RecordDecoder(("offset",)).summary
+    assert RecordDecoder((), summary=("count", "max_offset")).summary == {"count": 0, "max_offset": None}

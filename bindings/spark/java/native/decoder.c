@@ -5,11 +5,21 @@
 /* A scratch that one giant batch made is given back before the next range. */
 enum { SCRATCH_KEPT_MAX = 32 << 20 };
 
+/* Rows that are summed up at once stay in the cache. */
+enum { SUMMARY_BYTES = 64 << 10 };
+
 tl_status tlj_decoder_open(tlj_decoder *decoder, tlj_budget *budget, uint32_t want, int64_t target_bytes) {
     memset(decoder, 0, sizeof *decoder);
     tlj_room_open(&decoder->room, budget, want, target_bytes);
     decoder->state.in_batch = -1;
     return tl_codecs_create(&decoder->codecs);
+}
+
+tl_status tlj_decoder_open_summary(tlj_decoder *decoder, tlj_budget *budget, uint32_t want) {
+    tl_status status = tlj_decoder_open(decoder, budget, tl_summary_columns(want), SUMMARY_BYTES);
+    decoder->summary.want = want;
+    decoder->room.columns.summary = &decoder->summary;
+    return status;
 }
 
 static void end_input(tlj_decoder *decoder) {
@@ -46,7 +56,8 @@ void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range) {
                                            .aborted = range->aborted,
                                            .aborted_count = range->aborted_count,
                                            .verify_crc = range->verify_crc};
-    decoder->end_position = range->base_position;
+    decoder->options.base_position = decoder->end_position = range->base_position;
+    tl_summary_reset(&decoder->summary, decoder->summary.want);
     decoder->room_ready = false;
     decoder->pending = TL_OK;
     if (decoder->scratch.size > SCRATCH_KEPT_MAX) tlj_release(decoder->room.budget, &decoder->scratch);
@@ -199,6 +210,7 @@ tlj_step tlj_decoder_next(tlj_decoder *decoder, tl_status *status) {
         decoder->pending = done;
         return has_rows(decoder) ? hand_over(decoder) : give_fault(decoder, status);
     }
+    if (decoder->current.data) decoder->end_position = tlj_decoder_position(decoder);
     end_input(decoder);
     return TLJ_ENDED;
 }

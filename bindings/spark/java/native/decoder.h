@@ -42,6 +42,7 @@ typedef struct tlj_input {
 
 typedef struct tlj_decoder {
     tlj_room room;
+    tl_summary summary; /* of the range under way; only where the decoder sums up */
     tl_decode_options options;
     tl_decode_state state;
     tlj_block scratch;
@@ -59,6 +60,9 @@ typedef struct tlj_decoder {
 /* TL_NO_MEMORY, or TL_OK. Close after either. */
 tl_status tlj_decoder_open(tlj_decoder *decoder, tlj_budget *budget, uint32_t want, int64_t target_bytes);
 void tlj_decoder_close(tlj_decoder *decoder);
+
+/* One that gives no rows but sums up what `want`, TL_SUMMARY_*, says. */
+tl_status tlj_decoder_open_summary(tlj_decoder *decoder, tlj_budget *budget, uint32_t want);
 
 /* The next range; rows under way of the last one are lost. */
 void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range);

@@ -18,6 +18,8 @@ typedef struct tlj_report {
     int64_t status, fault_position, fault_base_offset, fault_record, fault_expected, fault_found;
     int64_t position; /* tlj_decoder_position */
     int64_t batches, batches_skipped, records, decompressed_bytes;
+    /* of the range under way, where the decoder sums up */
+    int64_t summary_records, least_offset, greatest_offset, least_timestamp, greatest_timestamp;
 } tlj_report;
 
 void tlj_report_fill(tlj_report *report, const tlj_decoder *decoder, tlj_step step, tl_status status);

@@ -3,6 +3,7 @@
  *
  * Handles are addresses of what an open function here made; the Java side closes each once and uses none behind that.
  * No method keeps a reference to a Java object. */
+#include "headers.h"
 #include "local_file.h"
 #include "report.h"
 #include "tierlog.h"
@@ -20,6 +21,7 @@ typedef struct reader {
     tlj_decoder decoder;
     tlj_report report;
     tlj_block aborted;
+    tlj_walk walk; /* of one that sums up */
 } reader;
 
 static void *pointer(jlong address) { return (void *)(intptr_t)address; }
@@ -168,13 +170,15 @@ METHOD(jint, unzstd)
 /* ---- decoder -------------------------------------------------------------------------------------------------------
  */
 
-/* 0: no memory. */
-METHOD(jlong, decoderOpen)(JNIEnv *env, jclass type, jlong budget, jint want, jlong target_bytes) {
+/* 0: no memory. `summary`: `want` is TL_SUMMARY_*, and `target_bytes` means nothing. */
+METHOD(jlong, decoderOpen)
+(JNIEnv *env, jclass type, jlong budget, jboolean summary, jint want, jlong target_bytes) {
     (void)env, (void)type;
     reader *opened = calloc(1, sizeof *opened);
     if (!opened) return 0;
-    if (tlj_decoder_open(&opened->decoder, pointer(budget), (uint32_t)want, target_bytes) == TL_OK)
-        return address_of(opened);
+    tl_status status = summary ? tlj_decoder_open_summary(&opened->decoder, pointer(budget), (uint32_t)want)
+                               : tlj_decoder_open(&opened->decoder, pointer(budget), (uint32_t)want, target_bytes);
+    if (status == TL_OK) return address_of(opened);
     tlj_decoder_close(&opened->decoder);
     free(opened);
     return 0;
@@ -247,4 +251,27 @@ METHOD(jint, decoderSkip)(JNIEnv *env, jclass type, jlong handle) {
     (void)env, (void)type;
     int32_t size_bytes;
     return tlj_decoder_skip(&((reader *)pointer(handle))->decoder, &size_bytes) == TL_OK ? size_bytes : -1;
+}
+
+/* ---- headers -------------------------------------------------------------------------------------------------------
+ */
+
+/* In the range that the decoder has begun. */
+METHOD(void, headersBegin)
+(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position) {
+    (void)env, (void)type;
+    reader *r = pointer(handle);
+    r->walk = (tlj_walk){.file = file, .log_position = log_position, .end_position = end_position};
+}
+
+/* A status, of tlj_walk_headers. `answer`: needed from, needed to, whether it ended, requests, bytes. */
+METHOD(jint, headersNext)(JNIEnv *env, jclass type, jlong handle, jlongArray answer) {
+    (void)type;
+    reader *r = pointer(handle);
+    tlj_walk *walk = &r->walk;
+    tl_status status = tlj_walk_headers(&r->decoder, walk);
+    jlong told[5] = {walk->needed_from, walk->needed_to, walk->ended, walk->requests, walk->bytes};
+    (*env)->SetLongArrayRegion(env, answer, 0, 5, told);
+    tlj_report_fill(&r->report, &r->decoder, TLJ_INPUT, status);
+    return status;
 }

@@ -41,7 +41,7 @@ def fields_of(aggregates: Aggregates) -> frozenset[SummaryField]:
         elif function[1] == "offset":
             found.add("min_offset" if function[0] == "min" else "max_offset")
         else:
-            found.add("min_timestamp_ms" if function[0] == "min" else "max_timestamp_ms")
+            found.add("min_timestamp" if function[0] == "min" else "max_timestamp")
     return frozenset(found or {"min_offset"})  # without a function the groups alone are asked for
 
 
@@ -95,7 +95,7 @@ def _value(function: tuple[str, ...], summary: RecordSummary) -> int | None:
         return summary.count
     if function[1] == "offset":
         return summary.min_offset if function[0] == "min" else summary.max_offset
-    stamp_ms = summary.min_timestamp_ms if function[0] == "min" else summary.max_timestamp_ms
+    stamp_ms = summary.min_timestamp if function[0] == "min" else summary.max_timestamp
     return None if stamp_ms is None else 1000 * stamp_ms
 
 

@@ -17,10 +17,8 @@ from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.manager.batch_borders import BatchBorders
 from tierlog.remote.manager.offset_lookup import fetch_borders
-from tierlog.remote.manager.scan_aggregates import summarise_run
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import range_decoder
-from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.storage.tier import Tier
 
 #: Of the first read at an end; the next ones are larger.
@@ -107,18 +105,26 @@ def take_enough(tier: Tier, ranges: Iterable[ScanRange], limit: int, budget: Byt
     taken: list[ScanRange] = []
     count = 0
     for scan_range in ranges:
+        decoder = range_decoder(scan_range, (), verify_checksums=True, summary=("count",))
+        found = 0
         start, end = scan_range.start_position, scan_range.end_position
-        runs = iter_batch_runs(tier, scan_range.segment, start, end, verify_crc=True, window_bytes=_WINDOW_BYTES)
-        with closing(runs):  # type: ignore[type-var]
-            for run in runs:
-                budget.spend(len(run.data))
-                if not run.columns["crc_ok"].all():
-                    raise OverBudgetError
-                count += summarise_run(run, scan_range, frozenset({"count"}), verify_checksums=True).count
-                if count >= limit:
-                    stop = run.position + len(run.data)
-                    cut = replace(scan_range, end_position=stop, segment=scan_range.segment.narrowed(start, stop))
-                    return [*taken, cut]
+        windows = tier.iter_log_windows(scan_range.segment, start, end, window_bytes=_WINDOW_BYTES, prefetch=0)
+        with closing(windows):
+            try:
+                for _, window in windows:
+                    budget.spend(len(window))
+                    list(decoder.feed(window))
+                    found = decoder.summary["count"] or 0
+                    if count + found >= limit:
+                        stop = decoder.position
+                        cut = replace(scan_range, end_position=stop, segment=scan_range.segment.narrowed(start, stop))
+                        return [*taken, cut]
+                    if decoder.done:
+                        break
+                list(decoder.finish())
+            except CorruptDataError as error:
+                raise OverBudgetError from error
+        count += found
         taken.append(scan_range)
     raise OverBudgetError
 

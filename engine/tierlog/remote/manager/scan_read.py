@@ -7,7 +7,7 @@ batch that is filled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -144,6 +144,7 @@ def range_decoder(
     start_position: int | None = None,
     timestamp_unit: str = "ms",
     target_bytes: int = TARGET_BYTES,
+    summary: Collection[str] | None = None,
 ) -> RecordDecoder:
     """A decoder of the records that count in a range, from a batch border on: the range's first one by default."""
     return RecordDecoder(
@@ -158,6 +159,7 @@ def range_decoder(
         timestamp_unit=timestamp_unit,
         decompressed_limit=DECOMPRESSED_LIMIT,
         target_bytes=target_bytes,
+        summary=summary,
     )
 
 

@@ -1,12 +1,18 @@
 /* What the JVM gets from a window's bytes: the same rows and faults however the log is cut, within the budget, and
  * nothing left behind. A fault here takes a Spark executor down. */
 #include "check.h"
+#include "headers.h"
+#include "local_file.h"
 #include "reading.h"
 
-static bytes log_of(const char *name) {
-    char path[512];
+static const char *path_of(const char *name) {
+    static char path[512];
     snprintf(path, sizeof path, "%s/%s", TLJ_LOGS, name);
-    FILE *file = fopen(path, "rb");
+    return path;
+}
+
+static bytes log_of(const char *name) {
+    FILE *file = fopen(path_of(name), "rb");
     CHECK(file != NULL);
     CHECK(!fseek(file, 0, SEEK_END));
     bytes log = {NULL, (size_t)ftell(file)};
@@ -106,6 +112,59 @@ static void test_budget(const bytes *log) {
     CHECK(refused && enough);
 }
 
+static tl_summary summed_up(const bytes *log, size_t from, size_t to, tlj_decoder *decoder, uint32_t want) {
+    tlj_range range = whole().range;
+    tl_status status;
+    range.base_position = from;
+    decoder->summary.want = want;
+    tlj_decoder_begin(decoder, &range);
+    tlj_decoder_feed(decoder, log->data + from, to - from);
+    CHECK_EQUAL(tlj_decoder_next(decoder, &status), TLJ_INPUT);
+    CHECK_EQUAL(tlj_decoder_finish(decoder, false, &status), TLJ_ENDED);
+    return decoder->summary;
+}
+
+/* Headers of the file, and the records of what they do not say, give what all records give. */
+static void test_headers(const char *name, const bytes *log) {
+    tlj_budget budget = {.limit = 64 << 20};
+    tlj_decoder walking, summing;
+    reading how = whole();
+    outcome rows = read_log(log->data, log->size, &how, 1);
+    int file = tlj_file_open(path_of(name));
+    CHECK(file >= 0);
+    for (uint32_t want = 0; want < 8; want++) {
+        CHECK_STATUS(tlj_decoder_open_summary(&walking, &budget, want), TL_OK);
+        CHECK_STATUS(tlj_decoder_open_summary(&summing, &budget, want), TL_OK);
+        tl_summary expected = summed_up(log, 0, log->size, &summing, want);
+        CHECK_EQUAL(expected.records, rows.rows);
+        how.range.base_position = 0;
+        tlj_decoder_begin(&walking, &how.range);
+        tlj_walk walk = {.file = file, .end_position = (int64_t)log->size};
+        int64_t records = 0;
+        while (!walk.ended) {
+            CHECK_STATUS(tlj_walk_headers(&walking, &walk), TL_OK);
+            if (walk.needed_from == walk.needed_to) continue;
+            tl_summary part = summed_up(log, (size_t)walk.needed_from, (size_t)walk.needed_to, &summing, want);
+            records += part.records;
+        }
+        CHECK_EQUAL(records + walking.summary.records, expected.records);
+        CHECK(walk.requests >= 1 && walk.bytes <= (int64_t)log->size + walk.requests * TLJ_HEADER_BLOCK_BYTES);
+        tlj_decoder_begin(&walking, &how.range);
+        tlj_walk beyond = {.file = file, .end_position = (int64_t)log->size + 100};
+        tl_status status = TL_OK;
+        while (status == TL_OK && !beyond.ended) status = tlj_walk_headers(&walking, &beyond);
+        CHECK_STATUS(status, TL_TRUNCATED);
+        tlj_decoder_begin(&walking, &how.range);
+        tlj_walk inside = {.file = file, .end_position = (int64_t)log->size - 1};
+        for (status = TL_OK; status == TL_OK && !inside.ended;) status = tlj_walk_headers(&walking, &inside);
+        CHECK_STATUS(status, TL_TRUNCATED);
+        tlj_decoder_close(&walking);
+        tlj_decoder_close(&summing);
+    }
+    tlj_file_close(file);
+    CHECK_EQUAL(atomic_load(&budget.live), 0);
+}
+
 static void test_blocks(void) {
     tlj_budget budget = {.limit = 1000};
     tlj_block block = {0};
@@ -135,6 +194,7 @@ int main(void) {
         test_damage(&log);
         test_a_log_that_ends_inside_a_batch(&log);
         test_budget(&log);
+        test_headers(NAMES[i], &log);
         free(log.data);
     }
     return 0;

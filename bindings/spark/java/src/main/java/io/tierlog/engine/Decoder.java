@@ -16,13 +16,19 @@ final class Decoder {
   private final long handle;
   private final Report report;
 
-  /**
-   * @param want columns, see {@link RecordBatch#want}
-   * @param batchBytes about the size of a batch of rows
-   */
-  Decoder(TaskMemory memory, int want, int batchBytes) {
+  /** One that gives rows: about {@code batchBytes} at once, of the columns {@link RecordBatch#want}. */
+  static Decoder ofRows(TaskMemory memory, int want, int batchBytes) {
+    return new Decoder(memory, Native.decoderOpen(memory.budget(), false, want, batchBytes));
+  }
+
+  /** One that gives no rows but sums them up. */
+  static Decoder ofSummary(TaskMemory memory, Wanted wanted) {
+    return new Decoder(memory, Native.decoderOpen(memory.budget(), true, wanted.bits(), 0));
+  }
+
+  private Decoder(TaskMemory memory, long handle) {
     this.memory = memory;
-    handle = Native.decoderOpen(memory.budget(), want, batchBytes);
+    this.handle = handle;
     if (handle == 0) {
       throw new OutOfMemoryError("no native memory for a decoder");
     }
@@ -77,6 +83,26 @@ final class Decoder {
       throw memory.refusal(report.getInt(Report.STATUS));
     }
     return step;
+  }
+
+  /** Begins to look at the headers of the range under way, in a file. */
+  void beginHeaders(int file, long logPosition, long endPosition) {
+    Native.headersBegin(handle, file, logPosition, endPosition);
+  }
+
+  /** A status, as {@link Native#headersNext}. */
+  int nextHeaders(long[] answer) {
+    return Native.headersNext(handle, answer);
+  }
+
+  /** Of the range under way. */
+  RecordSummary summary() {
+    return new RecordSummary(
+        report.get(Report.SUMMARY_RECORDS),
+        report.get(Report.LEAST_OFFSET),
+        report.get(Report.GREATEST_OFFSET),
+        report.get(Report.LEAST_TIMESTAMP),
+        report.get(Report.GREATEST_TIMESTAMP));
   }
 
   /** The fault of the last step; not located. */

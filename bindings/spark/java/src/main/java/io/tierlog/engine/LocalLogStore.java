@@ -55,10 +55,15 @@ final class LocalLogStore implements LogStore {
     }
   }
 
-  private void open(String key) {
+  /**
+   * The descriptor of an object, this store's until another is opened.
+   *
+   * @throws TierlogException ObjectNotFoundError, StoreError and its kinds
+   */
+  int open(String key) {
     String wanted = checked(key);
     if (file >= 0 && wanted.equals(path)) {
-      return;
+      return file;
     }
     close();
     byte[] bytes = wanted.getBytes(StandardCharsets.UTF_8);
@@ -71,6 +76,7 @@ final class LocalLogStore implements LogStore {
     }
     file = opened;
     path = wanted;
+    return file;
   }
 
   private String checked(String key) {

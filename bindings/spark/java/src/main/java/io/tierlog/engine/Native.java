@@ -66,8 +66,8 @@ final class Native {
   /** A status; {@code answer}: size, expected, found. */
   static native int unzstd(long codecs, long data, long sizeBytes, long out, long capacityBytes, long[] answer);
 
-  /** 0: no memory. */
-  static native long decoderOpen(long budget, int want, long targetBytes);
+  /** 0: no memory. {@code want}: {@link RecordBatch#want}, or for a summary {@link Wanted#bits}. */
+  static native long decoderOpen(long budget, boolean summary, int want, long targetBytes);
 
   static native void decoderClose(long decoder);
 
@@ -94,4 +94,10 @@ final class Native {
 
   /** Bytes of the batch that was stepped over; -1: its end cannot be told. */
   static native int decoderSkip(long decoder);
+
+  /** In the range that the decoder, which sums up, has begun; positions in bytes. */
+  static native void headersBegin(long decoder, int file, long logPosition, long endPosition);
+
+  /** A status; {@code answer}: needed from, needed to, whether it ended, requests, bytes. */
+  static native int headersNext(long decoder, long[] answer);
 }

@@ -29,6 +29,12 @@ final class Report {
   static final int BATCHES_SKIPPED = 31;
   static final int RECORDS = 32;
   static final int DECOMPRESSED_BYTES = 33;
+  // Of the range under way, where the decoder sums up.
+  static final int SUMMARY_RECORDS = 34;
+  static final int LEAST_OFFSET = 35;
+  static final int GREATEST_OFFSET = 36;
+  static final int LEAST_TIMESTAMP = 37;
+  static final int GREATEST_TIMESTAMP = 38;
 
   private final long address;
 

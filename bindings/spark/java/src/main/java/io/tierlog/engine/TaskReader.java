@@ -8,6 +8,7 @@ import java.io.InterruptedIOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BiConsumer;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.slf4j.Logger;
@@ -29,6 +30,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private final TaskMemory memory;
   private final Windows windows;
   private final Decoder decoder;
+  private final BiConsumer<RangePlan, RecordSummary> summaries;
   private final List<String> warnings = new ArrayList<>();
   private final ReentrantLock lock = new ReentrantLock();
 
@@ -52,14 +54,43 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
    * @throws TierlogException ConfigError: an unknown column, or the native library cannot be loaded
    */
   public TaskReader(TaskPlan task, List<StoreLocation> locations, String[] columns, ReaderSettings settings) {
+    this(task, locations, columns, null, null, settings);
+  }
+
+  /**
+   * One that gives no rows: {@link #next} reads all, and answers that there are none.
+   *
+   * @param wanted what is summed up
+   * @param summaries gets each range's, in order; of a range that is read in part, that
+   */
+  public static TaskReader ofSummary(
+      TaskPlan task,
+      List<StoreLocation> locations,
+      Wanted wanted,
+      BiConsumer<RangePlan, RecordSummary> summaries,
+      ReaderSettings settings) {
+    return new TaskReader(task, locations, new String[0], wanted, summaries, settings);
+  }
+
+  private TaskReader(
+      TaskPlan task,
+      List<StoreLocation> locations,
+      String[] columns,
+      Wanted wanted,
+      BiConsumer<RangePlan, RecordSummary> summaries,
+      ReaderSettings settings) {
     NativeLibrary.load(settings.nativeDirectory());
     this.task = task;
+    this.summaries = summaries;
     rows = new RecordBatch(columns, settings.notNull());
     stores = new Stores(locations, settings.nativeDirectory());
     memory = new TaskMemory(settings.offHeapBytesPerTask());
     windows = windows(settings);
     try {
-      decoder = new Decoder(memory, rows.want(), settings.batchBytes());
+      decoder =
+          wanted == null
+              ? Decoder.ofRows(memory, rows.want(), settings.batchBytes())
+              : Decoder.ofSummary(memory, wanted);
     } catch (OutOfMemoryError error) {
       memory.letGo();
       throw error;
@@ -151,6 +182,10 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
       throw located(decoder.fault());
     }
     inRange = step == Native.ROWS;
+    if (!inRange && summaries != null) {
+      records += decoder.report().get(Report.SUMMARY_RECORDS);
+      summaries.accept(range(), decoder.summary());
+    }
     return inRange;
   }
 

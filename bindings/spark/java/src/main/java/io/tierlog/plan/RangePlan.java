@@ -25,4 +25,19 @@ public record RangePlan(
     long toTimestampExclusiveMs,
     byte[] aborted,
     ChunkSlice chunks)
-    implements Serializable {}
+    implements Serializable {
+
+  /** The same between two batch borders of it. */
+  public RangePlan between(long start, long end) {
+    return new RangePlan(
+        segment,
+        start,
+        end,
+        fromOffset,
+        toOffsetExclusive,
+        fromTimestampMs,
+        toTimestampExclusiveMs,
+        aborted,
+        chunks);
+  }
+}

@@ -1,9 +1,9 @@
 package io.tierlog.spark;
 
 import io.tierlog.engine.ReaderSettings;
+import io.tierlog.engine.RecordSummary;
 import io.tierlog.plan.StoreLocation;
 import io.tierlog.plan.TaskPlan;
-import io.tierlog.summary.RecordSummary;
 import io.tierlog.summary.TaskSummary;
 import io.tierlog.summary.TaskSummary.Group;
 import java.io.IOException;
@@ -23,7 +23,7 @@ final class HeaderReader implements PartitionReader<InternalRow> {
 
   HeaderReader(TaskPlan plan, List<StoreLocation> stores, PushedAggregates aggregates, ReaderSettings settings) {
     this.aggregates = aggregates;
-    task = new TaskSummary(plan, stores, aggregates.wanted(), settings);
+    task = new TaskSummary(plan, stores, aggregates.grouping(), aggregates.wanted(), settings);
   }
 
   @Override
@@ -31,7 +31,7 @@ final class HeaderReader implements PartitionReader<InternalRow> {
     if (left == null) {
       Map<Group, RecordSummary> groups = task.read();
       if (groups.isEmpty() && aggregates.words().groupBy().isEmpty()) {
-        groups = Map.of(new Group(null, null), new RecordSummary());
+        groups = Map.of(new Group(null, null), RecordSummary.NONE);
       }
       left = groups.entrySet().iterator();
     }

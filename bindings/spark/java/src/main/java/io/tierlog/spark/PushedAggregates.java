@@ -1,9 +1,10 @@
 package io.tierlog.spark;
 
+import io.tierlog.engine.RecordSummary;
+import io.tierlog.engine.Wanted;
 import io.tierlog.planner.PlanRequest.Aggregates;
-import io.tierlog.summary.RecordSummary;
+import io.tierlog.summary.Grouping;
 import io.tierlog.summary.TaskSummary.Group;
-import io.tierlog.summary.Wanted;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
@@ -67,12 +68,14 @@ record PushedAggregates(Aggregates words, StructType schema) implements Serializ
     return answer.stream().map(this::row).toArray(InternalRow[]::new);
   }
 
+  Grouping grouping() {
+    return new Grouping(words.groupBy().contains("topic"), words.groupBy().contains("partition"));
+  }
+
   /** What tasks have to find out. */
   Wanted wanted() {
     List<List<String>> functions = words.functions();
     return new Wanted(
-        words.groupBy().contains("topic"),
-        words.groupBy().contains("partition"),
         functions.stream().anyMatch(function -> function.contains("offset")),
         functions.contains(List.of("min", "timestamp")),
         functions.contains(List.of("max", "timestamp")));

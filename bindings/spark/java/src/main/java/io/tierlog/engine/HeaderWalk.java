@@ -1,0 +1,138 @@
+package io.tierlog.engine;
+
+import io.tierlog.plan.RangePlan;
+import io.tierlog.plan.StoreLocation;
+import java.io.InterruptedIOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+
+/**
+ * Sums up ranges of logs that lie in local files as a broker wrote them, by their batch headers alone: a few bytes of
+ * each batch are read. One thread, but for {@link #abort}.
+ */
+public final class HeaderWalk implements AutoCloseable {
+  private final List<StoreLocation> locations;
+  private final TaskMemory memory;
+  private final Decoder decoder;
+  private LocalLogStore store;
+  private int storeNumber = -1;
+  private long requests;
+  private long bytes;
+  private volatile boolean aborted;
+
+  /**
+   * @param locations of the segments to come
+   * @throws TierlogException ConfigError: the native library cannot be loaded
+   */
+  public HeaderWalk(List<StoreLocation> locations, Wanted wanted, ReaderSettings settings) {
+    NativeLibrary.load(settings.nativeDirectory());
+    this.locations = locations;
+    memory = new TaskMemory(settings.offHeapBytesPerTask());
+    try {
+      decoder = Decoder.ofSummary(memory, wanted);
+    } catch (OutOfMemoryError error) {
+      memory.letGo();
+      throw error;
+    }
+  }
+
+  /**
+   * What the headers of a range say.
+   *
+   * @param undecided gets the parts, between batch borders, whose records have to be looked at: all of the range where
+   *     something is wrong with it, for who decodes says what
+   * @throws InterruptedIOException {@link #abort}
+   */
+  public RecordSummary read(RangePlan range, Consumer<RangePlan> undecided) throws InterruptedIOException {
+    StoreLocation location = locations.get(range.segment().store());
+    if (!location.kind().equals("local") || range.segment().transformed()) {
+      undecided.accept(range);
+      return RecordSummary.NONE;
+    }
+    int file;
+    try {
+      file = store(range.segment().store()).open(range.segment().key());
+    } catch (TierlogException error) {
+      undecided.accept(range);
+      return RecordSummary.NONE;
+    }
+    return walk(file, range, undecided);
+  }
+
+  private RecordSummary walk(int file, RangePlan range, Consumer<RangePlan> undecided) throws InterruptedIOException {
+    decoder.begin(range, false);
+    decoder.beginHeaders(file, range.segment().logPosition(), range.endPosition());
+    List<long[]> needed = new ArrayList<>();
+    long[] answer = new long[5];
+    while (answer[2] == 0) {
+      if (aborted) {
+        throw new InterruptedIOException("the task was ended");
+      }
+      int status = decoder.nextHeaders(answer);
+      if (status != 0) {
+        undecided.accept(range);
+        return RecordSummary.NONE;
+      }
+      if (answer[0] < answer[1]) {
+        addPart(needed, answer[0], answer[1]);
+      }
+    }
+    requests += answer[3];
+    bytes += answer[4];
+    needed.forEach(part -> undecided.accept(range.between(part[0], part[1])));
+    return decoder.summary();
+  }
+
+  private static void addPart(List<long[]> parts, long from, long to) {
+    long[] last = parts.isEmpty() ? null : parts.get(parts.size() - 1);
+    if (last != null && last[1] == from) {
+      last[1] = to;
+    } else {
+      parts.add(new long[] {from, to});
+    }
+  }
+
+  private LocalLogStore store(int number) {
+    if (storeNumber != number) {
+      closeStore();
+      store = new LocalLogStore(locations.get(number));
+      storeNumber = number;
+    }
+    return store;
+  }
+
+  /** Reads of log bytes. */
+  public long requests() {
+    return requests;
+  }
+
+  /** What they brought. */
+  public long storedBytes() {
+    return bytes;
+  }
+
+  /** Batches whose header said enough. */
+  public long batches() {
+    return decoder.report().get(Report.BATCHES_SKIPPED);
+  }
+
+  /** From any thread: {@link #read} ends soon. */
+  public void abort() {
+    aborted = true;
+  }
+
+  private void closeStore() {
+    if (store != null) {
+      store.close();
+      store = null;
+    }
+  }
+
+  @Override
+  public void close() {
+    closeStore();
+    decoder.close();
+    memory.letGo();
+  }
+}
