@@ -185,7 +185,8 @@ cdef class RecordDecoder:
             "min_timestamp": found.least_timestamp,
             "max_timestamp": found.greatest_timestamp,
         }
-        return {name: values[name] if found.records else None for name in self._summary_wanted} | {"count": found.records}
+        known = {name: values[name] if found.records else None for name in self._summary_wanted}
+        return known | {"count": found.records}
 
     cdef int _grow_scratch(self, int64_t need) except -1:
         cdef size_t size = <size_t>need + (<size_t>need >> 3)
