@@ -119,3 +119,26 @@ def test_errors_are_what_a_python_user_catches() -> None:
     assert issubclass(RemoteResourceNotFoundException, FileNotFoundError)
     assert RetriableRemoteStorageException.retriable
     assert not RemoteStorageException.retriable
+
+
+def test_new_ids_are_those_that_kafka_would_make() -> None:
+    """If this fails, two copy attempts share their objects, or an id is read as a command line option."""
+
+    class Chance:
+        """Bytes that would make an id that begins with "-", then others."""
+
+        def __init__(self) -> None:
+            self._left = [b"\xf8" + bytes(15), b"\xff" * 16, bytes(16)]
+
+        def secret_bytes(self, size_bytes: int) -> bytes:
+            return self._left.pop(0)
+
+        def uniform(self, low: float, high: float) -> float:
+            return low
+
+    rng = Chance()
+    partition = TopicIdPartition(ID, "orders", 7)
+    first, second = RemoteLogSegmentId.generate_new(partition, rng), RemoteLogSegmentId.generate_new(partition, rng)
+    assert first != second
+    assert first.id.raw == b"\xff" * 6 + b"\x4f\xff\xbf" + b"\xff" * 7
+    assert second.id.raw == bytes(6) + b"\x40\x00\x80" + bytes(7)

@@ -1,8 +1,7 @@
-"""The KIP's value types and errors, under the KIP's names: no behaviour.
+"""The KIP's value types, under the KIP's names: no behaviour.
 
 Immutable, equal by value, hashable, small pickles. The validation rules are those of Kafka 4.3's ``storage-api``; a
 value that cannot be is a ``ValueError`` here, which readers of foreign bytes turn into the error of their format.
-The interfaces themselves (RemoteStorageManager, RemoteLogMetadataManager) come with the writing half.
 """
 
 from __future__ import annotations
@@ -12,28 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
-from typing import ClassVar, Final
+from typing import Final
 
-from tierlog.errors import TierlogError
+from tierlog.runtime.chance import Rng
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _UUID_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{22}")
-
-
-class RemoteStorageException(TierlogError, OSError):
-    """A failure of remote storage or its metadata that does not mend itself."""
-
-
-class RetriableRemoteStorageException(RemoteStorageException):
-    """A transient failure: the same call may work later."""
-
-    retriable: ClassVar[bool] = True
-
-
-class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError):
-    """The object, index or metadata asked for does not exist."""
 
 
 def _require(holds: bool, text: str) -> None:
@@ -55,6 +40,16 @@ class Uuid:
         """Parse the 22 characters. Raises ValueError."""
         _require(_UUID_TEXT.fullmatch(text) is not None, f"not a Kafka Uuid: {text!r}")
         return cls(base64.urlsafe_b64decode(text + "=="))
+
+    @classmethod
+    def random(cls, rng: Rng) -> Uuid:
+        """A new id, as Kafka makes them: never one of the two reserved ones, never with "-" as its first character."""
+        while True:
+            raw = bytearray(rng.secret_bytes(16))
+            raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+            made = cls(bytes(raw))
+            if not str(made).startswith("-"):
+                return made
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(self.raw)[:22].decode("ascii")
@@ -108,6 +103,11 @@ class RemoteLogSegmentId:
 
     topic_id_partition: TopicIdPartition
     id: Uuid
+
+    @classmethod
+    def generate_new(cls, topic_id_partition: TopicIdPartition, rng: Rng) -> RemoteLogSegmentId:
+        """The id of a new copy attempt."""
+        return cls(topic_id_partition, Uuid.random(rng))
 
     def __str__(self) -> str:
         return f"{self.topic_id_partition}/{self.id}"

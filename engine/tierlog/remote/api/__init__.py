@@ -1,0 +1,53 @@
+"""The KIP's interfaces, value types and errors, under the KIP's names in Python's spelling.
+
+What belongs here: what a broker, a plugin of a third party's and this package agree on. Why: each may be written
+without the others. What does not: behaviour.
+"""
+
+from tierlog.remote.api.errors import (
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RemoteStorageNotReadyException,
+    RetriableRemoteStorageException,
+)
+from tierlog.remote.api.storage_manager import LogSegmentData, RemoteStorageManager, SegmentStream
+from tierlog.remote.api.values import (
+    ZERO_UUID,
+    CustomMetadata,
+    EpochEntry,
+    EpochMap,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
+    TopicIdPartition,
+    TopicPartition,
+    Uuid,
+)
+
+__all__ = [
+    "ZERO_UUID",
+    "CustomMetadata",
+    "EpochEntry",
+    "EpochMap",
+    "IndexType",
+    "LogSegmentData",
+    "RemoteLogSegmentId",
+    "RemoteLogSegmentMetadata",
+    "RemoteLogSegmentMetadataUpdate",
+    "RemoteLogSegmentState",
+    "RemotePartitionDeleteMetadata",
+    "RemotePartitionDeleteState",
+    "RemoteResourceNotFoundException",
+    "RemoteStorageException",
+    "RemoteStorageManager",
+    "RemoteStorageNotReadyException",
+    "RetriableRemoteStorageException",
+    "SegmentStream",
+    "TopicIdPartition",
+    "TopicPartition",
+    "Uuid",
+]

@@ -1,0 +1,25 @@
+"""The KIP's errors, under the KIP's names: what a RemoteStorageManager or RemoteLogMetadataManager raises."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tierlog.errors import TierlogError
+
+
+class RemoteStorageException(TierlogError, OSError):
+    """A failure of remote storage or its metadata that does not mend itself."""
+
+
+class RetriableRemoteStorageException(RemoteStorageException):
+    """A transient failure: the same call may work later."""
+
+    retriable: ClassVar[bool] = True
+
+
+class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError):
+    """The object, index or metadata asked for does not exist."""
+
+
+class RemoteStorageNotReadyException(RetriableRemoteStorageException):
+    """The partition's metadata is not loaded yet."""
