@@ -15,7 +15,10 @@ class Rng(Protocol):
         """For keys, IVs and ids: of the operating system's generator, in production."""
 
     def uniform(self, low: float, high: float) -> float:
-        """For jitter."""
+        """From low to high, both included: for jitter, and for what happens with some probability."""
+
+    def integer_below(self, limit_exclusive: int) -> int:
+        """0 <= it < limit. Raises ValueError: the limit is less than 1."""
 
 
 class SystemRng:
@@ -28,6 +31,10 @@ class SystemRng:
     def uniform(self, low: float, high: float) -> float:
         """See Rng."""
         return random.uniform(low, high)  # noqa: S311
+
+    def integer_below(self, limit_exclusive: int) -> int:
+        """See Rng."""
+        return random.randrange(limit_exclusive)  # noqa: S311
 
 
 class SeededRng:
@@ -46,3 +53,8 @@ class SeededRng:
         """See Rng."""
         with self._lock:
             return self._random.uniform(low, high)
+
+    def integer_below(self, limit_exclusive: int) -> int:
+        """See Rng."""
+        with self._lock:
+            return self._random.randrange(limit_exclusive)

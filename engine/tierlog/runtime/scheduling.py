@@ -1,18 +1,26 @@
 """Threads, locks and waiting, as an argument.
 
 Nothing above this room makes a thread, a lock or a pool otherwise: a simulator that runs a whole cluster in one thread,
-in an order that its seed decides, replaces the Scheduler and nothing else.
+in an order that its seed decides, replaces the Scheduler and nothing else. ``Event``, ``Arrivals`` and ``run_all`` are
+made of a Scheduler's parts, so that there is one of each for all schedulers.
+
+A simulator may switch at every call of this module, and at no other place. What waits otherwise (a bare loop, a lock of
+the language) stops it for ever.
 """
 
 from __future__ import annotations
 
+import collections
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -43,20 +51,33 @@ class Future(Protocol[Result_co]):
         """Wait for it, at most ``timeout`` seconds.
 
         Raises:
-            TimeoutError: not yet. CancelledError: it was cancelled. Else what the call raised.
+            TimeoutError: not yet. concurrent.futures.CancelledError: it was cancelled. Else what the call raised.
         """
 
-    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as ``result`` does; what the call raised, None if it gave a result."""
+
     def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
     def cancel(self) -> bool:
-        """Keep it from beginning; False if it has begun."""
+        """Keep it from beginning; False if it has begun, or is nobody's to cancel."""
 
     def add_done_callback(self, function: Callable[[Future[Result_co]], object], /) -> None:
-        """Called once it is done, on the thread that did it; at once if it is."""
+        """Called once it is done, on the thread that did it; at once if it is. It must not raise, nor wait."""
+
+
+class PendingFuture(Future[Result], Protocol[Result]):
+    """A future that its maker fills, once; it cannot be cancelled."""
+
+    def set_result(self, result: Result, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
 
 
 class Pool(Protocol):
-    """Some workers that run calls in the order in which they came. Any number of threads may submit."""
+    """Some workers that run calls in the order in which they came. Any number of threads may submit.
+
+    A context manager: leaving it cancels what has not begun, and waits for what runs.
+    """
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
         """Run it when a worker is free. Raises RuntimeError after close."""
@@ -64,13 +85,25 @@ class Pool(Protocol):
     def close(self, *, cancel: bool = True) -> None:
         """Cancel what has not begun (or run it), wait for what runs, end the workers; idempotent."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
 
 class Scheduler(Protocol):
     """What the rest of the program may know of threads. Any number of threads may use one."""
 
+    @property
+    def cores(self) -> int:
+        """Threads that can run at once, at least 1: for the size of pools that compute."""
+
     def lock(self) -> Lock: ...
     def condition(self) -> Condition: ...
-    def future(self) -> PendingFuture[object]:
+    def future(self) -> PendingFuture[Result]:
         """One that its maker fills by ``set_result`` or ``set_exception``."""
 
     def pool(self, workers: int, *, name: str) -> Pool:
@@ -80,14 +113,84 @@ class Scheduler(Protocol):
         """Run something long in a thread of its own, which does not keep the process alive."""
 
 
-class PendingFuture(Future[Result], Protocol[Result]):
-    """A future that its maker fills."""
+class Event:
+    """Something that happens once: set by anybody, looked at and waited for by anybody."""
 
-    def set_result(self, result: Result, /) -> None: ...
-    def set_exception(self, error: BaseException, /) -> None: ...
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._changed = scheduler.condition()
+        self._is_set = False
+
+    @property
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake all who wait; again is fine."""
+        with self._changed:
+            self._is_set = True
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it is set, or for ``timeout`` seconds; whether it is set."""
+        with self._changed:
+            while not self._is_set and self._changed.wait(timeout):
+                pass
+            return self._is_set
 
 
-class _ThreadPool:
+class Arrivals(Generic[Result]):
+    """Futures in the order in which they are done: how to wait for the first of several.
+
+    ``len`` is the number of those that were added and not taken yet. Thread safety: any number of threads may add; one
+    takes.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._changed = scheduler.condition()
+        self._done: collections.deque[Future[Result]] = collections.deque()
+        self._awaited = 0
+
+    def __len__(self) -> int:
+        return self._awaited
+
+    def add(self, future: Future[Result]) -> None:
+        """Wait for this one too."""
+        with self._changed:
+            self._awaited += 1
+        future.add_done_callback(self._arrived)
+
+    def _arrived(self, future: Future[Result]) -> None:
+        with self._changed:
+            self._done.append(future)
+            self._changed.notify_all()
+
+    def take(self) -> Future[Result]:
+        """The next one that is done, or was cancelled. Raises LookupError: none is awaited."""
+        with self._changed:
+            if not self._awaited:
+                raise LookupError("nothing is awaited")
+            while not self._done:
+                self._changed.wait()
+            self._awaited -= 1
+            return self._done.popleft()
+
+
+def run_all(pool: Pool, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """``function`` of each item, all submitted at once; results in order, as they are asked for.
+
+    The first error is raised where its result would come; then, and when the iterator is closed, what has not begun is
+    cancelled. Nothing is submitted before the first result is asked for.
+    """
+    futures = collections.deque(pool.submit(partial(function, item)) for item in items)
+    try:
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+class _ThreadPool(Pool):
     def __init__(self, workers: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
 
@@ -98,7 +201,7 @@ class _ThreadPool:
         self._pool.shutdown(wait=True, cancel_futures=cancel)
 
 
-class InlinePool:
+class InlinePool(Pool):
     """No workers: who submits runs the call."""
 
     def __init__(self) -> None:
@@ -118,6 +221,9 @@ class InlinePool:
 
 
 def _run(function: Callable[[], Result], future: ThreadFuture[Result]) -> None:
+    """Everything that can be raised is the future's: a thread that dies silently is a wait for ever."""
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         future.set_result(function())
     except BaseException as error:  # noqa: BLE001
@@ -127,6 +233,11 @@ def _run(function: Callable[[], Result], future: ThreadFuture[Result]) -> None:
 class ThreadScheduler:
     """The machine's threads."""
 
+    @property
+    def cores(self) -> int:
+        """Those that this process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
     def lock(self) -> Lock:
         """See Scheduler."""
         return threading.Lock()
@@ -135,9 +246,11 @@ class ThreadScheduler:
         """See Scheduler."""
         return threading.Condition(threading.Lock())
 
-    def future(self) -> PendingFuture[object]:
+    def future(self) -> PendingFuture[Result]:
         """See Scheduler."""
-        return ThreadFuture()
+        future: ThreadFuture[Result] = ThreadFuture()
+        future.set_running_or_notify_cancel()  # or whoever waits could cancel it, and its maker fail to fill it
+        return future
 
     def pool(self, workers: int, *, name: str) -> Pool:
         """See Scheduler."""
@@ -146,6 +259,5 @@ class ThreadScheduler:
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
         """See Scheduler."""
         future: ThreadFuture[None] = ThreadFuture()
-        future.set_running_or_notify_cancel()
         threading.Thread(target=_run, args=(function, future), name=name, daemon=True).start()
         return future
