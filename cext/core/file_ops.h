@@ -1,0 +1,58 @@
+/* What the core may ask of a file system, as a table: the only way in which C reaches a file.
+ *
+ * Two tables: the machine's, over POSIX, and one in memory (memory_files.h), for tests and simulation. Whoever needs
+ * files takes a tl_files and calls through it, so that a short write, a full disk or a crash can be put in at any call.
+ */
+#ifndef TIERLOG_FILE_OPS_H
+#define TIERLOG_FILE_OPS_H
+
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a file is opened. */
+typedef enum tl_open_mode {
+    TL_OPEN_READ = 0,  /* what is there */
+    TL_OPEN_WRITE = 1, /* to read and write, with what is there; made where it is missing */
+    TL_OPEN_NEW = 2,   /* the same, but -EEXIST where it is there */
+} tl_open_mode;
+
+/* What open says of a folder or a device, beside the negative errno values. */
+enum { TL_NOT_REGULAR = -4096 };
+
+/* Paths end with NUL; "/" parts them. Every function answers 0 or more when it did what was asked, else a negative
+ * errno. Interrupted calls are made again inside. Any number of threads may call, on one file too. */
+typedef struct tl_file_ops {
+    int64_t (*open)(void *context, const char *path, tl_open_mode mode); /* the file's number */
+    void (*close)(void *context, int64_t file);
+    int64_t (*size)(void *context, int64_t file); /* bytes, now */
+
+    /* Bytes read: all of them, or fewer when the file ends before. */
+    int64_t (*pread)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size);
+
+    /* Writes all of them; bytes between the end of the file and `position` become 0. After a fault any number of the
+     * first bytes may be there. */
+    int64_t (*pwrite)(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size);
+
+    int64_t (*fsync)(void *context, int64_t file);
+    int64_t (*rename)(void *context, const char *from, const char *to); /* replaces a file; atomic */
+    int64_t (*unlink)(void *context, const char *path);                 /* a file; who has it open keeps it */
+    int64_t (*mkdir)(void *context, const char *path);                  /* -EEXIST if something is there */
+    int64_t (*fsync_dir)(void *context, const char *path); /* names made, changed or taken away in it outlive a crash */
+} tl_file_ops;
+
+/* A file system. Small, passed by value; `context` belongs to whoever made it. */
+typedef struct tl_files {
+    const tl_file_ops *ops;
+    void *context;
+} tl_files;
+
+/* The machine's. New files are 0644, new directories 0755, before the umask. */
+TL_API tl_files tl_posix_files(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
