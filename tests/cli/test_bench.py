@@ -149,7 +149,7 @@ def test_rounds_are_timed_in_turn_and_end_with_the_budget() -> None:
 def test_compare_reads_through_the_files_of_the_runtime(tmp_path: pathlib.Path) -> None:
     """A saved run of a huge file must not fill the memory."""
     from tierlog.cli.bench_measuring import read_saved
-    from tierlog.runtime.files import PosixFiles
+    from tierlog.runtime.posix_files import PosixFiles
 
     path = tmp_path / "saved.json"
     path.write_text(json.dumps({"measurements": [{"name": "scan", "bytesPerSecond": 5}]}))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
+import stat
 
 import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
-from tierlog.runtime.files import TEMPORARY_SUFFIX, Files, PosixFiles, store_error
+from tierlog.runtime.chance import SeededRng
+from tierlog.runtime.files import TEMPORARY_SUFFIX, Files, store_error
 from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.posix_files import PosixFiles
 
 
 @pytest.fixture(params=["posix", "memory"])
@@ -92,6 +96,188 @@ class TestContract:
             files.read_whole(f"{root}/f", limit_bytes=99)
 
 
+class TestChangingInPlace:
+    """What caches and appended indexes rely on."""
+
+    def test_append_overwrite_and_cut(self, files: Files, root: str) -> None:
+        """If this fails, an entry of an index lies where its reader does not look."""
+        with files.open_update(f"{root}/f") as file:
+            assert file.size_bytes == 0
+            assert [file.append(b"0123"), file.append(memoryview(b"4567"))] == [0, 4]
+            file.write_at(b"xy", position=3)
+            file.write_at(b"end", position=10)
+            assert file.size_bytes == 13
+            buffer = bytearray(20)
+            assert file.read_into(buffer, position=0) == 13
+            assert bytes(buffer[:13]) == b"012xy567\0\0end"
+            file.truncate(5)
+            assert file.append(b"!") == 5
+            file.truncate(8)
+            file.fsync()
+        file.close()
+        assert files.read_whole(f"{root}/f") == b"012xy!\0\0"
+        with files.open_update(f"{root}/f") as file:
+            assert file.size_bytes == 8
+            assert file.append(b"more") == 8
+        assert files.stat(f"{root}/f").size_bytes == 12
+
+    def test_a_reader_sees_what_is_appended(self, files: Files, root: str) -> None:
+        """If this fails, a follower of an index reads its old end for ever."""
+        with files.open_update(f"{root}/f") as file:
+            file.append(b"first")
+            with files.open_read(f"{root}/f") as reader:
+                file.append(b"second")
+                buffer = bytearray(20)
+                assert reader.read_into(buffer, position=5) == 6
+
+    def test_what_cannot_be_opened(self, files: Files, root: str) -> None:
+        """If this fails, a cache in a folder that is gone is a traceback."""
+        with pytest.raises(ObjectNotFoundError):
+            files.open_update(f"{root}/no/f")
+        with pytest.raises(StoreError):
+            files.open_update(root)
+
+    def test_room(self, files: Files, root: str) -> None:
+        """If this fails, a cache or an export fills the disk that a broker needs."""
+        files.write_whole(f"{root}/f", b"x")
+        assert files.free_bytes(root) > 0
+        assert files.free_bytes(f"{root}/f") > 0
+        with pytest.raises(ObjectNotFoundError):
+            files.free_bytes(f"{root}/no")
+
+    def test_one_at_a_time(self, files: Files, root: str) -> None:
+        """If this fails, two processes write into one cache, or one export."""
+        with pytest.raises(ObjectNotFoundError):
+            files.try_lock(f"{root}/no/lock")
+        first = files.try_lock(f"{root}/lock")
+        assert first is not None
+        assert files.try_lock(f"{root}/lock") is None
+        assert files.find(f"{root}/lock") is not None
+        first.release()
+        first.release()
+        assert files.find(f"{root}/lock") is None
+        with files.try_lock(f"{root}/lock") or pytest.fail("still held"):
+            first.release()
+            assert files.try_lock(f"{root}/lock") is None
+
+
+class TestCrash:
+    """What MemoryFiles forgets, as a disk does: code that passes with it has fsynced what it must."""
+
+    def write(self, files: MemoryFiles, path: str, data: bytes, *, fsync: bool, named: bool) -> None:
+        with files.open_update(path) as file:
+            file.append(data)
+            if fsync:
+                file.fsync()
+        if named:
+            files.fsync_directory("/d")
+
+    def test_what_was_not_fsynced_is_gone(self) -> None:
+        """If this fails, a missing fsync is found by a user's power cut and not by a test."""
+        files = MemoryFiles()
+        files.make_directories("/d")
+        self.write(files, "/d/both", b"data", fsync=True, named=True)
+        self.write(files, "/d/name", b"data", fsync=False, named=True)
+        self.write(files, "/d/data", b"data", fsync=True, named=False)
+        self.write(files, "/d/none", b"data", fsync=False, named=False)
+        files.crash()
+        found = {entry.name: files.read_whole(entry.path) for entry in files.iter_directory("/d")}
+        assert found == {"both": b"data", "name": b""}
+
+    def test_what_was_committed_stays(self) -> None:
+        """If this fails, an object that the store has confirmed is lost in a crash."""
+        files = MemoryFiles()
+        files.make_directories("/d/e")
+        files.write_whole("/d/e/f", b"old")
+        with files.open_write("/d/e/f") as file:
+            file.write(b"new")
+            file.commit()
+            files.crash()
+        assert files.read_whole("/d/e/f") == b"new"
+        with files.open_write("/d/e/f") as file:
+            file.write(b"newer")
+            files.crash()
+            with pytest.raises(StoreError, match="crashed"):
+                file.commit()
+        assert files.read_whole("/d/e/f") == b"new"
+
+    def test_a_removal_can_be_undone(self) -> None:
+        """If this fails, a delete that relies on its order is never tried in the other one."""
+        files = MemoryFiles()
+        files.put("/d/f", b"x")
+        files.remove("/d/f")
+        files.crash()
+        assert files.find("/d/f") is not None
+        files.remove("/d/f")
+        files.fsync_directory("/d")
+        files.crash()
+        assert files.find("/d/f") is None
+
+    def test_locks_are_free_after_it(self) -> None:
+        """If this fails, a cache cannot be opened again after a crash."""
+        files = MemoryFiles()
+        held = files.try_lock("/lock")
+        assert held is not None
+        files.crash()
+        again = files.try_lock("/lock")
+        assert again is not None
+        held.release()  # of the life before: it is not this one's
+        assert files.try_lock("/lock") is None
+        again.release()
+
+    def test_what_survives_is_between_old_and_new(self) -> None:
+        """If this fails, torn writes that a disk does make are never tried, or ones that it cannot make are."""
+        outcomes = set()
+        for seed in range(200):
+            files = MemoryFiles()
+            files.put("/d/f", b"a" * 1024)
+            with files.open_update("/d/f") as file:
+                file.write_at(b"b" * 2048, position=0)
+            self.write(files, "/d/t", b"x", fsync=True, named=False)
+            files.rename("/d/t", "/d/u")
+            files.remove("/d/u")
+            files.crash(SeededRng(seed))
+            data = files.read_whole("/d/f")
+            sectors = {data[start : start + 512] for start in range(0, len(data), 512)}
+            assert sectors <= {b"a" * 512, b"b" * 512, bytes(512)}
+            assert files.find("/d/t") is None  # a rename is never done by half
+            outcomes.add((len(data), data[:1], data[512:513], files.find("/d/u") is not None))
+        assert outcomes == {
+            (size, first, second, there)
+            for size in (1024, 2048)
+            for first in (b"a", b"b")
+            for second in (b"a", b"b")
+            for there in (True, False)
+        }
+
+    def test_what_follows_from_a_lost_change_is_lost(self) -> None:
+        """If this fails, a simulated disk ends with two names of one file, or with none, which no real one does."""
+        for seed in range(100):
+            files = MemoryFiles()
+            files.put("/d/a", b"old")
+            files.make_directories("/e")
+            with files.open_update("/d/t") as file:
+                file.append(b"new")
+                file.fsync()
+            files.rename("/d/t", "/e/t")  # its directory is fsynced, so what led to it stays too
+            files.remove("/e/t")
+            files.put("/e/other", b"")
+            files.crash(SeededRng(seed))
+            assert files.find("/d/t") is None
+            assert files.find("/e/t") is None
+            assert files.read_whole("/d/a") == b"old"
+
+    def test_a_full_disk(self) -> None:
+        """If this fails, a full disk cannot be tried."""
+        files = MemoryFiles(capacity_bytes=10)
+        with files.open_update("/f") as file:
+            file.append(bytes(8))
+            with pytest.raises(StoreError, match="space"):
+                file.append(bytes(3))
+            assert file.size_bytes == 8
+            assert files.free_bytes("/") == 2
+
+
 class TestPosix:
     """What only a real disk does."""
 
@@ -105,6 +291,66 @@ class TestPosix:
         assert [entry.name for entry in PosixFiles().iter_directory(str(tmp_path))] == ["f", "good"]
         with pytest.raises(StoreError, match="regular"):
             PosixFiles().open_read(str(tmp_path))
+
+    def test_directories_are_fsynced_with_their_parents(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If this fails, a crash takes a whole new folder with all its fsynced files."""
+        synced = []
+        fsync = os.fsync
+
+        def seen(descriptor: int) -> None:
+            synced.append(str(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink()))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", seen)
+        files = PosixFiles()
+        files.make_directories(f"{tmp_path}/a/b")
+        assert synced == [str(tmp_path), f"{tmp_path}/a"]
+        files.make_directories(f"{tmp_path}/a/b")
+        files.write_whole(f"{tmp_path}/a/b/f", b"x")
+        assert synced[2:] == [f"{tmp_path}/a/b/f{TEMPORARY_SUFFIX}", f"{tmp_path}/a/b"]
+        (tmp_path / "file").write_bytes(b"")
+        with pytest.raises(StoreError):
+            files.make_directories(f"{tmp_path}/file/below")
+
+    def test_devices_links_and_pipes_are_written_into(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, output to /dev/stdout puts a file in place of the device, or one in place of a link."""
+        (tmp_path / "real").write_bytes(b"old")
+        (tmp_path / "link").symlink_to("real")
+        files = PosixFiles()
+        files.write_whole(str(tmp_path / "link"), b"new")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real").read_bytes() == b"new"
+        os.mkfifo(tmp_path / "pipe")
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            files.write_whole(str(tmp_path / "pipe"), b"through")
+            assert os.read(reader, 100) == b"through"
+        finally:
+            os.close(reader)
+        with files.open_write("/dev/null") as file:
+            file.write(b"gone")
+        assert stat.S_ISCHR(pathlib.Path("/dev/null").stat().st_mode)
+
+    def test_a_failed_append_leaves_the_file_as_it_was(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, half an entry stays behind the end on a full disk, and the next one lies behind it."""
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        with PosixFiles().open_update(str(tmp_path / "f")) as file:
+            file.append(bytes(100))
+            try:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (110, limits[1]))
+                with pytest.raises(StoreError):
+                    file.append(bytes(20))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            assert file.size_bytes == 100
+            assert (tmp_path / "f").stat().st_size == 100
+            assert file.append(b"x") == 100
+        with PosixFiles().open_update(str(tmp_path / "f")) as file:
+            assert file.size_bytes == 101
+        with pytest.raises(StoreError, match="regular"):
+            PosixFiles().open_update("/dev/null")
 
     def test_names_with_a_nul(self) -> None:
         """If this fails, a hostile name is a traceback."""

@@ -10,10 +10,11 @@ import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.clock import ManualClock
-from tierlog.runtime.files import TEMPORARY_SUFFIX, PosixFiles
+from tierlog.runtime.files import TEMPORARY_SUFFIX
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.memory_files import MemoryFiles
 from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.store_opening import open_store
 from tierlog.runtime.watched_stores import CountingStore, FailingStore, StoreCounts
 

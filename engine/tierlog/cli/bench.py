@@ -61,7 +61,7 @@ def bench(
     """
     from tierlog.cli.bench_measuring import read_saved
     from tierlog.runtime.clock import SystemClock
-    from tierlog.runtime.files import PosixFiles
+    from tierlog.runtime.posix_files import PosixFiles
 
     files, clock = PosixFiles(), SystemClock()
     saved = {} if compare is None else read_saved(str(compare), files)

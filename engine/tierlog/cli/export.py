@@ -64,7 +64,7 @@ def export(
     from tierlog.cli.scan_options import parse_log_starts
     from tierlog.remote.manager.export import PartitionExport
     from tierlog.remote.metadata.history import TierHistory
-    from tierlog.runtime.files import PosixFiles
+    from tierlog.runtime.posix_files import PosixFiles
 
     files = PosixFiles()
     with open_path(path, layout=layout, config=config) as tier:

@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 from tierlog.cli.record_lines import JsonLines, RawLines, TextLines
 from tierlog.errors import ConfigError
 from tierlog.remote.manager.scan_read import records_schema
-from tierlog.runtime.files import PosixFiles
+from tierlog.runtime.posix_files import PosixFiles
 
 #: The columns of every format, in this order.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers")

@@ -55,7 +55,7 @@ def verify(
     printer = _Printer(output, notes if notes is not None else output is Output.TEXT)
     if is_file(path) and topic is None:
         from tierlog.remote.manager.file_verification import verify_file
-        from tierlog.runtime.files import PosixFiles
+        from tierlog.runtime.posix_files import PosixFiles
 
         printer.take(verify_file(PosixFiles(), path))
         return printer.end()

@@ -1,15 +1,18 @@
-"""Files, as an argument: the protocol, the POSIX implementation, and what a stat says.
+"""Files, as an argument: the protocol, and what an operating system's error means.
 
 Nothing above ``runtime`` calls ``open``. A file gets its final name only when it is whole: written under a temporary
-name beside it, fsynced, renamed, the directory fsynced. OS errors become those of :mod:`tierlog.errors` here.
+name beside it, fsynced, renamed, the directory fsynced. Files that live longer than one writing (a cache, an index that
+is appended to) change in place, and say themselves what of them is sound.
+
+What a crash of the machine leaves: a file's bytes as of its last fsync, and of each later write all, some or nothing; a
+directory's entries as of its last fsync, and each later change (a new name, a rename, a removal) or not, a rename never
+by half. The one does not imply the other: a file that was fsynced may have lost its name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import stat as stat_bits
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -71,7 +74,7 @@ class ReadableFile(Protocol):
 
 
 class WritableFile(Protocol):
-    """A file under its temporary name. Leaving the ``with`` block without commit removes it."""
+    """A file under its temporary name. Leaving the ``with`` block without commit removes it. One thread at a time."""
 
     def write(self, data: Buffer) -> None: ...
     def commit(self) -> None:
@@ -87,6 +90,57 @@ class WritableFile(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abort()
+
+
+class UpdatableFile(Protocol):
+    """An open file that changes in place, under its own name; closing twice is fine, and does not fsync.
+
+    Any number of threads may read, and ``write_at`` ranges that do not overlap; one at a time appends or cuts.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        """Now, as far as it was changed through this object."""
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        """Fill ``buffer`` from ``position``; returns the bytes read, fewer only at the end of the file."""
+
+    def append(self, data: Buffer) -> int:
+        """Write behind the end; returns the position of the first byte. After an error the size is what it was."""
+
+    def write_at(self, data: Buffer, *, position: int) -> None:
+        """Overwrite, and go on behind the end. A gap between the end and ``position`` reads as zeros."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut, or lengthen with zeros."""
+
+    def fsync(self) -> None:
+        """Every byte so far survives a crash; the name of a new file does once its directory was fsynced too."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class FileLock(Protocol):
+    """A lock that is held; leaving the ``with`` block, or the end of the process, releases it."""
+
+    def release(self) -> None:
+        """Let others have it; idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
 
 class Files(Protocol):
@@ -110,21 +164,36 @@ class Files(Protocol):
         """The content. Raises StoreError if it is larger than the limit."""
 
     def open_write(self, path: str) -> WritableFile:
-        """A new file that gets its name on commit; its directory must exist."""
+        """A new file that gets its name on commit; its directory must exist. Of a link, the file that it points at.
+
+        What is no regular file (a pipe, a device) takes the bytes as they come, and commit only closes it.
+        """
 
     def write_whole(self, path: str, data: Buffer) -> None:
         """The file with exactly this content, or what was there before: never half of it."""
 
+    def open_update(self, path: str) -> UpdatableFile:
+        """A file to change in place, made (empty) if it is not there; its directory must exist."""
+
     def make_directories(self, path: str) -> None:
-        """The directory and its parents; fine if it exists."""
+        """The directory and its parents, which survive a crash on return; fine if it exists."""
 
     def rename(self, source: str, target: str) -> None:
         """Atomic within one file system; replaces the target. The target's directory is fsynced."""
 
     def remove(self, path: str) -> None:
-        """A file or an empty directory; fine if it is gone."""
+        """A file or an empty directory; fine if it is gone. A crash may undo it until its directory is fsynced."""
 
-    def fsync_directory(self, path: str) -> None: ...
+    def fsync_directory(self, path: str) -> None:
+        """The names in it survive a crash as they are now."""
+
+    def free_bytes(self, path: str) -> int:
+        """What may still be written to the file system that holds this file or directory."""
+
+    def try_lock(self, path: str) -> FileLock | None:
+        """The lock of this name, a file that is there while it is held; None if anybody else, in whatever process,
+        holds it.
+        """
 
 
 def store_error(error: OSError, path: str) -> StoreError:
@@ -140,7 +209,8 @@ def store_error(error: OSError, path: str) -> StoreError:
 
 
 @contextlib.contextmanager
-def _translated(path: str) -> Iterator[None]:
+def translated(path: str) -> Iterator[None]:
+    """OS errors of the block as those of :mod:`tierlog.errors`."""
     try:
         yield
     except StoreError:
@@ -149,152 +219,3 @@ def _translated(path: str) -> Iterator[None]:
         raise store_error(cause, path) from cause
     except ValueError as cause:  # an embedded NUL
         raise StoreError(f"{path!r}: {cause}") from cause
-
-
-def _info(path: str, found: os.stat_result) -> FileInfo:
-    directory = stat_bits.S_ISDIR(found.st_mode)
-    size = 0 if directory else found.st_size
-    return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, (found.st_dev, found.st_ino))
-
-
-class PosixFile(ReadableFile):
-    """A ReadableFile over a descriptor, by pread: no shared position, so any number of threads."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor = -1
-        with _translated(path):
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            found = os.fstat(self._descriptor)
-        if not stat_bits.S_ISREG(found.st_mode):
-            self.close()
-            raise StoreError(f"{path}: not a regular file")
-        self.size_bytes = found.st_size
-
-    def read_into(self, buffer: Buffer, *, position: int) -> int:
-        view = memoryview(buffer).cast("B")
-        done = 0
-        with _translated(self._path):
-            while done < len(view):
-                count = os.preadv(self._descriptor, [view[done:]], position + done)
-                if count == 0:
-                    break
-                done += count
-        return done
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class PosixNewFile(WritableFile):
-    """A WritableFile beside its final name."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._temporary = path + TEMPORARY_SUFFIX
-        with _translated(path):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._descriptor = os.open(self._temporary, flags, 0o644)
-
-    def write(self, data: Buffer) -> None:
-        view = memoryview(data).cast("B")
-        with _translated(self._path):
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-
-    def commit(self) -> None:
-        with _translated(self._path):
-            os.fsync(self._descriptor)
-            self._close()
-            os.replace(self._temporary, self._path)
-            _fsync_directory(os.path.dirname(self._path) or ".")
-
-    def abort(self) -> None:
-        if self._descriptor >= 0:
-            self._close()
-            with _translated(self._path), contextlib.suppress(FileNotFoundError):
-                os.unlink(self._temporary)
-
-    def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
-
-
-def _fsync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-class PosixFiles:
-    """The machine's file system."""
-
-    def stat(self, path: str) -> FileInfo:
-        with _translated(path):
-            return _info(path, os.stat(path))
-
-    def find(self, path: str) -> FileInfo | None:
-        try:
-            return self.stat(path)
-        except ObjectNotFoundError:
-            return None
-
-    def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        with _translated(path):
-            names = sorted(os.listdir(path))
-        for name in names:
-            child = f"{path.rstrip('/')}/{name}"
-            try:
-                found = os.stat(child)
-            except OSError as cause:
-                if isinstance(store_error(cause, child), ObjectNotFoundError) or cause.errno == errno.ELOOP:
-                    continue
-                raise store_error(cause, child) from cause
-            if stat_bits.S_ISREG(found.st_mode) or stat_bits.S_ISDIR(found.st_mode):
-                yield _info(child, found)
-
-    def open_read(self, path: str) -> ReadableFile:
-        return PosixFile(path)
-
-    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        with PosixFile(path) as file:
-            if file.size_bytes > limit_bytes:
-                raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
-            data = bytearray(file.size_bytes)
-            count = file.read_into(data, position=0)
-        return bytes(memoryview(data)[:count])
-
-    def open_write(self, path: str) -> WritableFile:
-        return PosixNewFile(path)
-
-    def write_whole(self, path: str, data: Buffer) -> None:
-        with PosixNewFile(path) as file:
-            file.write(data)
-            file.commit()
-
-    def make_directories(self, path: str) -> None:
-        with _translated(path):
-            os.makedirs(path, exist_ok=True)
-
-    def rename(self, source: str, target: str) -> None:
-        with _translated(source):
-            os.replace(source, target)
-            _fsync_directory(os.path.dirname(target) or ".")
-
-    def remove(self, path: str) -> None:
-        with _translated(path), contextlib.suppress(FileNotFoundError):
-            if os.path.isdir(path) and not os.path.islink(path):
-                os.rmdir(path)
-            else:
-                os.unlink(path)
-
-    def fsync_directory(self, path: str) -> None:
-        with _translated(path):
-            _fsync_directory(path)

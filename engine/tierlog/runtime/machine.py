@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tierlog.runtime.chance import Rng, SystemRng
 from tierlog.runtime.clock import Clock, SystemClock
-from tierlog.runtime.files import Files, PosixFiles
+from tierlog.runtime.files import Files
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.scheduling import Scheduler, ThreadScheduler
 
 

@@ -1,42 +1,50 @@
-"""A file system in memory, for tests and simulation."""
+"""A file system in memory, for tests and simulation; it forgets in a crash what was not fsynced."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.chance import Rng
 from tierlog.runtime.clock import Clock, ManualClock
-from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, ReadableFile, WritableFile
+from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, FileLock, ReadableFile, UpdatableFile, WritableFile
+from tierlog.runtime.memory_disk import Content, MemoryDisk, OpenContent, normal, parent
 
 
 class MemoryFiles:
     """See the module; paths as in Files, with "/" as the root of all. Thread-safe.
 
+    Directories are durable at once, as ``make_directories`` promises.
+
     Args:
         clock: Gives files their time of change.
+        capacity_bytes: Of all files together; writing more fails as on a full disk.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40) -> None:
         self.clock = clock or ManualClock()
-        self._lock = threading.Lock()
-        self._files: dict[str, tuple[bytes, int]] = {}
-        self._directories: set[str] = {""}
+        self._disk = MemoryDisk(self.clock, capacity_bytes)
+
+    def crash(self, rng: Rng | None = None) -> None:
+        """The machine loses its power and is started again: what was open fails from now on, locks are free.
+
+        Args:
+            rng: Decides of everything that was not fsynced whether it survived: of each sector of a file that was
+                written, its length, each change of a name. None: nothing of it did.
+        """
+        with self._disk.lock:
+            self._disk.crash(rng)
 
     def find(self, path: str) -> FileInfo | None:
         """See Files."""
-        with self._lock:
-            return self._info(_normal(path), path)
-
-    def _info(self, known_as: str, path: str) -> FileInfo | None:
-        if known_as in self._files:
-            data, modified_ms = self._files[known_as]
-            return FileInfo(path, len(data), modified_ms, is_directory=False)
-        if known_as in self._directories:
-            return FileInfo(path, 0, 0, is_directory=True)
-        return None
+        name = normal(path)
+        with self._disk.lock:
+            content = self._disk.files.get(name)
+            if content is not None:
+                return FileInfo(path, len(content.data), content.modified_ms, is_directory=False)
+            return FileInfo(path, 0, 0, is_directory=True) if name in self._disk.directories else None
 
     def stat(self, path: str) -> FileInfo:
         """See Files."""
@@ -49,34 +57,31 @@ class MemoryFiles:
         """See Files."""
         if not self.stat(path).is_directory:
             raise ObjectNotFoundError(f"{path}: not a directory")
-        folder = _normal(path)
-        with self._lock:
-            below = [known for known in (*self._files, *self._directories) if known and _parent(known) == folder]
-        for known in sorted(below):
-            found = self.find(known)
+        folder = normal(path)
+        with self._disk.lock:
+            below = [name for name in (*self._disk.files, *self._disk.directories) if name and parent(name) == folder]
+        for name in sorted(below):
+            found = self.find(name)
             if found is not None:
-                name = known.rpartition("/")[2]
-                yield FileInfo(f"{path.rstrip('/')}/{name}", found.size_bytes, found.modified_ms, found.is_directory)
+                child = f"{path.rstrip('/')}/{name.rpartition('/')[2]}"
+                yield FileInfo(child, found.size_bytes, found.modified_ms, found.is_directory)
 
     def open_read(self, path: str) -> ReadableFile:
         """See Files; what is open keeps its content when the name goes."""
-        return _MemoryFile(self.read_whole(path))
+        return _MemoryFile(self._open(path, make=False))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
         """See Files."""
-        with self._lock:
-            found = self._files.get(_normal(path))
-        if found is None:
-            raise ObjectNotFoundError(f"{path}: no such file")
-        if len(found[0]) > limit_bytes:
-            raise StoreError(f"{path}: {len(found[0])} bytes, more than the limit of {limit_bytes}")
-        return found[0]
+        with self._disk.lock:
+            data = bytes(self._open(path, make=False).content.data)
+        if len(data) > limit_bytes:
+            raise StoreError(f"{path}: {len(data)} bytes, more than the limit of {limit_bytes}")
+        return data
 
     def open_write(self, path: str) -> WritableFile:
         """See Files."""
-        if self.find(_parent(_normal(path))) is None:
-            raise ObjectNotFoundError(f"{path}: its directory does not exist")
-        return _MemoryNewFile(self, path)
+        self.remove(path + TEMPORARY_SUFFIX)
+        return _MemoryNewFile(self, path, self._open(path + TEMPORARY_SUFFIX, make=True))
 
     def write_whole(self, path: str, data: Buffer) -> None:
         """See Files."""
@@ -84,87 +89,172 @@ class MemoryFiles:
             file.write(data)
             file.commit()
 
+    def open_update(self, path: str) -> UpdatableFile:
+        """See Files."""
+        return _MemoryUpdatableFile(self._open(path, make=True))
+
     def put(self, path: str, data: bytes) -> None:
-        """A file under its name at once, with its directories."""
-        known = _normal(path)
-        self.make_directories(_parent(known))
-        with self._lock:
-            self._files[known] = (data, self.clock.time_ms())
+        """A file under its name at once, durable, with its directories."""
+        self.make_directories(parent(normal(path)))
+        self.write_whole(path, data)
 
     def make_directories(self, path: str) -> None:
         """See Files."""
-        known = _normal(path)
-        with self._lock:
-            while known:
-                self._directories.add(known)
-                known = _parent(known)
+        name = normal(path)
+        with self._disk.lock:
+            while name:
+                if name in self._disk.files:
+                    raise StoreError(f"{path}: a file is in the way")
+                self._disk.directories.add(name)
+                name = parent(name)
 
     def rename(self, source: str, target: str) -> None:
         """See Files."""
-        with self._lock:
-            if _normal(source) not in self._files:
+        old, new = normal(source), normal(target)
+        with self._disk.lock:
+            self._require_parent(new, target)
+            content = self._disk.files.get(old)
+            if content is None:
                 raise ObjectNotFoundError(f"{source}: no such file")
-            self._files[_normal(target)] = self._files.pop(_normal(source))
+            if old != new:
+                self._disk.change({old: None, new: content})
+            self._disk.make_durable(parent(new))
 
     def remove(self, path: str) -> None:
         """See Files."""
-        known = _normal(path)
-        with self._lock:
-            if any(_parent(other) == known for other in (*self._files, *self._directories) if other != known):
+        name = normal(path)
+        with self._disk.lock:
+            if any(parent(other) == name for other in (*self._disk.files, *self._disk.directories) if other != name):
                 raise StoreError(f"{path}: directory not empty")
-            self._files.pop(known, None)
-            self._directories.discard(known)
+            if name in self._disk.files:
+                self._disk.change({name: None})
+            self._disk.directories.discard(name)
 
     def fsync_directory(self, path: str) -> None:
-        """See Files: memory is never behind."""
+        """See Files."""
+        with self._disk.lock:
+            if not self.stat(path).is_directory:
+                raise StoreError(f"{path}: not a directory")
+            self._disk.make_durable(normal(path))
+
+    def free_bytes(self, path: str) -> int:
+        """See Files."""
         self.stat(path)
+        with self._disk.lock:
+            return self._disk.free_bytes()
+
+    def try_lock(self, path: str) -> FileLock | None:
+        """See Files."""
+        name = normal(path)
+        with self._disk.lock:
+            self._require_parent(name, path)
+            if name in self._disk.locked:
+                return None
+            held = self._open(path, make=True)
+            self._disk.locked.add(name)
+            return _MemoryLock(self, held)
+
+    def unlock(self, held: OpenContent) -> None:
+        """Of a lock of ``try_lock``."""
+        with self._disk.lock:
+            if held.is_open and not held.outlived:
+                self.remove(held.path)
+                self._disk.locked.discard(normal(held.path))
+            held.is_open = False
+
+    def _require_parent(self, name: str, path: str) -> None:
+        if parent(name) not in self._disk.directories:
+            raise ObjectNotFoundError(f"{path}: its directory does not exist")
+
+    def _open(self, path: str, *, make: bool) -> OpenContent:
+        name = normal(path)
+        with self._disk.lock:
+            if name in self._disk.directories:
+                raise StoreError(f"{path}: a directory")
+            content = self._disk.files.get(name)
+            if content is None:
+                if not make:
+                    raise ObjectNotFoundError(f"{path}: no such file")
+                self._require_parent(name, path)
+                content = Content(self.clock.time_ms())
+                self._disk.change({name: content})
+            return OpenContent(self._disk, path, content, self._disk.boots)
 
 
 class _MemoryFile(ReadableFile):
     """See ReadableFile."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size_bytes = len(data)
+    def __init__(self, file: OpenContent) -> None:
+        self._file = file
+        self.size_bytes = file.size_bytes
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
-        view = memoryview(buffer).cast("B")
-        part = self._data[position : position + len(view)]
-        view[: len(part)] = part
-        return len(part)
+        return self._file.read_into(buffer, position)
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._file.is_open = False
 
 
 class _MemoryNewFile(WritableFile):
     """See WritableFile."""
 
-    def __init__(self, files: MemoryFiles, path: str) -> None:
+    def __init__(self, files: MemoryFiles, path: str, file: OpenContent) -> None:
         self._files = files
         self._path = path
-        self._parts: list[bytes] | None = []
-        files.put(path + TEMPORARY_SUFFIX, b"")
+        self._file = file
 
     def write(self, data: Buffer) -> None:
-        if self._parts is None:
-            raise StoreError(f"{self._path}: closed")
-        self._parts.append(bytes(data))
+        self._file.write(data, self._file.size_bytes)
 
     def commit(self) -> None:
-        data, self._parts = b"".join(self._parts or ()), None
-        self._files.put(self._path + TEMPORARY_SUFFIX, data)
-        self._files.rename(self._path + TEMPORARY_SUFFIX, self._path)
+        self._file.fsync()
+        self._files.rename(self._file.path, self._path)
+        self._file.is_open = False
 
     def abort(self) -> None:
-        if self._parts is not None:
-            self._parts = None
-            self._files.remove(self._path + TEMPORARY_SUFFIX)
+        if self._file.is_open:
+            self._file.is_open = False
+            if not self._file.outlived:
+                self._files.remove(self._file.path)
 
 
-def _normal(path: str) -> str:
-    return "/".join(part for part in path.split("/") if part not in ("", "."))
+class _MemoryUpdatableFile(UpdatableFile):
+    """See UpdatableFile."""
+
+    def __init__(self, file: OpenContent) -> None:
+        self._file = file
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def append(self, data: Buffer) -> int:
+        position = self._file.size_bytes
+        self._file.write(data, position)
+        return position
+
+    def write_at(self, data: Buffer, *, position: int) -> None:
+        self._file.write(data, position)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._file.truncate(size_bytes)
+
+    def fsync(self) -> None:
+        self._file.fsync()
+
+    def close(self) -> None:
+        self._file.is_open = False
 
 
-def _parent(known: str) -> str:
-    return known.rpartition("/")[0]
+class _MemoryLock(FileLock):
+    """See FileLock."""
+
+    def __init__(self, files: MemoryFiles, held: OpenContent) -> None:
+        self._files = files
+        self._held = held
+
+    def release(self) -> None:
+        self._files.unlock(self._held)

@@ -13,9 +13,10 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from tierlog.errors import ConfigError
-from tierlog.runtime.files import Files, PosixFiles
+from tierlog.runtime.files import Files
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.remote_store import RemoteStore, short_text
 from tierlog.runtime.store_options import StoreOptions, read_store_options
 

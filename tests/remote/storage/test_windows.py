@@ -17,14 +17,14 @@ from tests.support.buckets import Bucket, message
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage import StoredSegment, Tier
-from tierlog.remote.storage.config import read_tier_config
+from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.clock import ManualClock
-from tierlog.runtime.files import PosixFiles
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.watched_stores import CountingStore, FailingStore
 
 
@@ -46,7 +46,7 @@ class FarStore(CountingStore):
 
 
 def ring_of(data: pathlib.Path) -> KeyRing:
-    files = read_tier_config(key_config(data)).private_key_files
+    files = read_storage_config(key_config(data)).private_key_files
     return KeyRing({key_id: pathlib.Path(path).read_bytes() for key_id, path in files.items()})
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
-from tierlog.runtime.files import Files, PosixFiles
+from tierlog.runtime.files import Files
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.properties import parse_properties
 
 PREFIX_KEY: Final = "remote.log.storage.manager.impl.prefix"

@@ -22,7 +22,8 @@ from tierlog.remote.storage.masked_store import MASK, MaskedStore
 from tierlog.remote.storage.object_keys import PARSERS
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.clock import Clock
-from tierlog.runtime.files import Files, PosixFiles
+from tierlog.runtime.files import Files
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.store_opening import local_path, open_store, split_last
 

@@ -1,0 +1,174 @@
+"""The disk behind MemoryFiles: contents, names, and what of both a crash leaves."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from typing_extensions import Buffer
+
+from tierlog.errors import StoreError
+from tierlog.runtime.chance import Rng
+from tierlog.runtime.clock import Clock
+
+#: What of a file survives a crash or not, in one.
+SECTOR_BYTES = 512
+
+
+@dataclass(slots=True)
+class Content:
+    """The bytes of one file, under whatever name; ``durable`` as of its last fsync."""
+
+    modified_ms: int
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+
+
+#: What each of some names becomes in one step, None for nothing.
+NameChange = dict[str, Content | None]
+
+
+class MemoryDisk:
+    """See the module. Names have no "/" in front or behind; "" is the root.
+
+    ``lock`` is held by whoever looks at more than one thing; it can be taken again by its holder.
+    """
+
+    def __init__(self, clock: Clock, capacity_bytes: int) -> None:
+        self.clock = clock
+        self.capacity_bytes = capacity_bytes
+        self.lock = threading.RLock()
+        self.files: dict[str, Content] = {}
+        self.directories: set[str] = {""}
+        self.locked: set[str] = set()
+        self.boots = 0
+        self._durable: dict[str, Content] = {}
+        self._changes: list[NameChange] = []
+
+    def change(self, names: NameChange) -> None:
+        """Change names, until a crash."""
+        self._changes.append(names)
+        _apply(self.files, names)
+
+    def make_durable(self, folder: str) -> None:
+        """The names in a directory are for ever; of a rename both, and what led to them."""
+        wanted = {name for names in self._changes for name in names if parent(name) == folder}
+        kept: list[NameChange] = []
+        made: list[NameChange] = []
+        for names in reversed(self._changes):
+            if wanted.isdisjoint(names):
+                kept.append(names)
+            else:
+                made.append(names)
+                wanted |= names.keys()
+        for names in reversed(made):
+            _apply(self._durable, names)
+        self._changes = kept[::-1]
+
+    def crash(self, rng: Rng | None) -> None:
+        """See MemoryFiles."""
+        self.boots += 1
+        self.locked.clear()
+        lost: set[str] = set()
+        for names in self._changes:
+            # What follows from a change that was lost is lost too.
+            if rng is None or not lost.isdisjoint(names) or rng.integer_below(2):
+                lost |= names.keys()
+            else:
+                _apply(self._durable, names)
+        for content in {id(content): content for content in self._durable.values()}.values():
+            content.data = bytearray(content.durable) if rng is None else _torn(content, rng)
+            content.durable = bytes(content.data)
+        self.files, self._changes = dict(self._durable), []
+        for name in self.files:
+            while name := parent(name):
+                self.directories.add(name)
+
+    def free_bytes(self) -> int:
+        return max(0, self.capacity_bytes - sum(len(content.data) for content in self.files.values()))
+
+
+@dataclass(slots=True)
+class OpenContent:
+    """An open file."""
+
+    disk: MemoryDisk
+    path: str
+    content: Content
+    boots: int
+    is_open: bool = True
+
+    @property
+    def outlived(self) -> bool:
+        """The machine has crashed since it was opened."""
+        return self.boots != self.disk.boots
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content.data)
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise StoreError(f"{self.path}: closed")
+        if self.outlived:
+            raise StoreError(f"{self.path}: the machine has crashed since it was opened")
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        view = memoryview(buffer).cast("B")
+        with self.disk.lock:
+            self._check()
+            part = self.content.data[position : position + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def write(self, data: Buffer, position: int) -> None:
+        view = memoryview(data).cast("B")
+        with self.disk.lock:
+            self._check()
+            held = self.content.data
+            grown = max(0, position + len(view) - len(held))
+            if grown > self.disk.free_bytes():
+                raise StoreError(f"{self.path}: no space left on device")
+            held.extend(bytes(grown))
+            held[position : position + len(view)] = view
+            self.content.modified_ms = self.disk.clock.time_ms()
+
+    def truncate(self, size_bytes: int) -> None:
+        with self.disk.lock:
+            self._check()
+            del self.content.data[size_bytes:]
+            self.write(b"", size_bytes)
+
+    def fsync(self) -> None:
+        with self.disk.lock:
+            self._check()
+            self.content.durable = bytes(self.content.data)
+
+
+def _apply(files: dict[str, Content], names: NameChange) -> None:
+    for name, content in names.items():
+        if content is None:
+            files.pop(name, None)
+        else:
+            files[name] = content
+
+
+def _torn(content: Content, rng: Rng) -> bytearray:
+    """What a crash leaves: the one length or the other, and of each sector what is durable or what was written last."""
+    old, new = content.durable, content.data
+    size = len(old) if rng.integer_below(2) else len(new)
+    data = bytearray(old.ljust(size, b"\0")[:size])
+    for start in range(0, size, SECTOR_BYTES):
+        if rng.integer_below(2):
+            part = new[start : min(start + SECTOR_BYTES, size)]
+            data[start : start + len(part)] = part
+    return data
+
+
+def normal(path: str) -> str:
+    """The name of a path."""
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def parent(name: str) -> str:
+    return name.rpartition("/")[0]

@@ -1,0 +1,333 @@
+"""The machine's file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat as stat_bits
+import threading
+from collections.abc import Iterator
+
+from typing_extensions import Buffer
+
+from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.files import (
+    TEMPORARY_SUFFIX,
+    FileInfo,
+    FileLock,
+    ReadableFile,
+    UpdatableFile,
+    WritableFile,
+    store_error,
+    translated,
+)
+
+
+def _info(path: str, found: os.stat_result) -> FileInfo:
+    directory = stat_bits.S_ISDIR(found.st_mode)
+    size = 0 if directory else found.st_size
+    return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, (found.st_dev, found.st_ino))
+
+
+class _Descriptor:
+    """An open file; gone with the object at the latest."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.path = path
+        self.number = -1
+        with translated(path):
+            self.number = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def regular_size_bytes(self) -> int:
+        """Its size. Raises StoreError, and closes it: it is no regular file."""
+        with translated(self.path):
+            found = os.fstat(self.number)
+        if not stat_bits.S_ISREG(found.st_mode):
+            self.close()
+            raise StoreError(f"{self.path}: not a regular file")
+        return found.st_size
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """By pread: no shared position, so any number of threads."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        with translated(self.path):
+            while done < len(view):
+                count = os.preadv(self.number, [view[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        return done
+
+    def write(self, data: Buffer, position: int | None = None) -> None:
+        """All of it: at the descriptor's own position if none is given."""
+        view = memoryview(data).cast("B")
+        with translated(self.path):
+            while view:
+                count = os.write(self.number, view) if position is None else os.pwrite(self.number, view, position)
+                position = None if position is None else position + count
+                view = view[count:]
+
+    def fsync(self) -> None:
+        with translated(self.path):
+            os.fsync(self.number)
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        if number >= 0:
+            with translated(self.path):
+                os.close(number)
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class PosixFile(ReadableFile):
+    """See ReadableFile."""
+
+    def __init__(self, path: str) -> None:
+        self._file = _Descriptor(path, os.O_RDONLY)
+        self.size_bytes = self._file.regular_size_bytes()
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class PosixNewFile(WritableFile):
+    """A WritableFile beside its final name."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._temporary = path + TEMPORARY_SUFFIX
+        self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._open = True
+
+    def write(self, data: Buffer) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._file.fsync()
+        self._file.close()
+        with translated(self._path):
+            os.replace(self._temporary, self._path)
+            self._open = False
+            _fsync_directory(_parent(self._path))
+
+    def abort(self) -> None:
+        if self._open:
+            self._open = False
+            self._file.close()
+            with translated(self._path), contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary)
+
+
+class PosixStream(WritableFile):
+    """A WritableFile over what is no regular file: a rename would put a file in place of the device."""
+
+    def __init__(self, path: str) -> None:
+        self._file = _Descriptor(path, os.O_WRONLY)
+
+    def write(self, data: Buffer) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._file.close()
+
+    def abort(self) -> None:
+        self._file.close()
+
+
+class PosixUpdatableFile(UpdatableFile):
+    """See UpdatableFile."""
+
+    def __init__(self, path: str) -> None:
+        self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
+        self._size_bytes = self._file.regular_size_bytes()
+        self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def append(self, data: Buffer) -> int:
+        position = self._size_bytes
+        try:
+            self.write_at(data, position=position)
+        except StoreError:
+            with contextlib.suppress(StoreError):  # a full disk: what of it was written counts for nobody
+                self.truncate(position)
+            raise
+        return position
+
+    def write_at(self, data: Buffer, *, position: int) -> None:
+        self._file.write(data, position)
+        with self._lock:
+            self._size_bytes = max(self._size_bytes, position + memoryview(data).nbytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        with translated(self._file.path):
+            os.ftruncate(self._file.number, size_bytes)
+        self._size_bytes = size_bytes
+
+    def fsync(self) -> None:
+        self._file.fsync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class PosixLock(FileLock):
+    """A lock that is held: the kernel frees it when the process ends, however it ends."""
+
+    def __init__(self, file: _Descriptor) -> None:
+        self._file = file
+
+    @classmethod
+    def taken(cls, path: str) -> PosixLock | None:
+        file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who had it removes the file and lets go: what was locked then may be a file without a name.
+            named = os.stat(path).st_ino == os.fstat(file.number).st_ino
+        except (BlockingIOError, FileNotFoundError):
+            named = False
+        except OSError as cause:
+            file.close()
+            raise store_error(cause, path) from cause
+        if not named:
+            file.close()
+            return None
+        return cls(file)
+
+    def release(self) -> None:
+        if self._file.number >= 0:
+            with translated(self._file.path), contextlib.suppress(FileNotFoundError):
+                os.unlink(self._file.path)
+            self._file.close()
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _fsync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PosixFiles:
+    """See Files."""
+
+    def stat(self, path: str) -> FileInfo:
+        """See Files."""
+        with translated(path):
+            return _info(path, os.stat(path))
+
+    def find(self, path: str) -> FileInfo | None:
+        """See Files."""
+        try:
+            return self.stat(path)
+        except ObjectNotFoundError:
+            return None
+
+    def iter_directory(self, path: str) -> Iterator[FileInfo]:
+        """See Files."""
+        with translated(path):
+            names = sorted(os.listdir(path))
+        for name in names:
+            child = f"{path.rstrip('/')}/{name}"
+            try:
+                found = os.stat(child)
+            except OSError as cause:
+                if isinstance(store_error(cause, child), ObjectNotFoundError) or cause.errno == errno.ELOOP:
+                    continue
+                raise store_error(cause, child) from cause
+            if stat_bits.S_ISREG(found.st_mode) or stat_bits.S_ISDIR(found.st_mode):
+                yield _info(child, found)
+
+    def open_read(self, path: str) -> ReadableFile:
+        """See Files."""
+        return PosixFile(path)
+
+    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
+        """See Files."""
+        with PosixFile(path) as file:
+            if file.size_bytes > limit_bytes:
+                raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
+            data = bytearray(file.size_bytes)
+            count = file.read_into(data, position=0)
+        return bytes(memoryview(data)[:count])
+
+    def open_write(self, path: str) -> WritableFile:
+        """See Files."""
+        with translated(path):
+            target = os.path.realpath(path) if os.path.islink(path) else path
+            with contextlib.suppress(FileNotFoundError):
+                mode = os.stat(target).st_mode
+                if not stat_bits.S_ISREG(mode) and not stat_bits.S_ISDIR(mode):
+                    return PosixStream(target)
+        return PosixNewFile(target)
+
+    def write_whole(self, path: str, data: Buffer) -> None:
+        """See Files."""
+        with self.open_write(path) as file:
+            file.write(data)
+            file.commit()
+
+    def open_update(self, path: str) -> UpdatableFile:
+        """See Files."""
+        return PosixUpdatableFile(path)
+
+    def make_directories(self, path: str) -> None:
+        """See Files."""
+        missing = []
+        at = os.path.abspath(path)
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = _parent(at)
+        with translated(path):
+            for each in reversed(missing):
+                os.makedirs(each, exist_ok=True)
+                # Also where another thread was quicker: it may not have come to this yet.
+                _fsync_directory(_parent(each))
+
+    def rename(self, source: str, target: str) -> None:
+        """See Files."""
+        with translated(source):
+            os.replace(source, target)
+            _fsync_directory(_parent(target))
+
+    def remove(self, path: str) -> None:
+        """See Files."""
+        with translated(path), contextlib.suppress(FileNotFoundError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+
+    def fsync_directory(self, path: str) -> None:
+        """See Files."""
+        with translated(path):
+            _fsync_directory(path)
+
+    def free_bytes(self, path: str) -> int:
+        """See Files."""
+        with translated(path):
+            return shutil.disk_usage(path).free
+
+    def try_lock(self, path: str) -> FileLock | None:
+        """See Files."""
+        return PosixLock.taken(path)
