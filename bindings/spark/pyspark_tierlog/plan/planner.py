@@ -22,7 +22,7 @@ from tierlog.remote.manager.scan_plan import PreparedScan, prepare_scan
 from tierlog.remote.manager.scan_probes import ByteBudget, OverBudgetError, take_enough
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.storage import Tier, open_tier
-from tierlog.remote.storage.config import read_tier_config
+from tierlog.remote.storage.config import read_storage_config
 from tierlog.runtime.store_opening import address_store
 
 #: What may be read to find out that a part of the plan holds enough records for a limit.
@@ -153,7 +153,7 @@ class _Answer:
                     yield number, ranges
 
     def _write_tasks(self, tasks: Iterable[_Task]) -> None:
-        config = read_tier_config(tier_config(self.options))
+        config = read_storage_config(tier_config(self.options))
         for part in self.parts:
             write_store(self.out, address_store(part.tier.url, config.store_options), config.private_key_files)
         frames = TaskFrames(self.out)

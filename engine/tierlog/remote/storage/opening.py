@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
-from tierlog.remote.storage.config import TierConfig, read_tier_config
+from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts import Layout
 from tierlog.remote.storage.layouts.aiven import AivenLayout
@@ -23,8 +23,8 @@ from tierlog.remote.storage.object_keys import PARSERS
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.clock import Clock
 from tierlog.runtime.files import Files
-from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.store_opening import local_path, open_store, split_last
 
 LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
@@ -78,7 +78,7 @@ def open_tier(
     if layout != "auto" and layout not in LAYOUTS:
         raise ConfigError(f"unknown layout {layout!r}; one of auto, {', '.join(LAYOUTS)}")
     files = files or PosixFiles()
-    tier_config = read_tier_config(config, files=files)
+    tier_config = read_storage_config(config, files=files)
     key_ring = _read_key_ring(tier_config, files)
     if layout == "file" or (layout == "auto" and _is_file(path, files)):
         folder, name = split_last(path)
@@ -100,7 +100,7 @@ def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing) -> L
     return LocalTieredLayout(store, scope) if name == "local-tiered" else LogDirLayout(store, scope)
 
 
-def _read_key_ring(config: TierConfig, files: Files) -> KeyRing:
+def _read_key_ring(config: StorageConfig, files: Files) -> KeyRing:
     keys = {}
     for key_id, path in config.private_key_files.items():
         try:
@@ -119,7 +119,7 @@ def _is_file(path: str, files: Files) -> bool:
     return found is not None and not found.is_directory
 
 
-def _look(path: str, layout: str, config: TierConfig, files: Files) -> tuple[str, Scope, str]:
+def _look(path: str, layout: str, config: StorageConfig, files: Files) -> tuple[str, Scope, str]:
     """The URL of the store, where in it the segments are, and their layout."""
     prefix = config.key_prefix
     places = [Place(path, "")]
@@ -186,7 +186,7 @@ def _find_layout(key: str, layout: str, places: Sequence[Place]) -> tuple[str, P
     return None
 
 
-def _nothing_found(path: str, config: TierConfig, seen: list[str]) -> ConfigError:
+def _nothing_found(path: str, config: StorageConfig, seen: list[str]) -> ConfigError:
     shown = MASK if config.key_prefix_mask else config.key_prefix
     place = f"{path} (below key.prefix {shown!r})" if config.key_prefix else path
     if not seen:

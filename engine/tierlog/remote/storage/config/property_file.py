@@ -22,7 +22,7 @@ DEFAULT_PREFIX: Final = "rsm.config."
 SIZE_BYTES_MAX: Final = 16 << 20
 
 
-def read_config_file(path: str, *, files: Files | None = None) -> dict[str, str]:
+def read_property_file(path: str, *, files: Files | None = None) -> dict[str, str]:
     """The keys of a file that concern the tier, with the prefix ``rsm.config.`` or ``store.``.
 
     Raises:

@@ -1,0 +1,145 @@
+"""From keys and values as they come to a checked configuration.
+
+Keys come as a broker has them (``rsm.config.key.prefix``), with ``rsm.`` alone, or bare. Spark lower-cases option keys,
+so all are matched without case; key ids are those of the value of ``encryption.key.pairs``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import SecretStr, ValidationError
+
+from tierlog.errors import ConfigError
+from tierlog.remote.storage.config.class_names import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, our_name
+from tierlog.remote.storage.config.model import StorageConfig, missing
+from tierlog.remote.storage.config.older_names import with_todays_names
+from tierlog.remote.storage.config.property_file import read_property_file
+from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
+from tierlog.runtime.files import Files
+from tierlog.runtime.store_options import STORAGE_KEYS
+
+FILE_KEY: Final = "rsm.config.file"
+#: Field by key.
+KNOWN_KEYS: Final = {field.alias: name for name, field in StorageConfig.model_fields.items() if field.alias}
+#: What lies below these goes to Java classes of others, or is the broker's own: accepted, not read.
+_PASSED_OVER: Final = ("iceberg.catalog.", "structure.provider.serde.", "remote.log.")
+_CLASSES: Final[dict[str, tuple[dict[str, str], bool]]] = {
+    "storage.backend.class": (BACKENDS, True),
+    "fetch.chunk.cache.class": (CHUNK_CACHES, False),
+    "storage.aws.credentials.provider.class": (CREDENTIALS_PROVIDERS, False),
+}
+
+
+def read_storage_config(given: Mapping[str, object] | None, *, files: Files | None = None) -> StorageConfig:
+    """Check a configuration.
+
+    Args:
+        given: Keys and values; ``rsm.config.file`` names a file with more, over which the given ones win. None as a
+            value is not given; lists and booleans are taken as they are.
+        files: Where that file is.
+
+    Raises:
+        ConfigError: an unknown key (the nearest known one is named), two keys that differ in case alone, a malformed
+            value, values that contradict each other, a class that has no counterpart, or a key pair without its
+            private key. Values that may be secret are not quoted.
+    """
+    keys = _normalised(given or {})
+    file = keys.pop(FILE_KEY, None)
+    if file is not None:
+        keys = _normalised(read_property_file(file, files=files)) | keys
+    keys = with_todays_names(keys)
+    for name, (known, dotted) in _CLASSES.items():
+        if keys.get(name):
+            keys[name] = our_name(name, keys[name], known, dotted=dotted)
+    third_party = keys.get("storage.backend.class", "s3") not in BACKENDS.values()
+    pair_keys, others, values = {}, {}, {}
+    for name, value in keys.items():
+        if name.startswith(f"{PAIRS}."):
+            pair_keys[name] = value
+        elif name in KNOWN_KEYS:
+            values[name] = value
+        elif third_party and name.startswith("storage."):
+            others[name] = value
+        elif not name.startswith(("store.", *_PASSED_OVER)):
+            raise _unknown(name, [*KNOWN_KEYS, FILE_KEY])
+    config = _validated(values | {"other_storage_keys": others, "store_options": _for_the_store(keys)})
+    return config.model_copy(update=_key_files(config.encryption_key_pairs, pair_keys))
+
+
+def _for_the_store(keys: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in keys.items() if name.startswith("store.") or name in STORAGE_KEYS}
+
+
+def _normalised(given: Mapping[str, object]) -> dict[str, str]:
+    """Bare keys in lower case. Raises ConfigError where two of different values become one."""
+    found: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    for given_key, value in given.items():
+        if value is None:
+            continue
+        name = given_key.strip().lower()
+        if name != FILE_KEY:
+            name = name.removeprefix("rsm.").removeprefix("config.") if name.startswith("rsm.") else name
+        text = _text(value)
+        if found.get(name, text) != text:
+            raise ConfigError(f"{origin[name]} and {given_key} are one key, and their values differ")
+        found[name], origin[name] = text, given_key
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, SecretStr):
+        return value.get_secret_value().strip()
+    if isinstance(value, list | tuple):
+        return ",".join(_text(item) for item in value)
+    return str(value).strip()
+
+
+def _unknown(name: str, known: list[str]) -> ConfigError:
+    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
+    return ConfigError(f"unknown key {name}; the nearest known one is {nearest}")
+
+
+def _validated(values: Mapping[str, Any]) -> StorageConfig:
+    try:
+        return StorageConfig.model_validate(values)
+    except ValidationError as cause:
+        # Without its cause, which would quote every value.
+        first = cause.errors(include_url=False)[0]
+    if not first["loc"]:
+        raise ConfigError(first["msg"])
+    name = str(first["loc"][0])
+    shown = "" if is_secret(name) else f" {values.get(name)}"
+    raise ConfigError(f"Invalid value{shown} for configuration {name}: {first['msg']}")
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a key is never shown."""
+    field = KNOWN_KEYS.get(name)
+    return field is None or "SecretStr" in str(StorageConfig.model_fields[field].annotation)
+
+
+def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Both paths by id. Every id needs its private key: segments under it could not be read."""
+    by_folded: dict[str, str] = {}
+    for key_id in ids:
+        if by_folded.setdefault(key_id.lower(), key_id) != key_id:
+            raise ConfigError(f"{PAIRS}: {by_folded[key_id.lower()]} and {key_id} differ in case alone")
+    allowed = {f"{PAIRS}.{folded}.{kind}" for folded in by_folded for kind in (PRIVATE_KEY_FILE, PUBLIC_KEY_FILE)}
+    for name in keys.keys() - allowed:
+        if not allowed:
+            raise ConfigError(f"unknown key {name}; {PAIRS} lists no key id")
+        raise _unknown(name, sorted(allowed))
+    private, public = {}, {}
+    for folded, key_id in by_folded.items():
+        if not keys.get(f"{PAIRS}.{folded}.{PRIVATE_KEY_FILE}"):
+            raise missing(f"{PAIRS}.{key_id}.{PRIVATE_KEY_FILE}")
+        private[key_id] = keys[f"{PAIRS}.{folded}.{PRIVATE_KEY_FILE}"]
+        if keys.get(f"{PAIRS}.{folded}.{PUBLIC_KEY_FILE}"):
+            public[key_id] = keys[f"{PAIRS}.{folded}.{PUBLIC_KEY_FILE}"]
+    return {"private_key_files": private, "public_key_files": public}

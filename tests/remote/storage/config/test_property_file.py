@@ -1,0 +1,60 @@
+"""``rsm.config.file``: a broker's own file, or the same keys in JSON or TOML."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierlog.errors import ConfigError
+from tierlog.remote.storage.config import read_storage_config
+from tierlog.runtime.memory_files import MemoryFiles
+
+
+class TestFile:
+    """``rsm.config.file``."""
+
+    def read(self, name: str, text: str, **given: str) -> str:
+        files = MemoryFiles()
+        files.put(name, text.encode())
+        return read_storage_config({"rsm.config.file": name} | given, files=files).key_prefix
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("/a.properties", "broker.id=1\n# rsm.config.key.prefix=no\nrsm.config.key.prefix = tier/\n"),
+            ("/a.properties", "rsm.config.key.\\\n  prefix: tier/"),
+            ("/a.properties", "remote.log.storage.manager.impl.prefix=my.\nmy.key.prefix=tier/"),
+            ("/a.json", '{"rsm.config.key.prefix": "tier/", "broker.id": 1}'),
+            ("/a.json", '{"rsm": {"config": {"key": {"prefix": "tier/"}}}}'),
+            ("/a.toml", "[rsm.config]\nkey.prefix = 'tier/'\nkey.prefix2 = 1\n".replace("key.prefix2 = 1\n", "")),
+        ],
+    )
+    def test_every_form(self, name: str, text: str) -> None:
+        """If this fails, a broker's own file cannot be used."""
+        assert self.read(name, text) == "tier/"
+
+    def test_given_keys_win(self) -> None:
+        """If this fails, an option on the command line does nothing."""
+        given = {"key.prefix": "mine/"}
+        assert self.read("/a.properties", "rsm.config.key.prefix=tier/", **given) == "mine/"
+
+    @pytest.mark.parametrize(
+        ("name", "text", "told"),
+        [
+            ("/a.properties", "key.prefix=tier/", "none of its keys"),
+            ("/a.json", "{", "a.json"),
+            ("/a.json", "[1]", "top level"),
+            ("/a.json", "[" * 100_000, "a.json"),
+            ("/a.toml", "= 1", "a.toml"),
+            ("/a.properties", "rsm.config.key.prefix=\\u12", "escape"),
+            ("/a.properties", "rsm.config.key.prefix=1\nrsm.config.key.prefix=2", "twice"),
+        ],
+    )
+    def test_files_that_cannot_be_read(self, name: str, text: str, told: str) -> None:
+        """If this fails, a broken file is a traceback, or an empty configuration."""
+        with pytest.raises(ConfigError, match=told):
+            self.read(name, text)
+
+    def test_a_file_that_is_not_there(self) -> None:
+        """If this fails, a mistyped path reads as no configuration."""
+        with pytest.raises(ConfigError, match="/nowhere"):
+            read_storage_config({"rsm.config.file": "/nowhere"}, files=MemoryFiles())
