@@ -101,6 +101,10 @@ class ObjectNotFoundError(StoreError, FileNotFoundError):
     """The object or file is not there."""
 
 
+class ObjectConflictError(StoreError, FileExistsError):
+    """A conditional write found another object than the caller expected: read it again and decide anew."""
+
+
 class StorePermissionError(StoreError, PermissionError):
     """The store knows us and refuses, or does not know us: credentials or rights must change."""
 

@@ -10,13 +10,14 @@ import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.clock import ManualClock
+from tierlog.runtime.failing_store import FailingStore
 from tierlog.runtime.files import TEMPORARY_SUFFIX
 from tierlog.runtime.local_store import LocalStore
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_files import MemoryFiles
 from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.store_opening import open_store
-from tierlog.runtime.watched_stores import CountingStore, FailingStore, StoreCounts
+from tierlog.runtime.watched_stores import CountingStore, StoreCounts
 
 
 @pytest.fixture(params=["local", "memory-files", "memory", "counting", "failing-never"])
@@ -26,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> ObjectStore
     if request.param == "memory-files":
         files = MemoryFiles()
         files.make_directories("/root")
-        return LocalStore("/root", files)
+        return LocalStore("/root", Machine(files=files))
     local = open_store(str(tmp_path))
     if request.param == "counting":
         return CountingStore(local)
@@ -96,7 +97,7 @@ class TestLocal:
         """If this fails, a hostile key reads any file of the machine."""
         (tmp_path / "secret").write_text("x")
         (tmp_path / "root").mkdir()
-        store = LocalStore(str(tmp_path / "root"), PosixFiles())
+        store = LocalStore(str(tmp_path / "root"))
         for key in ("../secret", "/etc/passwd", "a/../../secret", ""):
             with pytest.raises(StoreError):
                 store.fetch(key)
@@ -140,7 +141,7 @@ def test_counts(tmp_path: pathlib.Path) -> None:
     store.fetch_range("k", start_position=2, end_position_exclusive=5)
     list(store.iter_objects())
     store.list_folder()
-    assert store.reset() == StoreCounts(gets=2, bytes=13, lists=2, puts=1)
+    assert store.reset() == StoreCounts(gets=2, bytes=13, lists=2, puts=1, put_bytes=10)
     assert store.counts == StoreCounts()
 
 

@@ -1,19 +1,40 @@
 """A local directory as an object store: keys are paths below it, as they are.
 
 No percent-encoding of names (obstore's own local store does that), reads by pread into fresh memory, and directories
-that change while they are listed.
+that change while they are listed. A write is durable on return: the file, then its name, then the folder's. Folders
+come with their first object and go with their last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectNotFoundError, StoreError
-from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, Files
-from tierlog.runtime.object_store import FolderListing, ObjectInfo
+from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.failed_deletes import deletion_error
+from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, FileLock
+from tierlog.runtime.local_upload import LocalUpload, NewObject, temporary_name, uploaded_name
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.object_store import (
+    FolderListing,
+    ObjectInfo,
+    StoredObject,
+    UnfinishedUpload,
+    Upload,
+    UploadLimits,
+    check_part_bytes,
+    views_of,
+)
+from tierlog.runtime.request_counts import RequestCounts
+
+#: A folder can be pruned by another thread between its making and the file in it.
+_FOLDER_TRIES: Final = 20
+_LOCK_SECONDS_MAX: Final = 10.0
+_LOCK_STEP_SECONDS: Final = 0.005
+_LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=1 << 40, parts_max=1 << 31, put_bytes_max=1 << 40)
 
 
 class LocalStore:
@@ -21,7 +42,8 @@ class LocalStore:
 
     Args:
         root: An existing directory.
-        files: The file system.
+        machine: Its files; its chance, for temporary names.
+        durable: False leaves out the fsyncs: fast, and gone with the power.
 
     Raises:
         ObjectNotFoundError: there is no such directory. StoreError: it is a file.
@@ -29,11 +51,25 @@ class LocalStore:
 
     is_local = True
 
-    def __init__(self, root: str, files: Files) -> None:
+    def __init__(self, root: str, machine: Machine | None = None, *, durable: bool = True) -> None:
+        self._machine = machine or Machine()
+        files = self._machine.files
         if not files.stat(root).is_directory:
             raise StoreError(f"{root}: not a directory")
         self._root = root.rstrip("/") or "/"
         self._files = files
+        self._durable = durable
+        self._counts = RequestCounts()
+
+    @property
+    def upload_limits(self) -> UploadLimits:
+        """A file has none that matter."""
+        return _LIMITS
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """See ObjectStore."""
+        return self._counts.snapshot()
 
     def _path(self, key: str) -> str:
         if not key or key.startswith("/") or ".." in key.split("/"):
@@ -42,56 +78,183 @@ class LocalStore:
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """See ObjectStore; folders by name."""
+        self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
-        for info in self._walk(folder, prefix, frozenset((self._files.stat(self._root).identity,))):
+        for info in self._walk(folder, frozenset((self._files.stat(self._root).identity,))):
             if info.key.startswith(prefix):
                 yield info
 
-    def _walk(self, folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[ObjectInfo]:
-        """Below a folder; a link to one of the folders ``above`` is left out, or a few of them list for ever."""
+    def _walk(self, folder: str, above: frozenset[tuple[int, int]], *, temporary: bool = False) -> Iterator[ObjectInfo]:
+        """Below a folder; a link to one of the folders ``above`` is left out, or a few of them list for ever.
+
+        ``temporary``: what is still being written, and nothing else.
+        """
         for entry in self._entries(folder):
             key = folder + entry.name
             if not entry.is_directory:
-                yield ObjectInfo(key, entry.size_bytes, entry.modified_ms)
+                if entry.name.endswith(TEMPORARY_SUFFIX) == temporary:
+                    yield _object(key, entry)
             elif entry.identity == (0, 0) or entry.identity not in above:
-                yield from self._walk(f"{key}/", prefix, above | {entry.identity})
+                yield from self._walk(f"{key}/", above | {entry.identity}, temporary=temporary)
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
-        """Of one folder; nothing if it is gone. Files that are still being written are left out."""
+        """Of one folder; nothing if it is gone."""
         path = self._path(folder.rstrip("/")) if folder else self._root
         try:
-            yield from (e for e in self._files.iter_directory(path) if not e.name.endswith(TEMPORARY_SUFFIX))
+            yield from self._files.iter_directory(path)
         except ObjectNotFoundError:
             return
 
     def list_folder(self, prefix: str = "") -> FolderListing:
         """See ObjectStore."""
+        self._counts.add("LIST")
         folders: list[str] = []
         objects: list[ObjectInfo] = []
         for entry in self._entries(prefix):
             if entry.is_directory:
                 folders.append(f"{prefix}{entry.name}/")
-            else:
-                objects.append(ObjectInfo(prefix + entry.name, entry.size_bytes, entry.modified_ms))
+            elif not entry.name.endswith(TEMPORARY_SUFFIX):
+                objects.append(_object(prefix + entry.name, entry))
         return FolderListing(tuple(folders), tuple(objects))
 
     def fetch(self, key: str) -> Buffer:
         """See ObjectStore."""
+        self._counts.add("GET")
         return self._files.read_whole(self._path(key), limit_bytes=1 << 40)
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         """See ObjectStore. The memory is not cleared first and never reused."""
+        self._counts.add("GET")
         with self._files.open_read(self._path(key)) as file:
             size = max(0, min(end_position_exclusive, file.size_bytes) - start_position)
             buffer = np.empty(size, np.uint8).data
             count = file.read_into(buffer, position=start_position)
         return buffer[:count]
 
-    def put(self, key: str, data: Buffer) -> None:
-        """See ObjectStore: the whole object or what was there before."""
+    def find(self, key: str) -> ObjectInfo | None:
+        """See ObjectStore."""
+        self._counts.add("HEAD")
+        return self._info(key)
+
+    def _info(self, key: str) -> ObjectInfo | None:
+        found = self._files.find(self._path(key))
+        return None if found is None or found.is_directory else _object(key, found)
+
+    def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
+        """See ObjectStore: the whole object or what was there before.
+
+        Conditions hold among those who set one, on any machine of the same disk.
+        """
+        self._counts.add("PUT")
+        with self._new_object(key) as new:
+            position = 0
+            for view in views_of(data):
+                new.write_at(view, position=position)
+                position += len(view)
+            if expected_etag is None:
+                return self._commit(key, new)
+            with self._locked(key):
+                found = self._info(key)
+                if expected_etag != ("" if found is None else found.etag):
+                    state = "is not there" if found is None else "is another one than expected"
+                    raise ObjectConflictError(f"{self._path(key)}: {state}")
+                return self._commit(key, new)
+
+    def _commit(self, key: str, new: NewObject) -> StoredObject:
+        new.commit()
+        stored = self._info(key)
+        if stored is None:
+            raise StoreError(f"{self._path(key)}: was removed as soon as it was written")
+        return StoredObject(stored.size_bytes, stored.etag)
+
+    def _locked(self, key: str) -> FileLock:
+        """The lock of a key; its file is no object and no upload."""
+        path = f"{self._path(key)}.lock{TEMPORARY_SUFFIX}"
+        clock = self._machine.clock
+        deadline = clock.monotonic_seconds() + _LOCK_SECONDS_MAX
+        while (lock := self._files.try_lock(path)) is None:
+            if clock.monotonic_seconds() > deadline:
+                raise StoreUnavailableError(f"{self._path(key)}: locked by another writer for {_LOCK_SECONDS_MAX} s")
+            clock.sleep(_LOCK_STEP_SECONDS)
+        return lock
+
+    def _new_object(self, key: str) -> NewObject:
         path = self._path(key)
-        self._files.make_directories(path.rpartition("/")[0])
-        self._files.write_whole(path, data)
+        folder = path.rpartition("/")[0]
+        temporary = temporary_name(path, self._machine.rng)
+        for _ in range(_FOLDER_TRIES):
+            try:
+                self._files.make_directories(folder)
+                return NewObject(self._files, path, temporary, durable=self._durable)
+            except ObjectNotFoundError:  # pruned meanwhile
+                continue
+        raise StoreError(f"{folder}: vanishes as often as it is made")
+
+    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+        """See ObjectStore: parts are written where they belong, into one file under a temporary name."""
+        check_part_bytes(part_bytes, _LIMITS)
+        self._counts.add("POST")
+        new = self._new_object(key)
+        return LocalUpload(
+            key,
+            part_bytes,
+            new,
+            lock=self._machine.scheduler.lock(),
+            counts=self._counts,
+            commit=lambda: self._commit(key, new),
+        )
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore; folders that become empty go too, the root never."""
+        failed: dict[str, StoreError] = {}
+        folders: set[str] = set()
+        for key in keys:
+            self._counts.add("DELETE")
+            try:
+                if self._info(key) is not None:
+                    self._files.remove(self._path(key))
+                    folders.add(self._path(key).rpartition("/")[0])
+            except StoreError as error:
+                failed[key] = error
+        for folder in sorted(folders, key=len, reverse=True):
+            self._prune(folder)
+        if failed:
+            raise deletion_error(self._root, failed)
+
+    def _prune(self, folder: str) -> None:
+        """Makes the removal durable and takes away the folders that it emptied."""
+        while folder != self._root:
+            try:
+                self._files.remove(f"{folder}/")  # with the slash: a folder, never a link to one
+            except StoreError:  # not empty, as a rule; what cannot be pruned only takes a name
+                break
+            folder = folder.rpartition("/")[0]
+        if self._durable:
+            try:
+                self._files.fsync_directory(folder)
+            except ObjectNotFoundError:  # pruned by another thread, which fsyncs the one above
+                pass
+
+    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """See ObjectStore: files under a temporary name; the upload's id is that name."""
+        self._counts.add("LIST")
+        folder = prefix[: prefix.rfind("/") + 1]
+        for info in self._walk(folder, frozenset((self._files.stat(self._root).identity,)), temporary=True):
+            above, _, name = info.key.rpartition("/")
+            final = uploaded_name(name)
+            key = f"{above}/{final}" if above else final or ""
+            if final and key.startswith(prefix):
+                yield UnfinishedUpload(key, name, info.last_modified_ms)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See ObjectStore."""
+        name = upload.key.rpartition("/")[2]
+        if "/" in upload.upload_id or uploaded_name(upload.upload_id) != name:
+            raise StoreError(f"{upload.upload_id!r}: not an upload of {upload.key}")
+        self._counts.add("DELETE")
+        folder = self._path(upload.key).rpartition("/")[0]
+        self._files.remove(f"{folder}/{upload.upload_id}")
+        self._prune(folder)
 
     def describe(self) -> str:
         """The directory."""
@@ -99,3 +262,9 @@ class LocalStore:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _object(key: str, found: FileInfo) -> ObjectInfo:
+    """Each write makes a new file: its inode, time and size tell it from the one before."""
+    etag = f"{found.identity[1]:x}-{found.modified_ms:x}-{found.size_bytes:x}"
+    return ObjectInfo(key, found.size_bytes, found.modified_ms, etag)

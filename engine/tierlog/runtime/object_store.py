@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, cast
 
 from typing_extensions import Buffer
 
@@ -16,11 +16,13 @@ class ObjectInfo:
     Args:
         key: Relative to the store's root, with "/".
         last_modified_ms: As the store says, ms since 1970 UTC.
+        etag: Changes with the content; None where the store gives none (listings need not).
     """
 
     key: str
     size_bytes: int
     last_modified_ms: int
+    etag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,73 @@ class FolderListing:
 
     folders: tuple[str, ...]
     objects: tuple[ObjectInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What the store confirmed of an upload: that it holds exactly these bytes."""
+
+    size_bytes: int
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """What one store takes: sizes in bytes; the last part of an upload may be smaller than ``part_bytes_min``."""
+
+    part_bytes_min: int
+    part_bytes_max: int
+    parts_max: int
+    put_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """An upload that was begun and neither completed nor aborted: it costs money and nobody sees it.
+
+    Args:
+        upload_id: The store's; "" where it has none.
+        started_ms: By the store's clock, ms since 1970 UTC.
+    """
+
+    key: str
+    upload_id: str
+    started_ms: int
+
+
+#: ``expected_etag`` of an object that must not be there yet.
+ABSENT: Final = ""
+
+
+class Upload(Protocol):
+    """An upload under way: no reader sees anything of it until it is complete. Any number of threads."""
+
+    key: str
+
+    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
+        """Store one part, in any order; the buffers belong to the store until this returns and are not joined.
+
+        A part that failed may be put again, with the same number.
+
+        Args:
+            number: From 1, without gaps.
+            data: ``part_bytes`` in all; the last part may be smaller, never empty.
+
+        Raises:
+            StoreError and its kinds, also when another thread aborts or closes the store meanwhile.
+        """
+
+    def complete(self) -> StoredObject:
+        """Make the object of the parts visible, at once and whole; all must have been put.
+
+        May be called again after a StoreUnavailableError. After any other error, abort.
+        """
+
+    def abort(self) -> None:
+        """Throw the parts away and end what runs in other threads with a StoreError; nothing after complete.
+
+        Idempotent. An error says that parts may be left; ``iter_uploads`` finds them.
+        """
 
 
 class ObjectStore(Protocol):
@@ -68,11 +137,68 @@ class ObjectStore(Protocol):
         answer is the caller's to judge.
         """
 
-    def put(self, key: str, data: Buffer) -> None:
-        """Store the whole object, replacing one of the same key. Not used by reading."""
+    def find(self, key: str) -> ObjectInfo | None:
+        """Size and age of one object, in one request; None if it is not there."""
+
+    @property
+    def upload_limits(self) -> UploadLimits: ...
+
+    def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
+        """Store a whole object in one request: all of it or nothing of it. Durable on return.
+
+        A StoreUnavailableError does not say that nothing was stored: a request that timed out may still land, minutes
+        later. Who gives the object up deletes it, and again after the store's longest delay.
+
+        Args:
+            key: The object's.
+            data: In order, not joined; at most ``upload_limits.put_bytes_max``.
+            expected_etag: None replaces what is there; ABSENT stores only if nothing is there, an etag only if that
+                one is there still.
+
+        Raises:
+            ObjectConflictError: the condition does not hold.
+        """
+
+    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+        """Begin an object of several parts, each of ``part_bytes`` but for the last.
+
+        Raises:
+            ValueError: ``part_bytes`` outside ``upload_limits``. StoreError and its kinds.
+        """
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; what is not there is fine. All are tried, in as few requests as the store allows.
+
+        Raises:
+            StoreError and its kinds: one error that lists what could not be removed; retriable if all of it is.
+        """
+
+    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """Uploads under way whose key begins with ``prefix``, of all clients; none where a store cannot list them."""
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """Throw away what ``iter_uploads`` found; fine if it is gone."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests sent so far by verb, tries again among them: of request_counts.VERBS."""
 
     def describe(self) -> str:
         """What this is, for messages: no secrets."""
 
     def close(self) -> None:
         """Release what is held; idempotent."""
+
+
+def views_of(data: Sequence[Buffer] | Buffer) -> list[memoryview]:
+    """Bytes as they lie, one view a buffer; empty ones are left out."""
+    # Not by Buffer: before Python 3.12 an array of numpy is no instance of it.
+    buffers = data if isinstance(data, list | tuple) else [cast(Buffer, data)]
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    return [view for view in views if len(view)]
+
+
+def check_part_bytes(part_bytes: int, limits: UploadLimits) -> None:
+    """Raises ValueError for a part size that the store does not take."""
+    if not limits.part_bytes_min <= part_bytes <= limits.part_bytes_max:
+        raise ValueError(f"parts of {part_bytes} bytes: {limits.part_bytes_min} to {limits.part_bytes_max} expected")

@@ -10,14 +10,19 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from obstore import exceptions
-from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.files import Files
 from tierlog.runtime.local_store import LocalStore
-from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.memory_writer import MemoryBucket, MemoryWriter
+from tierlog.runtime.object_store import ObjectStore, UploadLimits
+from tierlog.runtime.obstore_errors import short_text
+from tierlog.runtime.obstore_writer import ObstoreWriter
 from tierlog.runtime.posix_files import PosixFiles
-from tierlog.runtime.remote_store import RemoteStore, short_text
+from tierlog.runtime.remote_store import RemoteStore
+from tierlog.runtime.request_counts import RequestCounts
 from tierlog.runtime.store_options import StoreOptions, read_store_options
 
 _SCHEMES: Final = {
@@ -33,9 +38,11 @@ _SCHEMES: Final = {
 }
 _MAKERS: Final[dict[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
+_LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=5 << 30, parts_max=1, put_bytes_max=5 << 30)
+
 _memory_lock = threading.Lock()
 #: The memory stores of this process by name: a second ``memory://name`` sees what the first one put.
-_memory_stores: dict[str, MemoryStore] = {}
+_memory_buckets: dict[str, MemoryBucket] = {}
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Files | None = None) -> ObjectStore:
@@ -56,12 +63,14 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Fil
     files = files or PosixFiles()
     scheme, rest = _split(url)
     if scheme == "file":
-        return LocalStore(rest, files)
+        return LocalStore(rest, Machine(files=files))
     bucket, folder = _bucket_of(scheme, rest)
     if scheme == "memory":
         return _open_memory(bucket, folder)
     made = read_store_options(scheme, options or {}, files)
-    return RemoteStore(_make(scheme, bucket, folder, made), f"{scheme}://{bucket}/{folder}")
+    name = f"{scheme}://{bucket}/{folder}".rstrip("/")
+    store, counts = _make(scheme, bucket, folder, made), RequestCounts()
+    return RemoteStore(store, name, ObstoreWriter(store, name, _LIMITS, counts), counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +157,13 @@ def _split(url: str) -> tuple[str, str]:
 
 def _open_memory(name: str, folder: str) -> RemoteStore:
     with _memory_lock:
-        store = _memory_stores.setdefault(name, MemoryStore())
+        found = _memory_buckets.setdefault(name, MemoryBucket())
     if folder:
         raise ConfigError(f"memory://{name}/{folder}: a store in memory has no folders to begin at; use key.prefix")
-    return RemoteStore(store, f"memory://{name}", is_local=True)
+    counts = RequestCounts()
+    return RemoteStore(
+        found.store, f"memory://{name}", MemoryWriter(found, f"memory://{name}", counts), counts, is_local=True
+    )
 
 
 def _make(scheme: str, bucket: str, folder: str, options: StoreOptions) -> Any:

@@ -22,10 +22,10 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.clock import ManualClock
+from tierlog.runtime.failing_store import FailingStore
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.posix_files import PosixFiles
-from tierlog.runtime.watched_stores import CountingStore, FailingStore
+from tierlog.runtime.watched_stores import CountingStore
 
 
 class FarStore(CountingStore):
@@ -56,7 +56,7 @@ def tier_over(store: ObjectStore, data: pathlib.Path | None = None) -> Tier:
 
 
 def local(root: pathlib.Path) -> LocalStore:
-    return LocalStore(str(root), PosixFiles())
+    return LocalStore(str(root))
 
 
 def largest(tier: Tier) -> StoredSegment:
