@@ -37,7 +37,8 @@ CHUNK_LIST_BYTES_MAX: Final = 10 << 20
 #: The list in base64, and room for the rest.
 MANIFEST_BYTES_MAX: Final = CHUNK_LIST_BYTES_MAX * 4 // 3 + (2 << 20)
 _AAD_BYTES: Final = 32
-_INDEX_MEMBERS: Final = {
+#: Members of ``segmentIndexes``, in the order of the manifest and of the indexes object.
+INDEX_MEMBERS: Final = {
     IndexType.OFFSET: "offset",
     IndexType.TIMESTAMP: "timestamp",
     IndexType.PRODUCER_SNAPSHOT: "producerSnapshot",
@@ -98,7 +99,7 @@ def _check_version(root: JsonObject) -> None:
 def _parse_indexes(root: JsonObject, *, encrypted: bool) -> tuple[tuple[IndexType, int, int], ...]:
     members = root.child("segmentIndexes")
     found = []
-    for kind, name in _INDEX_MEMBERS.items():
+    for kind, name in INDEX_MEMBERS.items():
         if kind is IndexType.TRANSACTION and not members.has(name):
             continue
         entry = members.child(name)
