@@ -25,7 +25,7 @@ from tierlog.cli.progress import ByteProgress
 from tierlog.cli.tiers import is_file, open_path
 
 if TYPE_CHECKING:
-    from tierlog.remote.manager.findings import Finding, Report
+    from tierlog.log.findings import Finding, Report
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +92,7 @@ class _Printer:
         self._print(report.findings)
 
     def _print(self, findings: Iterable[Finding]) -> None:
-        from tierlog.remote.manager.findings import Severity
+        from tierlog.log.findings import Severity
 
         for finding in findings:
             self.faults += finding.severity is Severity.FAULT

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.remote.manager.findings import Severity
+from tierlog.log.findings import Severity
 from tierlog.remote.manager.log_walk import LogWalk
 
 # What Kafka's classes read and a verifier must still name: offsets that contradict each other, a lost tail.

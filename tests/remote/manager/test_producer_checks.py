@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.batches import Batch, encode
+from tierlog.log.findings import Finding, Severity
 from tierlog.log.producer_snapshot import ProducerEntry, parse_producer_snapshot
-from tierlog.remote.manager.findings import Finding, Severity
 from tierlog.remote.manager.log_walk import LogWalk
 from tierlog.remote.manager.producer_checks import ProducerChecks
 

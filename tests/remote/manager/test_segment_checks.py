@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.remote.manager.findings import Finding, Severity
-from tierlog.remote.manager.index_checks import SegmentCheck
+from tierlog.log.checked_run import SegmentCheck
+from tierlog.log.findings import Finding, Severity
 from tierlog.remote.manager.log_walk import LogWalk
 from tierlog.remote.manager.segment_checks import EpochCheck, RangeCheck
 

@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreUnavailableError, UnknownTopicError
-from tierlog.remote.manager.findings import Finding, Severity
+from tierlog.log.findings import Finding, Severity
 from tierlog.remote.manager.segment_verification import verify_segment
 from tierlog.remote.manager.verification import Verification
 from tierlog.remote.storage import Tier

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from tierlog._native import indexes
 from tierlog.errors import ConfigError, CorruptIndexError
+from tierlog.log.checked_run import SegmentCheck
 from tierlog.log.checkpoints import parse_offset_checkpoint
+from tierlog.log.findings import Finding, Report, fault_of
+from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.partition_metadata import parse_partition_metadata
 from tierlog.log.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.manager.file_windows import iter_file_windows
-from tierlog.remote.manager.findings import Finding, Report, fault_of
-from tierlog.remote.manager.index_checks import OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from tierlog.remote.manager.log_walk import LogWalk
 from tierlog.remote.manager.producer_checks import ProducerChecks
 from tierlog.remote.manager.segment_checks import RangeCheck

@@ -6,47 +6,23 @@ Memory is bounded by a window and the largest batch; what is decoded is thrown a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
+from tierlog.log.checked_run import CheckedRun
+from tierlog.log.findings import Finding, fault, fault_of, note
 from tierlog.log.transactions import CONTROL
-from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchColumns, BatchRun, BatchRuns
-from tierlog.remote.manager.findings import Finding, fault, fault_of, note
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 
 #: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
 SHARED_SIZE_BYTES_MAX = 32 << 20
 _LARGE_BATCH = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedRun:
-    """Neighbouring whole batches of a segment, n of them, in file order.
-
-    Attributes:
-        table: The columns of ``scan_batches``, each of shape (n,).
-        sound: bool[n]: checksum, codec and records of the batch are right.
-        record_timestamp_max: int64[n], ms: largest timestamp of the batch's records; -1 if it has none or is not sound.
-        markers: Index of a control batch in the run -> type of its first record (0 abort, 1 commit).
-    """
-
-    table: BatchColumns
-    sound: NDArray[np.bool_]
-    record_timestamp_max: NDArray[np.int64]
-    markers: Mapping[int, int]
-
-    def column(self, name: str) -> NDArray[np.int64]:
-        return self.table[name].astype(np.int64, copy=False)
-
-    @property
-    def end_position(self) -> int:
-        return int(self.column("position")[-1] + self.column("size_bytes")[-1])
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
+from tierlog.log.checked_run import CheckedRun, Walk
+from tierlog.log.findings import Finding, fault, fault_of, note
 from tierlog.log.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
-from tierlog.remote.manager.findings import Finding, fault, fault_of, note
-from tierlog.remote.manager.log_walk import CheckedRun, LogWalk
 
 TRANSACTION_ENTRY_BYTES = 34
 #: More producers than this in one segment are not followed: each costs memory, and the bytes are not trusted.
@@ -191,7 +191,7 @@ class ProducerChecks:
             offset=last,
         )
 
-    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
         yield from self._early
         if not (walk.complete and self._followed) or walk.findings:
             return  # what the log could not show proves nothing against the others

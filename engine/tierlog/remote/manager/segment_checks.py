@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tierlog.remote.manager.findings import Finding, fault, note
-from tierlog.remote.manager.log_walk import CheckedRun, LogWalk
+from tierlog.log.checked_run import CheckedRun, Walk
+from tierlog.log.findings import Finding, fault, note
 
 
 class EpochCheck:
@@ -46,7 +46,7 @@ class EpochCheck:
                     found=pair[1],
                 )
 
-    def finish(self, _walk: LogWalk, /) -> Iterator[Finding]:
+    def finish(self, _walk: Walk, /) -> Iterator[Finding]:
         yield from ()
 
 
@@ -101,7 +101,7 @@ class RangeCheck:
             self._first_gap = (int(before[first]) + 1, int(run.column("base_offset")[first]))
         self._gaps += len(gaps)
 
-    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
         if self._gaps:
             first, end = self._first_gap
             yield note(

@@ -16,12 +16,13 @@ from typing_extensions import Buffer
 
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptIndexError, TierlogError
+from tierlog.log.checked_run import SegmentCheck
+from tierlog.log.findings import Finding, Report, fault, fault_of, finding_of, note
+from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
 from tierlog.remote.manager.file_windows import FILE_WINDOW_BYTES
-from tierlog.remote.manager.findings import Finding, Report, fault, fault_of, finding_of, note
-from tierlog.remote.manager.index_checks import OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from tierlog.remote.manager.log_walk import LogWalk
 from tierlog.remote.manager.producer_checks import ProducerChecks
 from tierlog.remote.manager.segment_checks import EpochCheck, RangeCheck

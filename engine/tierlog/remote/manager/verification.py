@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from tierlog.errors import TierlogError, UnknownTopicError
-from tierlog.remote.manager.findings import Report, fault, finding_of, note
+from tierlog.log.findings import Report, fault, finding_of, note
 from tierlog.remote.manager.segment_verification import verify_left_out, verify_segment
 from tierlog.remote.metadata.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory
 from tierlog.remote.storage.object_keys import parse_log_dir

@@ -8,26 +8,18 @@ offset. What must hold in all of them is what a lookup relies on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
-from tierlog.remote.manager.findings import Finding, fault, fault_of, note
-from tierlog.remote.manager.log_walk import CheckedRun, LogWalk
+from tierlog.log.checked_run import CheckedRun, Walk
+from tierlog.log.findings import Finding, fault, fault_of, note
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
-
-
-class SegmentCheck(Protocol):
-    """Looks at a segment's batches as they stream by."""
-
-    def observe(self, run: CheckedRun) -> Iterator[Finding]: ...
-    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
-        """After the last run; what the walk could not reach is a note."""
 
 
 def usable_entries(
@@ -82,7 +74,7 @@ class OffsetIndexCheck:
         yield from self._match_positions(run)
         yield from self._resolve_offsets(run)
 
-    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
         yield from self._take_early()
         if not walk.complete:
             return
@@ -112,63 +104,71 @@ class OffsetIndexCheck:
 
     def _match_positions(self, run: CheckedRun) -> Iterator[Finding]:
         batches = run.column("position")
-        stop = int(np.searchsorted(self._positions, run.end_position))
-        for entry in range(self._matched, stop):
-            place = int(np.searchsorted(batches, self._positions[entry], side="right")) - 1
-            first = int(run.column("base_offset")[place])
-            if int(batches[place]) != int(self._positions[entry]):
+        start, stop = self._matched, int(np.searchsorted(self._positions, run.end_position))
+        if stop <= start:
+            return
+        positions, offsets = self._positions[start:stop], self._offsets[start:stop]
+        place = np.searchsorted(batches, positions, side="right") - 1
+        first = run.column("base_offset")[place]
+        inside = batches[place] != positions
+        below = ~inside & (offsets < first) & run.sound[place]
+        for at in np.flatnonzero(inside | below).tolist():
+            if inside[at]:
                 yield fault(
                     "INDEX_POSITION",
                     "the entry points into a batch, not at its start",
                     self._where,
-                    position=entry * OFFSET_ENTRY_BYTES,
-                    offset=int(self._offsets[entry]),
-                    expected=int(batches[place]),
-                    found=int(self._positions[entry]),
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    offset=int(offsets[at]),
+                    expected=int(batches[place[at]]),
+                    found=int(positions[at]),
                 )
-            elif int(self._offsets[entry]) < first and run.sound[place]:
+            else:
                 yield fault(
                     "INDEX_OFFSET",
                     "the entry's offset is below the batch that it points at",
                     self._where,
-                    position=entry * OFFSET_ENTRY_BYTES,
-                    expected=f"at least {first}",
-                    found=int(self._offsets[entry]),
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    expected=f"at least {int(first[at])}",
+                    found=int(offsets[at]),
                 )
-            self._first_offset[entry] = first
-        self._matched = max(self._matched, stop)
+        self._first_offset[start:stop] = first
+        self._matched = stop
 
     def _resolve_offsets(self, run: CheckedRun) -> Iterator[Finding]:
         last = run.column("last_offset")
         self._comparable = self._comparable and bool(run.sound.all()) and bool((np.diff(last) > 0).all())
-        if not self._comparable:
-            return
+        start = self._resolved
         stop = int(np.searchsorted(self._offsets[: self._matched], last[-1], side="right"))
-        for entry in range(self._resolved, stop):
-            offset = int(self._offsets[entry])
-            place = int(np.searchsorted(last, offset))
-            next_position = self._positions[entry + 1] if entry + 1 < len(self._positions) else None
-            if offset == int(self._first_offset[entry]) or offset < int(self._first_offset[entry]):
-                continue  # the oldest style, or said by _match_positions
-            if int(last[place]) != offset:
+        if not self._comparable or stop <= start:
+            return
+        offsets = self._offsets[start:stop]
+        place = np.searchsorted(last, offsets)
+        judged = offsets > self._first_offset[start:stop]  # else the oldest style, or said by _match_positions
+        between = judged & (last[place] != offsets)
+        following = self._positions[start + 1 : stop + 1]
+        following = np.concatenate((following, np.full(len(offsets) - len(following), 2**62)))
+        behind = judged & ~between & (run.column("position")[place] >= following)
+        for at in np.flatnonzero(between | behind).tolist():
+            if between[at]:
                 yield fault(
                     "INDEX_OFFSET",
                     "the entry's offset is not the last one of a batch",
                     self._where,
-                    position=entry * OFFSET_ENTRY_BYTES,
-                    found=offset,
-                    expected=int(last[place]),
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    found=int(offsets[at]),
+                    expected=int(last[place[at]]),
                 )
-            elif next_position is not None and int(run.column("position")[place]) >= int(next_position):
+            else:
                 yield fault(
                     "INDEX_OFFSET",
                     "the entry's offset lies at or behind the next entry's batch",
                     self._where,
-                    position=entry * OFFSET_ENTRY_BYTES,
-                    found=offset,
-                    expected=f"an offset before position {int(next_position)}",
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    found=int(offsets[at]),
+                    expected=f"an offset before position {int(following[at])}",
                 )
-        self._resolved = max(self._resolved, stop)
+        self._resolved = stop
 
 
 class TimeIndexCheck:
@@ -196,18 +196,25 @@ class TimeIndexCheck:
         so_far = np.maximum.accumulate(np.maximum(newest, self._newest))
         self._comparable = self._comparable and bool((np.diff(last) > 0).all())
         stop = int(np.searchsorted(self._offsets, last[-1], side="right")) if self._comparable else self._next
-        for entry in range(self._next, stop):
-            place = int(np.searchsorted(last, self._offsets[entry]))
-            if run.sound[place]:
-                yield from self._compare(
-                    entry,
-                    int(run.column("base_offset")[place]),
-                    int(newest[place]),
-                    int(so_far[place]),
-                    int(run.column("position")[place]),
-                )
+        if stop > self._next:
+            yield from self._compare_all(run, slice(self._next, stop), so_far)
         self._next = max(self._next, stop)
         self._newest = int(so_far[-1])
+
+    def _compare_all(self, run: CheckedRun, entries: slice, so_far: NDArray[np.int64]) -> Iterator[Finding]:
+        """All at once; only entries that are wrong are looked at one by one."""
+        timestamps, offsets = self._timestamps[entries], self._offsets[entries]
+        place = np.searchsorted(run.column("last_offset"), offsets)
+        first, newest = run.column("base_offset")[place], run.column("max_timestamp")[place]
+        wrong = (offsets < first) | (timestamps != newest) | (so_far[place] > timestamps)
+        for at in np.flatnonzero(wrong & run.sound[place]).tolist():
+            yield from self._compare(
+                entries.start + at,
+                int(first[at]),
+                int(newest[at]),
+                int(so_far[place[at]]),
+                int(run.column("position")[place[at]]),
+            )
 
     def _compare(self, entry: int, first: int, newest: int, so_far: int, batch_position: int) -> Iterator[Finding]:
         timestamp, offset = int(self._timestamps[entry]), int(self._offsets[entry])
@@ -242,7 +249,7 @@ class TimeIndexCheck:
                 found=timestamp,
             )
 
-    def finish(self, walk: LogWalk, /) -> Iterator[Finding]:
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
         yield from self._early
         if not (walk.complete and self._comparable):
             return

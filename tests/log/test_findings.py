@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tierlog.errors import CorruptRecordError, ObjectNotFoundError, StoreUnavailableError
-from tierlog.remote.manager.findings import Severity, fault, fault_of, finding_of, note
+from tierlog.log.findings import Severity, fault, fault_of, finding_of, note
 
 
 def test_numbers_are_said_once() -> None:
