@@ -26,12 +26,13 @@ from bench.side_by_side import ROUNDS, Comparison
 from bench.tiers import tiered_objects
 from tests.support.servers import BUCKET, StoreServer, seaweed
 from tierlog.reading import BATCH_BYTES
-from tierlog.remote.manager.parallel_scan import ParallelScan, usable_cores
+from tierlog.remote.manager.parallel_scan import ParallelScan
 from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_read import read_scan_range
 from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
+from tierlog.runtime.scheduling import ThreadScheduler
 from tierlog.runtime.watched_stores import CountingStore, StoreCounts
 
 SEGMENTS = 4
@@ -87,7 +88,7 @@ def plain_gets(stored: Stored) -> int:
         for key, size in stored.logs.items()
         for at in range(0, size, REMOTE_WINDOW_BYTES)
     ]
-    under_way = usable_cores() * (REMOTE_PREFETCH + 1)
+    under_way = ThreadScheduler().cores * (REMOTE_PREFETCH + 1)
     with ThreadPoolExecutor(under_way) as pool:
         return sum(
             pool.map(lambda piece: len(obstore.get_range(store, piece[0], start=piece[1], end=piece[2])), ranges)

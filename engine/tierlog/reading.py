@@ -22,6 +22,7 @@ from tierlog.remote.manager.scan_request import (
     TopicSelection,
 )
 from tierlog.remote.storage import open_tier
+from tierlog.runtime.machine import Machine
 
 #: A range is what one core decodes at a time: small, so that several under way keep their order in little memory.
 RANGE_BYTES = 16 << 20
@@ -48,6 +49,7 @@ def read(
     verify_checksums: bool = True,
     fail_on_data_loss: bool = True,
     threads: int | None = None,
+    machine: Machine | None = None,
 ) -> pa.RecordBatchReader:
     """Read the records of a topic from a tier, a broker's log directory or one file.
 
@@ -72,6 +74,7 @@ def read(
         verify_checksums: Check the CRC-32C of every batch.
         fail_on_data_loss: False names damaged and missing data in a log warning and goes on behind it.
         threads: Decoding threads; by default one a core, at most 16.
+        machine: What it runs on; by default this one.
 
     Returns:
         A reader whose batches come by partition, then offset. It streams: memory is bounded by about 24 MiB a thread
@@ -88,7 +91,7 @@ def read(
     schema = records_schema(wanted)
     request = _request(topic, partitions, start, end, isolation_level, log_start_offsets, fail_on_data_loss)
     keys = {"rsm.config.file": os.fspath(config)} if isinstance(config, str | os.PathLike) else config
-    tier = open_tier(os.fspath(path), layout=layout, config=keys)
+    tier = open_tier(os.fspath(path), layout=layout, config=keys, machine=machine)
     try:
         plan = plan_scan(tier, request)
     except BaseException:
@@ -98,6 +101,7 @@ def read(
         plan.ranges,
         partial(read_scan_range, tier, columns=wanted, verify_checksums=verify_checksums, target_bytes=BATCH_BYTES),
         threads=threads,
+        machine=tier.machine,
         on_close=tier.close,
     )
     return pa.RecordBatchReader.from_batches(schema, scan)

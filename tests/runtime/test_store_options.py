@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tierlog.errors import ConfigError
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_files import MemoryFiles
 from tierlog.runtime.store_opening import address_store, open_store, split_last
 from tierlog.runtime.store_options import StoreOptions, read_store_options
@@ -172,7 +173,7 @@ def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_key
     files.put("/aws/credentials", b"[default]\naws_access_key_id=ambient\naws_secret_access_key=ambient\n")
     assert read_store_options("s3", {}, files).config["access_key_id"] == "ambient"
     options = {"storage.s3.region": "eu-north-1", "store.timeout": "2s", "store.retry_timeout": "1.5s"}
-    address = address_store("s3a://bucket/a b/", options, files=files)
+    address = address_store("s3a://bucket/a b/", options, machine=Machine(files=files))
     assert (address.kind, address.url) == ("object", "s3://bucket/a b")
     assert address.options == {
         "region": "eu-north-1",
@@ -182,7 +183,7 @@ def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_key
         "retry_timeout": "1500ms",
     }
     assert "eu-north-1" not in repr(address)
-    local = address_store("file:///tmp", options, files=files)
+    local = address_store("file:///tmp", options, machine=Machine(files=files))
     assert (local.kind, local.url, local.options) == ("local", "/tmp", {})
     with pytest.raises(ConfigError, match="memory://x"):
         address_store("memory://x")

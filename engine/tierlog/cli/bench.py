@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tierlog.cli.bench_measuring import Measurement
     from tierlog.runtime.clock import Clock
     from tierlog.runtime.files import Files
+    from tierlog.runtime.machine import Machine
 
 #: A group of measurements takes at most about this long; there are seven.
 GROUP_SECONDS = 2.0
@@ -60,37 +61,35 @@ def bench(
     JSON: one object, which --compare reads: {"machine", "measurements", "skipped"}.
     """
     from tierlog.cli.bench_measuring import read_saved
-    from tierlog.runtime.clock import SystemClock
-    from tierlog.runtime.posix_files import PosixFiles
+    from tierlog.runtime.machine import Machine
 
-    files, clock = PosixFiles(), SystemClock()
-    saved = {} if compare is None else read_saved(str(compare), files)
+    machine = Machine()
+    saved = {} if compare is None else read_saved(str(compare), machine.files)
     skipped: list[str] = []
-    machine = machine_facts(files)
+    facts = machine_facts(machine)
     if output is Output.TEXT:
-        print(one_line(", ".join(f"{name}: {value}" for name, value in machine.items())))
-    groups = _groups(clock, path, topic, config, layout, size * _MIB, rounds, skipped)
+        print(one_line(", ".join(f"{name}: {value}" for name, value in facts.items())))
+    groups = _groups(machine.clock, path, topic, config, layout, size * _MIB, rounds, skipped)
     if output is Output.TEXT:
         _print_text(groups, saved)
     else:
-        _print_json(machine, groups, skipped, saved)
+        _print_json(facts, groups, skipped, saved)
     for line in skipped:
         complain(f"skipped: {line}")
 
 
-def machine_facts(files: Files) -> dict[str, str | int]:
+def machine_facts(machine: Machine) -> dict[str, str | int]:
     """What a speed hangs on; no name of the host, no path."""
     import pyarrow as pa
 
     from tierlog._native.checksums import crc32c_implementation
     from tierlog._native.codecs import library_version
     from tierlog.records import CODEC_NAMES
-    from tierlog.remote.manager.parallel_scan import usable_cores
 
     return {
         "tierlog": __version__,
-        "processor": _processor(files),
-        "cores": usable_cores(),
+        "processor": _processor(machine.files),
+        "cores": machine.scheduler.cores,
         "memoryMiB": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB,
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -151,7 +150,7 @@ def _groups(
 
 
 def _print_json(
-    machine: Mapping[str, Any],
+    facts: Mapping[str, Any],
     groups: Iterator[list[Measurement]],
     skipped: Sequence[str],
     saved: Mapping[str, float],
@@ -165,7 +164,7 @@ def _print_json(
             changed = change(each, saved)
             row["change"] = None if changed is None else round(changed, 3)
         rows.append(row)
-    print(json.dumps({"machine": machine, "measurements": rows, "skipped": list(skipped)}))
+    print(json.dumps({"machine": facts, "measurements": rows, "skipped": list(skipped)}))
 
 
 def _print_text(groups: Iterator[list[Measurement]], saved: Mapping[str, float]) -> None:

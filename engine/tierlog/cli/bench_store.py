@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 from tierlog.cli.bench_measuring import Measurement, Task, measure
 from tierlog.errors import ConfigError
-from tierlog.remote.manager.parallel_scan import ParallelScan, usable_cores
+from tierlog.remote.manager.parallel_scan import ParallelScan
 from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import read_scan_range
 from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE_WINDOW_BYTES, Tier
 from tierlog.runtime.clock import Clock
+from tierlog.runtime.scheduling import Scheduler, run_all
 from tierlog.runtime.watched_stores import CountingStore
 
 #: Stored bytes that one round reads at most.
@@ -51,7 +51,7 @@ def measure_path(
     store.reset()
     records = _scan(tier, ranges)
     gets = store.reset().gets
-    limit = Task("store GET", partial(_plain_gets, store, spans), size)
+    limit = Task("store GET", partial(_plain_gets, store, tier.machine.scheduler, spans), size)
     ours = Task("scan PATH", partial(_scan, tier, ranges), size, records)
     first, second = measure(clock, limit, [ours], rounds=rounds, budget_seconds=budget_seconds)
     log_bytes = sum(scan_range.size_bytes for scan_range in ranges)
@@ -83,17 +83,17 @@ def _stored_span(scan_range: ScanRange) -> Span:
     return segment.log.key, base + start, base + end
 
 
-def _plain_gets(store: CountingStore, spans: Sequence[Span]) -> int:
+def _plain_gets(store: CountingStore, scheduler: Scheduler, spans: Sequence[Span]) -> int:
     """Bytes that came, in ranges as large and as many under way as ours has them."""
     window = LOCAL_WINDOW_BYTES if store.is_local else REMOTE_WINDOW_BYTES
-    under_way = usable_cores() * (1 if store.is_local else REMOTE_PREFETCH + 1)
+    under_way = scheduler.cores * (1 if store.is_local else REMOTE_PREFETCH + 1)
 
     def get(piece: Span) -> int:
         key, start, end = piece
         return memoryview(store.fetch_range(key, start_position=start, end_position_exclusive=end)).nbytes
 
-    with ThreadPoolExecutor(under_way, thread_name_prefix="tierlog-bench") as pool:
-        return sum(pool.map(get, _pieces(spans, window)))
+    with scheduler.pool(under_way, name="tierlog-bench") as pool:
+        return sum(run_all(pool, get, _pieces(spans, window)))
 
 
 def _pieces(spans: Sequence[Span], window: int) -> Iterator[Span]:
@@ -104,4 +104,4 @@ def _pieces(spans: Sequence[Span], window: int) -> Iterator[Span]:
 
 def _scan(tier: Tier, ranges: Sequence[ScanRange]) -> int:
     """Records."""
-    return sum(batch.num_rows for batch in ParallelScan(ranges, partial(read_scan_range, tier)))
+    return sum(batch.num_rows for batch in ParallelScan(ranges, partial(read_scan_range, tier), machine=tier.machine))

@@ -169,7 +169,7 @@ def _scan(tier: Tier, plan: ScanPlan, target_bytes: int, label: str | None, prog
             yield rows if label is None else rows.set_column(0, rows.schema.field(0), pa.repeat(label, rows.num_rows))
         progress.advance(scan_range.size_bytes)
 
-    return ParallelScan(plan.ranges, read)
+    return ParallelScan(plan.ranges, read, machine=tier.machine)
 
 
 def _matching(found: Iterable[pa.RecordBatch], pattern: re.Pattern[bytes] | None) -> Iterator[pa.RecordBatch]:

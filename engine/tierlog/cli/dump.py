@@ -73,9 +73,9 @@ def dump(
     can be read is printed, what is wrong is said on stderr.
     """
     from tierlog.cli.dump_sources import PartFinder
-    from tierlog.runtime.posix_files import PosixFiles
+    from tierlog.runtime.machine import Machine
 
-    finder = PartFinder(PosixFiles(), topic, tuple(partition or ()), layout.value, config)
+    finder = PartFinder(Machine().files, topic, tuple(partition or ()), layout.value, config)
     run = _Run(deep or print_data_log or remote_log_metadata, print_data_log, remote_log_metadata, output_format)
     for path in paths:
         for part in finder.iter_parts(path):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn, ParamSpec
 
 from tierlog.errors import ConfigError, TierlogError
+from tierlog.runtime.standard_streams import point_at_nothing
 
 P = ParamSpec("P")
 
@@ -91,7 +92,7 @@ def _end(code: str | int | None) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251 - no data: the interpreter's own last flush
+        point_at_nothing(1)  # or the interpreter's own last flush fails
     if isinstance(code, str):
         complain(code)
         code = ExitCode.WRONG_USE

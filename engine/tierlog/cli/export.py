@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,9 +61,9 @@ def export(
     from tierlog.cli.scan_options import parse_log_starts
     from tierlog.remote.manager.export import PartitionExport
     from tierlog.remote.metadata.history import TierHistory
-    from tierlog.runtime.posix_files import PosixFiles
+    from tierlog.runtime.machine import Machine
 
-    files = PosixFiles()
+    files = Machine().files
     with open_path(path, layout=layout, config=config) as tier:
         starts = parse_log_starts(log_start, tier.topics(), topic) if log_start else {}
         history = TierHistory(tier, log_start_offsets=starts)
@@ -78,7 +75,7 @@ def export(
             for each in history.partitions(None if assigned else [topic], assigned=assigned)
         ]
         with _locked(files, dest):
-            _check_space(dest, exports)
+            _check_space(files, dest, exports)
             with ByteProgress("export", sum(each.size_bytes for each in exports)) as progress:
                 for each in exports:
                     for size_bytes in each.run():
@@ -90,25 +87,17 @@ def export(
 def _locked(files: Files, dest: Path) -> Iterator[None]:
     """Only one export writes to a destination: two would write into one temporary file."""
     files.make_directories(str(dest))
-    lock = dest / LOCK_NAME
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = lock.exists() and os.fstat(file.fileno()).st_ino == lock.stat().st_ino
-        except BlockingIOError:
-            ours = False
-        if not ours:  # held by another one, or removed by one that just ended
-            raise ConfigError(f"another export is writing to {dest}")
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    lock = files.try_lock(str(dest / LOCK_NAME))
+    if lock is None:
+        raise ConfigError(f"another export is writing to {dest}")
+    with lock:
+        yield
 
 
-def _check_space(dest: Path, exports: Sequence[PartitionExport]) -> None:
+def _check_space(files: Files, dest: Path, exports: Sequence[PartitionExport]) -> None:
     missing = sum(each.missing_bytes() for each in exports)
     needed = missing + missing // 100 + SPARE_BYTES if missing else 0
-    free = shutil.disk_usage(dest).free
+    free = files.free_bytes(str(dest))
     if needed > free:
         raise StoreError(f"{dest}: about {needed} bytes are needed, {free} are free")
 

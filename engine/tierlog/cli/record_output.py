@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
@@ -15,7 +14,7 @@ from typing_extensions import Buffer
 from tierlog.cli.record_lines import JsonLines, RawLines, TextLines
 from tierlog.errors import ConfigError
 from tierlog.remote.manager.scan_read import records_schema
-from tierlog.runtime.posix_files import PosixFiles
+from tierlog.runtime.machine import Machine
 
 #: The columns of every format, in this order.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers")
@@ -55,14 +54,11 @@ def open_sink(out: str | None) -> Iterator[Sink]:
         yield _Unbuffered(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    target = Path(out)
-    if target.is_dir():
+    files = Machine().files
+    there = files.find(out)
+    if there is not None and there.is_directory:
         raise ConfigError(f"--out {out}: this is a folder")
-    if target.exists() and not target.is_file():  # a rename would put a file in place of the device
-        with target.open("wb", buffering=0) as raw:
-            yield _Unbuffered(raw)
-        return
-    with PosixFiles().open_write(str(target.resolve())) as file:  # of a link what it points at, not the link
+    with files.open_write(out) as file:
         yield file
         file.commit()
 

@@ -23,4 +23,7 @@ def open_path(path: str, *, layout: str = "auto", config: Path | None = None) ->
 
 def is_file(path: str) -> bool:
     """Whether PATH is one file of this machine."""
-    return "://" not in path and Path(path).is_file()
+    from tierlog.runtime.machine import Machine
+
+    found = None if "://" in path else Machine().files.find(path)
+    return found is not None and not found.is_directory

@@ -55,16 +55,15 @@ def verify(
     printer = _Printer(output, notes if notes is not None else output is Output.TEXT)
     if is_file(path) and topic is None:
         from tierlog.remote.manager.file_verification import verify_file
-        from tierlog.runtime.posix_files import PosixFiles
+        from tierlog.runtime.machine import Machine
 
-        printer.take(verify_file(PosixFiles(), path))
+        printer.take(verify_file(Machine().files, path))
         return printer.end()
 
-    from tierlog.remote.manager.parallel_scan import usable_cores
     from tierlog.remote.manager.verification import Verification
 
     with open_path(path, layout=layout, config=config) as tier:
-        run = Verification(tier, topic=topic, partitions=partition, workers=jobs or usable_cores())
+        run = Verification(tier, topic=topic, partitions=partition, workers=jobs or tier.machine.scheduler.cores)
         with ByteProgress("verify", run.size_bytes) as progress:
             for report in run:
                 printer.take(report)

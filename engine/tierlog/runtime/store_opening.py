@@ -13,14 +13,12 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from tierlog.errors import ConfigError
-from tierlog.runtime.files import Files
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_writer import MemoryBucket, MemoryWriter
 from tierlog.runtime.object_store import ObjectStore, UploadLimits
 from tierlog.runtime.obstore_errors import short_text
 from tierlog.runtime.obstore_writer import ObstoreWriter
-from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.remote_store import RemoteStore
 from tierlog.runtime.request_counts import RequestCounts
 from tierlog.runtime.store_options import StoreOptions, read_store_options
@@ -45,7 +43,7 @@ _memory_lock = threading.Lock()
 _memory_buckets: dict[str, MemoryBucket] = {}
 
 
-def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Files | None = None) -> ObjectStore:
+def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: Machine | None = None) -> ObjectStore:
     """The store that a URL or a local path names; keys are relative to it.
 
     Args:
@@ -54,20 +52,20 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, files: Fil
         options: ``store.<key>`` with the keys of obstore (S3Config, GCSConfig, AzureConfig, ClientConfig, and
             ``max_retries``, ``retry_timeout``), and the RSM's own ``storage.s3.*``, ``storage.aws.*``,
             ``storage.gcs.*``, ``storage.azure.*``, ``storage.proxy.*``. What is not given comes from the environment.
-        files: The file system of local paths and credential files; the machine's if None.
+        machine: Its files, for local paths and credentials; what the store runs on.
 
     Raises:
         ConfigError: an unknown scheme or option, or a value that the store refuses.
         ObjectNotFoundError: a local folder that does not exist. StoreError: it is a file.
     """
-    files = files or PosixFiles()
+    machine = machine or Machine()
     scheme, rest = _split(url)
     if scheme == "file":
-        return LocalStore(rest, Machine(files=files))
+        return LocalStore(rest, machine)
     bucket, folder = _bucket_of(scheme, rest)
     if scheme == "memory":
         return _open_memory(bucket, folder)
-    made = read_store_options(scheme, options or {}, files)
+    made = read_store_options(scheme, options or {}, machine.files)
     name = f"{scheme}://{bucket}/{folder}".rstrip("/")
     store, counts = _make(scheme, bucket, folder, made), RequestCounts()
     return RemoteStore(store, name, ObstoreWriter(store, name, _LIMITS, counts), counts)
@@ -89,7 +87,9 @@ class StoreAddress:
     options: Mapping[str, str] = field(repr=False)
 
 
-def address_store(url: str, options: Mapping[str, str] | None = None, *, files: Files | None = None) -> StoreAddress:
+def address_store(
+    url: str, options: Mapping[str, str] | None = None, *, machine: Machine | None = None
+) -> StoreAddress:
     """Where ``open_store`` would look, and with what, for a reader in another process. Opens nothing.
 
     Raises:
@@ -103,7 +103,7 @@ def address_store(url: str, options: Mapping[str, str] | None = None, *, files: 
     if scheme == "memory":
         raise ConfigError(f"memory://{bucket} is of the process that made it: no other can read it")
     # What ~/.aws gives is found where it is used: another machine's is another's.
-    made = read_store_options(scheme, options or {}, files or PosixFiles(), shared_credentials=False)
+    made = read_store_options(scheme, options or {}, (machine or Machine()).files, shared_credentials=False)
     retries = {
         "max_retries": str(made.max_retries),
         "retry_timeout": f"{round(made.retry_timeout.total_seconds() * 1000)}ms",

@@ -19,6 +19,7 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.scheduling import Event, ThreadScheduler
 from tierlog.runtime.store_opening import open_store
 from tierlog.runtime.watched_stores import CountingStore
 
@@ -94,11 +95,11 @@ def test_giving_up_ends_the_workers(bucket: Bucket) -> None:
 
 def test_a_stopped_segment_says_nothing_false(bucket: Bucket) -> None:
     """Otherwise what was not read is reported as missing."""
-    stopped = threading.Event()
+    stopped = Event(ThreadScheduler())
     stopped.set()
     with tier_over(open_store(str(bucket.root))) as tier:
         segment = next(iter(tier.iter_segments()))
-        report = verify_segment(tier, segment, stopped)
+        report = verify_segment(tier, segment, stopped=stopped)
     assert report.batches == 0
     assert report.count(Severity.FAULT) == 0
 

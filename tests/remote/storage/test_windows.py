@@ -24,6 +24,7 @@ from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.failing_store import FailingStore
 from tierlog.runtime.local_store import LocalStore
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.watched_stores import CountingStore
 
@@ -52,7 +53,7 @@ def ring_of(data: pathlib.Path) -> KeyRing:
 
 def tier_over(store: ObjectStore, data: pathlib.Path | None = None) -> Tier:
     ring = ring_of(data) if data else KeyRing({})
-    return Tier(store, AivenLayout(store, Scope(), ring), key_ring=ring, clock=ManualClock())
+    return Tier(store, AivenLayout(store, Scope(), ring), key_ring=ring, machine=Machine(clock=ManualClock()))
 
 
 def local(root: pathlib.Path) -> LocalStore:
@@ -244,7 +245,7 @@ class TestBrokenStores:
             segment = largest(tier)
             bucket.path("a", "log").unlink()
             bucket.path("a", "indexes").unlink()
-            old = dataclasses.replace(segment, last_modified_ms=tier._clock.time_ms() - 90_000_000)
+            old = dataclasses.replace(segment, last_modified_ms=tier.machine.clock.time_ms() - 90_000_000)
             with pytest.raises(ObjectNotFoundError, match=r"orders-.*\.log: gone .* 1 d 1 h ago"):
                 list(tier.iter_log_windows(old))
             with pytest.raises(ObjectNotFoundError, match="gone since"):

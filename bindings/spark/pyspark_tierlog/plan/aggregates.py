@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import TierlogError
@@ -14,6 +13,7 @@ from tierlog.remote.manager.scan_plan import PreparedScan
 from tierlog.remote.manager.scan_probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.storage import Tier
+from tierlog.runtime.scheduling import run_all
 
 if TYPE_CHECKING:
     from pyspark_tierlog.plan.requests import Aggregates
@@ -55,7 +55,7 @@ def find_summaries(
     found: Summaries = {}
     try:
         if wanted <= {"min_offset", "max_offset"}:
-            budget = ByteBudget(max(_PROBE_BYTES, total_bytes // _PROBE_PART))
+            budget = ByteBudget(max(_PROBE_BYTES, total_bytes // _PROBE_PART), scans[0][0].machine if scans else None)
             for tier, scan in scans:
                 _add(found, _extremes(tier, scan, wanted, budget, verify_checksums))
         elif total_bytes <= SMALL_BYTES:
@@ -110,8 +110,8 @@ def _read(
     def summary(scan_range: ScanRange) -> RecordSummary:
         return summarise_range(tier, scan_range, wanted, verify_checksums=verify_checksums)
 
-    with ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="tierlog-summaries") as pool:
-        for scan_range, found in zip(ranges, pool.map(summary, ranges), strict=True):
+    with tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-summaries") as pool:
+        for scan_range, found in zip(ranges, run_all(pool, summary, ranges), strict=True):
             yield (scan_range.topic, scan_range.partition), found
 
 
@@ -132,6 +132,6 @@ def _extremes(
 
     grouped = itertools.groupby(scan.iter_ranges(), key=lambda each: (each.topic, each.partition))
     partitions = ((partition, list(ranges)) for partition, ranges in grouped)
-    with ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="tierlog-extremes") as pool:
+    with tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-extremes") as pool:
         while some := list(itertools.islice(partitions, _CONCURRENCY)):
-            yield from pool.map(summary, some)
+            yield from run_all(pool, summary, some)

@@ -142,7 +142,8 @@ class _Answer:
         if not limit or limit >= part.scan.limits.total_records:
             return None
         try:
-            return 0, tuple(take_enough(part.tier, part.scan.iter_ranges(), limit, ByteBudget(LIMIT_BYTES)))
+            budget = ByteBudget(LIMIT_BYTES, part.tier.machine)
+            return 0, tuple(take_enough(part.tier, part.scan.iter_ranges(), limit, budget))
         except (OverBudgetError, TierlogError):  # what is damaged is told by who reads it
             return None
 

@@ -12,7 +12,6 @@ import platform
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,6 +22,8 @@ from pyspark_tierlog.plan.frames import (
     PlanProtocolError,
     read_frame,
 )
+from tierlog.runtime.scheduling import ThreadScheduler
+from tierlog.runtime.standard_streams import claim_pipes, point_at_nothing
 
 if TYPE_CHECKING:
     from pyspark_tierlog.plan.requests import Request
@@ -34,7 +35,7 @@ _OUT_BUFFER_BYTES = 1 << 18
 def main() -> int:
     """Serve until the input ends. Returns the exit code: 0, or 1 after input that is none."""
     _arrange_signals()
-    requests, answers = _claim_streams()
+    requests, answers = claim_pipes(out_buffer_bytes=_OUT_BUFFER_BYTES)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     _watch(answers.fileno())
     try:
@@ -50,22 +51,6 @@ def _arrange_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The two pipes of the driver under numbers of our own; 0 is empty and 1 is standard error from here on."""
-    requests = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb", buffering=_OUT_BUFFER_BYTES)
-    _point_at_nothing(0)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return requests, answers
-
-
-def _point_at_nothing(descriptor: int) -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)  # noqa: TID251  a descriptor of nothing, no file of anyone's
-    os.dup2(nothing, descriptor)
-    os.close(nothing)
-
-
 def _watch(descriptor: int) -> None:
     """End at once when nobody can read an answer any more, also in the middle of a listing that takes minutes."""
 
@@ -76,12 +61,12 @@ def _watch(descriptor: int) -> None:
             pass
         os._exit(0)
 
-    threading.Thread(target=wait, name="tierlog-driver-watch", daemon=True).start()
+    ThreadScheduler().start(wait, name="tierlog-driver-watch")
 
 
 def _drop(answers: BinaryIO) -> None:
     """Let what is still buffered run into nothing, or Python complains at exit."""
-    _point_at_nothing(answers.fileno())
+    point_at_nothing(answers.fileno())
 
 
 def _serve(requests: BinaryIO, out: FrameWriter) -> int:

@@ -5,7 +5,7 @@ Memory is bounded by a window and the largest batch; what is decoded is thrown a
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,10 +19,10 @@ from tierlog.log.checked_run import CheckedRun
 from tierlog.log.findings import Finding, fault, fault_of, note
 from tierlog.log.transactions import CONTROL
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
+from tierlog.runtime.scheduling import Lock
 
 #: What each of several walks may decompress at once; a batch beyond it is decoded by one walk at a time.
 SHARED_SIZE_BYTES_MAX = 32 << 20
-_LARGE_BATCH = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -33,6 +33,7 @@ class LogWalk:
         windows: The log's bytes in order, cut anywhere.
         where: Name of the object or file, for findings.
         live: The active segment of a running broker: what follows the last whole batch is a note.
+        large_batch: Held while a large batch is decoded, by the walks that share it: one of them has one in memory.
         findings: What is wrong with the bytes, so far.
         faults_max: Faults to list before the walk stops; one flipped bit of an offset can put all that follows out
             of order.
@@ -44,6 +45,7 @@ class LogWalk:
     windows: Iterable[Buffer]
     where: str
     live: bool = False
+    large_batch: Lock | None = None
     faults_max: int = 100
     findings: list[Finding] = field(default_factory=list)
     end_position: int = 0
@@ -68,7 +70,7 @@ class LogWalk:
             self._tail(len(runs.rest), runs.rest_size_bytes)
 
     def _checked(self, run: BatchRun) -> CheckedRun:
-        decoding = _Decoding(run)
+        decoding = _Decoding(run, self.large_batch)
         sound = np.ones(len(run.columns["position"]), np.bool_)
         for batch, error in decoding.faults():
             self.findings.append(fault_of(error, self.where))
@@ -142,8 +144,9 @@ class LogWalk:
 class _Decoding:
     """Decodes the records of one run and keeps what the checks ask of them."""
 
-    def __init__(self, run: BatchRun) -> None:
+    def __init__(self, run: BatchRun, large_batch: Lock | None) -> None:
         self._run = run
+        self._large_batch = large_batch
         self._positions = run.column("position")
         self._control = (run.column("attributes") & CONTROL) != 0
         # Keys are asked for only where control records need them.
@@ -171,7 +174,7 @@ class _Decoding:
 
     def _alone(self, batch: int) -> CorruptRecordError | SizeLimitError | None:
         """Decodes one large batch while no other walk does; its fault, if it has one."""
-        with _LARGE_BATCH:
+        with self._large_batch or contextlib.nullcontext():
             decoder = self._decoder(int(self._positions[batch]), BATCH_SIZE_BYTES_MAX)
             try:
                 self._look_at(decoder.feed(self._run.bytes_of(batch)))

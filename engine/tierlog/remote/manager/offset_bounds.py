@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tierlog.errors import ConfigError
@@ -12,6 +11,7 @@ from tierlog.remote.manager.scan_request import EARLIEST, LATEST, PerPartition, 
 from tierlog.remote.metadata.history import PartitionHistory
 from tierlog.remote.metadata.transaction_history import find_last_stable_offset
 from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.scheduling import run_all
 
 CONCURRENCY = 16
 
@@ -52,8 +52,8 @@ def resolve_bounds(
     def resolve(history: PartitionHistory) -> OffsetBounds:
         return _resolve(tier, request, history, lose)
 
-    with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="tierlog-bounds") as pool:
-        return tuple(pool.map(resolve, histories))
+    with tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-bounds") as pool:
+        return tuple(run_all(pool, resolve, histories))
 
 
 def check_named(request: ScanRequest, histories: Sequence[PartitionHistory]) -> None:

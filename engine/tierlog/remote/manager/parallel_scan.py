@@ -8,26 +8,20 @@ it calls a worker again. So nothing waits on a lock for a consumer that is slow 
 from __future__ import annotations
 
 import collections
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import pyarrow as pa
 
 from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.scheduling import Pool, Scheduler
 
 #: Record batches that wait in the buffer of one range.
 BUFFERED_BATCHES = 4
 THREADS_MAX = 16
 
 ReadRange = Callable[[ScanRange], Iterator[pa.RecordBatch]]
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ParallelScan:
@@ -37,6 +31,7 @@ class ParallelScan:
         ranges: In the order wanted.
         read_range: Gives the record batches of one range; called on worker threads, closed when cancelled.
         threads: Workers; by default one a core, at most 16.
+        machine: Its threads.
         on_close: Called once, when all is read, closed or failed: for what belongs to this scan.
 
     Raises (when iterated): what ``read_range`` raises, at the place in the order where it happened.
@@ -50,13 +45,15 @@ class ParallelScan:
         read_range: ReadRange,
         *,
         threads: int | None = None,
+        machine: Machine | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self._ranges = iter(ranges)
         self._read_range = read_range
-        self._threads = threads or min(usable_cores(), THREADS_MAX)
+        self._scheduler = (machine or Machine()).scheduler
+        self._threads = threads or min(self._scheduler.cores, THREADS_MAX)
         self._on_close = on_close
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         self._feeds: collections.deque[_RangeFeed] = collections.deque()
         self._closed = False
 
@@ -82,12 +79,12 @@ class ParallelScan:
     def _top_up(self) -> None:
         """Workers are made with the first batch that is asked for: a reader that is never used costs none."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="tierlog-scan")
+            self._pool = self._scheduler.pool(self._threads, name="tierlog-scan")
         while len(self._feeds) <= self._threads:
             scan_range = next(self._ranges, None)
             if scan_range is None:
                 return
-            self._feeds.append(_RangeFeed(self._pool, self._read_range, scan_range))
+            self._feeds.append(_RangeFeed(self._scheduler, self._pool, self._read_range, scan_range))
 
     def close(self) -> None:
         """Cancel what runs and wait for it; idempotent."""
@@ -99,7 +96,7 @@ class ParallelScan:
                 feed.cancel()
             self._feeds.clear()
             if self._pool is not None:
-                self._pool.shutdown(wait=True, cancel_futures=True)
+                self._pool.close()
         finally:
             if self._on_close is not None:
                 self._on_close()
@@ -111,13 +108,13 @@ class ParallelScan:
 class _RangeFeed:
     """The buffer of one range, filled by a worker."""
 
-    def __init__(self, pool: ThreadPoolExecutor, read_range: ReadRange, scan_range: ScanRange) -> None:
+    def __init__(self, scheduler: Scheduler, pool: Pool, read_range: ReadRange, scan_range: ScanRange) -> None:
         self._pool = pool
         self._read_range = read_range
         self._scan_range = scan_range
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._buffer: collections.deque[pa.RecordBatch] = collections.deque()
-        self._changed = threading.Condition()
+        self._changed = scheduler.condition()
         self._filling = True
         self._ended = False
         self._cancelled = False
@@ -163,7 +160,7 @@ class _RangeFeed:
                     break
                 with self._changed:
                     self._buffer.append(batch)
-                    self._changed.notify()
+                    self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever it is
             self._end(error)
         else:
@@ -178,4 +175,4 @@ class _RangeFeed:
             self._error = self._error or error
             self._ended = True
             self._filling = False
-            self._changed.notify()
+            self._changed.notify_all()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from tierlog.remote.manager.scan_request import ScanRequest
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan
 from tierlog.remote.metadata.transaction_history import aborted_transactions
 from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.scheduling import Future, Pool
 
 #: Index parts that are fetched at once.
 CONCURRENCY = 16
@@ -99,27 +100,24 @@ class RangeCutter:
         Raises:
             CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
         """
-        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="tierlog-plan") as pool:
+        with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
             waiting: deque[ScanRange | tuple[_Piece, Future[_Places]]] = deque()
-            try:
-                for piece in self._iter_pieces(pool, wanted):
-                    whole = self._whole(piece)
-                    waiting.append((piece, pool.submit(self._places, piece)) if whole is None else whole)
-                    while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0], ScanRange)):
-                        yield from self._iter_cut(waiting.popleft())
-                while waiting:
+            for piece in self._iter_pieces(pool, wanted):
+                whole = self._whole(piece)
+                waiting.append((piece, pool.submit(partial(self._places, piece))) if whole is None else whole)
+                while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0], ScanRange)):
                     yield from self._iter_cut(waiting.popleft())
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+            while waiting:
+                yield from self._iter_cut(waiting.popleft())
 
-    def _iter_pieces(self, pool: ThreadPoolExecutor, wanted: Iterable[WantedOffsets]) -> Iterator[_Piece]:
+    def _iter_pieces(self, pool: Pool, wanted: Iterable[WantedOffsets]) -> Iterator[_Piece]:
         if not self.request.read_committed:
             for each in wanted:
                 yield from self._pieces(each, None)
             return
         waiting: deque[tuple[WantedOffsets, Future[NDArray[np.void]]]] = deque()
         for each in wanted:
-            waiting.append((each, pool.submit(self._aborted, each)))
+            waiting.append((each, pool.submit(partial(self._aborted, each))))
             if len(waiting) > CONCURRENCY:
                 offsets, found = waiting.popleft()
                 yield from self._pieces(offsets, found.result())

@@ -5,10 +5,9 @@ Each stays within a budget of log bytes: an answer that costs more is left to wh
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from tierlog.remote.manager.offset_lookup import fetch_borders
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import range_decoder
 from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.machine import Machine
 
 #: Of the first read at an end; the next ones are larger.
 _PIECE_BYTES: Final = 64 << 10
@@ -33,12 +33,12 @@ class OverBudgetError(Exception):
     """An answer would cost more than it may."""
 
 
-@dataclass(slots=True)
 class ByteBudget:
     """Log bytes that may still be read. Thread safety: any number of threads."""
 
-    left_bytes: int
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    def __init__(self, left_bytes: int, machine: Machine | None = None) -> None:
+        self.left_bytes = left_bytes
+        self._lock = (machine or Machine()).scheduler.lock()
 
     def spend(self, size_bytes: int) -> None:
         """Raises OverBudgetError: there is not so much left."""

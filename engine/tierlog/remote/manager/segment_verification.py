@@ -7,7 +7,6 @@ all). What is read is streamed: memory is some windows, the largest batch, and t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -31,6 +30,7 @@ from tierlog.remote.storage.object_keys import parse_log_dir
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.object_store import ObjectInfo
+from tierlog.runtime.scheduling import Event, Lock
 
 REQUIRED_PARTS = (IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH)
 #: Layouts that say where a segment ends; of the others its end was read from its own log.
@@ -44,12 +44,20 @@ _PART_NAMES = {
 }
 
 
-def verify_segment(tier: Tier, segment: StoredSegment, stopped: threading.Event | None = None) -> Report:
+def verify_segment(
+    tier: Tier, segment: StoredSegment, *, stopped: Event | None = None, large_batch: Lock | None = None
+) -> Report:
     """Check one segment with all its parts; early, with what it has by then, when ``stopped`` is set.
+
+    Args:
+        tier: Of the segment.
+        segment: What to check.
+        stopped: Set when nobody wants the report any more.
+        large_batch: See LogWalk.
 
     Errors of the store and of keys become findings of severity ERROR: the segment could not be checked.
     """
-    check = _SegmentVerification(tier, segment, stopped or threading.Event())
+    check = _SegmentVerification(tier, segment, stopped, large_batch)
     check.run()
     partition = segment.topic_id_partition
     check.report.findings = [f.placed(partition.topic, partition.partition) for f in check.report.findings]
@@ -61,10 +69,11 @@ class _StoppedEarly(Exception):
 
 
 class _SegmentVerification:
-    def __init__(self, tier: Tier, segment: StoredSegment, stopped: threading.Event) -> None:
+    def __init__(self, tier: Tier, segment: StoredSegment, stopped: Event | None, large_batch: Lock | None) -> None:
         self._tier = tier
         self._segment = segment
         self._stopped = stopped
+        self._large_batch = large_batch
         self._single = segment.layout in SINGLE_LOG_LAYOUTS
         self.report = Report(segment.name)
 
@@ -74,7 +83,12 @@ class _SegmentVerification:
     def run(self) -> None:
         self._check_sizes()
         checks = self._checks()
-        walk = LogWalk(self._windows(), self._segment.name, live=self._single and not self._segment.closed)
+        walk = LogWalk(
+            self._windows(),
+            self._segment.name,
+            live=self._single and not self._segment.closed,
+            large_batch=self._large_batch,
+        )
         try:
             for run in walk:
                 for check in checks:
@@ -98,7 +112,7 @@ class _SegmentVerification:
         with closing(self._tier.iter_log_windows(segment)) as windows:
             checksum, expected = 0, segment.log.crc32c
             for _, window in windows:
-                if self._stopped.is_set():
+                if self._stopped is not None and self._stopped.is_set:
                     raise _StoppedEarly
                 if expected is not None:
                     checksum = crc32c(window, checksum)
@@ -224,8 +238,8 @@ class _SegmentVerification:
         )
 
 
-def verify_left_out(tier: Tier, info: ObjectInfo) -> Report:
-    """Check a log of a broker's disk that a reader leaves out, as no batch of it counts."""
+def verify_left_out(tier: Tier, info: ObjectInfo, *, large_batch: Lock | None = None) -> Report:
+    """Check a log of a broker's disk that a reader leaves out, as no batch of it counts; see ``verify_segment``."""
 
     def windows() -> Iterator[Buffer]:
         for start in range(0, info.size_bytes, FILE_WINDOW_BYTES):
@@ -234,7 +248,7 @@ def verify_left_out(tier: Tier, info: ObjectInfo) -> Report:
 
     report = Report(info.key)
     key = parse_log_dir(info.key)
-    walk = LogWalk(windows(), info.key, live=True)
+    walk = LogWalk(windows(), info.key, live=True, large_batch=large_batch)
     try:
         for _ in walk:
             pass

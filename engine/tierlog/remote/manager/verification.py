@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from tierlog.errors import TierlogError, UnknownTopicError
@@ -15,6 +13,7 @@ from tierlog.remote.storage.object_keys import parse_log_dir
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.object_store import ObjectInfo
+from tierlog.runtime.scheduling import Arrivals, Event, Pool
 
 
 class Verification:
@@ -36,7 +35,9 @@ class Verification:
     ) -> None:
         self._tier = tier
         self._workers = workers
-        self._stopped = threading.Event()
+        self._scheduler = tier.machine.scheduler
+        self._stopped = Event(self._scheduler)
+        self._large_batch = self._scheduler.lock()
         self._listing = Report(tier.describe())
         self._left_out = _logs_of_a_disk(tier, topic, partitions)
         self.segments = self._list(topic, partitions)
@@ -85,30 +86,30 @@ class Verification:
     def __iter__(self) -> Iterator[Report]:
         """A report of the listing, then one a segment, as they are done."""
         yield self._listing
-        with ThreadPoolExecutor(self._workers, thread_name_prefix="tierlog-verify") as pool:
+        with self._scheduler.pool(self._workers, name="tierlog-verify") as pool:
             try:
                 yield from self._run(pool)
             finally:
                 self._stopped.set()
 
-    def _run(self, pool: ThreadPoolExecutor) -> Iterator[Report]:
+    def _run(self, pool: Pool) -> Iterator[Report]:
         known = {segment.log.key for segment in self.segments}
         works: list[Callable[[], Report]] = [
-            partial(verify_segment, self._tier, segment, self._stopped) for segment in self.segments
+            partial(verify_segment, self._tier, segment, stopped=self._stopped, large_batch=self._large_batch)
+            for segment in self.segments
         ]
-        works += [partial(verify_left_out, self._tier, info) for info in self._left_out if info.key not in known]
-        waiting = iter(works)
-        running: set[Future[Report]] = set()
-        while True:
-            for work in waiting:
-                running.add(pool.submit(work))
-                if len(running) > self._workers:
-                    break
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+        works += [
+            partial(verify_left_out, self._tier, info, large_batch=self._large_batch)
+            for info in self._left_out
+            if info.key not in known
+        ]
+        running: Arrivals[Report] = Arrivals(self._scheduler)
+        for work in works:
+            running.add(pool.submit(work))
+            if len(running) > self._workers:
+                yield running.take().result()
+        while running:
+            yield running.take().result()
 
 
 def _logs_of_a_disk(tier: Tier, topic: str | None, partitions: Collection[int] | None) -> list[ObjectInfo]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tierlog.errors import (
@@ -24,6 +23,7 @@ from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.scheduling import run_all
 
 #: Checkpoints that are fetched at once.
 CONCURRENCY = 16
@@ -142,9 +142,9 @@ class TierHistory:
             found = wanted.chosen(found, self._tier)
         if wanted or pattern is not None:  # a listing of everything shows both
             _refuse_ambiguous(found)
-        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="tierlog-history") as pool:
-            ordered = sorted(found, key=lambda key: (key.topic, key.partition, key.topic_id))
-            return list(pool.map(self._resolve, ordered, (found[key] for key in ordered)))
+        ordered = sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition, item[0].topic_id))
+        with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
+            return list(run_all(pool, lambda item: self._resolve(*item), ordered))
 
     def _grouped(self, pattern: str | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}

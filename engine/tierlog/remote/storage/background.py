@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
-import threading
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from tierlog.errors import TierlogError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.scheduling import Future, Pool
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,14 +20,16 @@ class Background:
 
     Args:
         workers: Largest number of calls under way.
+        machine: Its threads.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, machine: Machine) -> None:
         self._workers = workers
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._scheduler = machine.scheduler
+        self._lock = self._scheduler.lock()
+        self._pool: Pool | None = None
         self._closed = False
 
     def submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
@@ -35,8 +38,8 @@ class Background:
             if self._closed:
                 raise ValueError("the tier is closed")
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="tierlog-store")
-            return self._pool.submit(function, item)
+                self._pool = self._scheduler.pool(self._workers, name="tierlog-store")
+            return self._pool.submit(partial(function, item))
 
     def iter_ahead(self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int) -> Generator[Result]:
         """``function`` of each item, in order, at most ``ahead`` calls beyond the one that is waited for.
@@ -79,4 +82,4 @@ class Background:
             self._closed = True
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.close()

@@ -8,12 +8,12 @@ Invariant: no key material is in a repr, a message, a pickle or a segment.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tierlog.errors import ConfigError, EncryptionKeyError
 from tierlog.remote.storage.segment import SegmentEncryption
+from tierlog.runtime.machine import Machine
 
 if TYPE_CHECKING:  # most tiers are not encrypted, and these take longer to import than the rest of a reader
     from Crypto.PublicKey import RSA
@@ -31,6 +31,7 @@ class KeyRing:
 
     Args:
         private_keys: Key id → the private key file's bytes: PEM or DER, PKCS#8 (or PKCS#1), unencrypted.
+        machine: Its locks.
 
     Raises:
         ConfigError: a key cannot be read; names the id.
@@ -38,9 +39,9 @@ class KeyRing:
     Thread safety: any number of threads.
     """
 
-    def __init__(self, private_keys: Mapping[str, bytes]) -> None:
+    def __init__(self, private_keys: Mapping[str, bytes], machine: Machine | None = None) -> None:
         self._keys = {key_id: _import_key(key_id, data) for key_id, data in private_keys.items()}
-        self._lock = threading.Lock()
+        self._lock = (machine or Machine()).scheduler.lock()
         self._ciphers: dict[tuple[str, bytes], AESGCM] = {}
 
     @property

@@ -21,10 +21,9 @@ from tierlog.remote.storage.layouts.single_file import SingleFileLayout
 from tierlog.remote.storage.masked_store import MASK, MaskedStore
 from tierlog.remote.storage.object_keys import PARSERS
 from tierlog.remote.storage.tier import Tier
-from tierlog.runtime.clock import Clock
 from tierlog.runtime.files import Files
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.store_opening import local_path, open_store, split_last
 
 LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
@@ -52,8 +51,7 @@ def open_tier(
     *,
     layout: str = "auto",
     config: Mapping[str, str] | None = None,
-    files: Files | None = None,
-    clock: Clock | None = None,
+    machine: Machine | None = None,
     wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Tier:
     """Open a tier for reading.
@@ -63,8 +61,7 @@ def open_tier(
             (also that of one topic or partition), a broker's log directory, or one ``.log`` file.
         layout: One of LAYOUTS, or ``auto``: found by looking at the keys. Naming it saves the listing.
         config: The RSM's keys, with or without ``rsm.config.``; ``rsm.config.file``; ``store.*``.
-        files: The local file system.
-        clock: For the age of segments in messages.
+        machine: Its local files, threads and clock.
         wrap_store: Gets the store that the tier will read, and gives the one that it shall: to count, or to break it.
 
     Returns:
@@ -77,37 +74,38 @@ def open_tier(
     """
     if layout != "auto" and layout not in LAYOUTS:
         raise ConfigError(f"unknown layout {layout!r}; one of auto, {', '.join(LAYOUTS)}")
-    files = files or PosixFiles()
-    tier_config = read_storage_config(config, files=files)
-    key_ring = _read_key_ring(tier_config, files)
-    if layout == "file" or (layout == "auto" and _is_file(path, files)):
+    machine = machine or Machine()
+    tier_config = read_storage_config(config, machine=machine)
+    key_ring = _read_key_ring(tier_config, machine)
+    if layout == "file" or (layout == "auto" and _is_file(path, machine.files)):
         folder, name = split_last(path)
-        store = wrap_store(open_store(folder, tier_config.store_options, files=files))
-        return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, clock=clock, url=folder)
-    url, scope, found = _look(path, layout, tier_config, files)
-    store = open_store(url, tier_config.store_options, files=files)
+        store = wrap_store(open_store(folder, tier_config.store_options, machine=machine))
+        return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, machine=machine, url=folder)
+    url, scope, found = _look(path, layout, tier_config, machine)
+    store = open_store(url, tier_config.store_options, machine=machine)
     store = wrap_store(store)
     if scope.mask and scope.key_prefix:
         store = MaskedStore(store, scope.key_prefix)
-    return Tier(store, _layout(found, store, scope, key_ring), key_ring=key_ring, clock=clock, url=url)
+    made = _layout(found, store, scope, key_ring, machine)
+    return Tier(store, made, key_ring=key_ring, machine=machine, url=url)
 
 
-def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing) -> Layout:
+def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine) -> Layout:
     if name == "aiven":
-        return AivenLayout(store, scope, key_ring)
+        return AivenLayout(store, scope, key_ring, machine)
     if name == "kafka":
-        return KafkaLayout(store, scope)
-    return LocalTieredLayout(store, scope) if name == "local-tiered" else LogDirLayout(store, scope)
+        return KafkaLayout(store, scope, machine)
+    return LocalTieredLayout(store, scope, machine) if name == "local-tiered" else LogDirLayout(store, scope, machine)
 
 
-def _read_key_ring(config: StorageConfig, files: Files) -> KeyRing:
+def _read_key_ring(config: StorageConfig, machine: Machine) -> KeyRing:
     keys = {}
     for key_id, path in config.private_key_files.items():
         try:
-            keys[key_id] = files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX)
+            keys[key_id] = machine.files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX)
         except StoreError as cause:
             raise ConfigError(f"encryption.key.pairs.{key_id}.private.key.file: {cause}") from cause
-    return KeyRing(keys)
+    return KeyRing(keys, machine)
 
 
 def _is_file(path: str, files: Files) -> bool:
@@ -119,7 +117,7 @@ def _is_file(path: str, files: Files) -> bool:
     return found is not None and not found.is_directory
 
 
-def _look(path: str, layout: str, config: StorageConfig, files: Files) -> tuple[str, Scope, str]:
+def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tuple[str, Scope, str]:
     """The URL of the store, where in it the segments are, and their layout."""
     prefix = config.key_prefix
     places = [Place(path, "")]
@@ -127,7 +125,7 @@ def _look(path: str, layout: str, config: StorageConfig, files: Files) -> tuple[
         places += _places_above(path)
     found, place = layout, places[0]
     if layout == "auto" or len(places) > 1:
-        store = open_store(path, config.store_options, files=files)
+        store = open_store(path, config.store_options, machine=machine)
         try:
             keys = (info.key[len(prefix) :] for info in store.iter_objects(prefix))
             recognised = _recognise(keys, path, layout, places)

@@ -17,7 +17,8 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts import Layout, SegmentFilter
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.windows import iter_windows
-from tierlog.runtime.clock import Clock, SystemClock
+from tierlog.runtime.clock import Clock
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
 
 #: Store calls that one tier has under way at once.
@@ -53,15 +54,15 @@ class Tier:
         layout: Layout,
         *,
         key_ring: KeyRing | None = None,
-        clock: Clock | None = None,
+        machine: Machine | None = None,
         url: str = "",
     ) -> None:
         self.url = url
         self._store = store
         self._layout = layout
         self._key_ring = key_ring or KeyRing({})
-        self._clock = clock or SystemClock()
-        self._background = Background(CONCURRENCY)
+        self._machine = machine or Machine()
+        self._background = Background(CONCURRENCY, self._machine)
 
     @property
     def layout(self) -> str:
@@ -71,6 +72,11 @@ class Tier:
     @property
     def store(self) -> ObjectStore:
         return self._store
+
+    @property
+    def machine(self) -> Machine:
+        """What it runs on, for whoever works on it."""
+        return self._machine
 
     @property
     def foreign_objects(self) -> int:
@@ -207,7 +213,7 @@ class Tier:
             yield from windows
 
     def _aged(self, segment: StoredSegment) -> _Aged:
-        return _Aged(segment, self._clock)
+        return _Aged(segment, self._machine.clock)
 
     def close(self) -> None:
         """Wait for what is under way and release threads and the store; idempotent."""

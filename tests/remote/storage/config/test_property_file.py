@@ -6,6 +6,7 @@ import pytest
 
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.config import read_storage_config
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_files import MemoryFiles
 
 
@@ -15,7 +16,7 @@ class TestFile:
     def read(self, name: str, text: str, **given: str) -> str:
         files = MemoryFiles()
         files.put(name, text.encode())
-        return read_storage_config({"rsm.config.file": name} | given, files=files).key_prefix
+        return read_storage_config({"rsm.config.file": name} | given, machine=Machine(files=files)).key_prefix
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -57,4 +58,4 @@ class TestFile:
     def test_a_file_that_is_not_there(self) -> None:
         """If this fails, a mistyped path reads as no configuration."""
         with pytest.raises(ConfigError, match="/nowhere"):
-            read_storage_config({"rsm.config.file": "/nowhere"}, files=MemoryFiles())
+            read_storage_config({"rsm.config.file": "/nowhere"}, machine=Machine(files=MemoryFiles()))

@@ -14,7 +14,6 @@ from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
 from tierlog.runtime.files import Files
-from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.properties import parse_properties
 
 PREFIX_KEY: Final = "remote.log.storage.manager.impl.prefix"
@@ -22,14 +21,14 @@ DEFAULT_PREFIX: Final = "rsm.config."
 SIZE_BYTES_MAX: Final = 16 << 20
 
 
-def read_property_file(path: str, *, files: Files | None = None) -> dict[str, str]:
+def read_property_file(path: str, files: Files) -> dict[str, str]:
     """The keys of a file that concern the tier, with the prefix ``rsm.config.`` or ``store.``.
 
     Raises:
         ConfigError: the file cannot be read or parsed, a key is given twice, or none of its keys concerns the tier.
     """
     try:
-        text = (files or PosixFiles()).read_whole(path, limit_bytes=SIZE_BYTES_MAX).decode("utf-8")
+        text = files.read_whole(path, limit_bytes=SIZE_BYTES_MAX).decode("utf-8")
     except StoreError as cause:
         raise ConfigError(f"cannot read the configuration file {cause}") from cause
     except UnicodeDecodeError as cause:

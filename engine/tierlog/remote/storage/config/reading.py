@@ -18,7 +18,7 @@ from tierlog.remote.storage.config.model import StorageConfig, missing
 from tierlog.remote.storage.config.older_names import with_todays_names
 from tierlog.remote.storage.config.property_file import read_property_file
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
-from tierlog.runtime.files import Files
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.store_options import STORAGE_KEYS
 
 FILE_KEY: Final = "rsm.config.file"
@@ -33,13 +33,13 @@ _CLASSES: Final[dict[str, tuple[dict[str, str], bool]]] = {
 }
 
 
-def read_storage_config(given: Mapping[str, object] | None, *, files: Files | None = None) -> StorageConfig:
+def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine | None = None) -> StorageConfig:
     """Check a configuration.
 
     Args:
         given: Keys and values; ``rsm.config.file`` names a file with more, over which the given ones win. None as a
             value is not given; lists and booleans are taken as they are.
-        files: Where that file is.
+        machine: Where that file is.
 
     Raises:
         ConfigError: an unknown key (the nearest known one is named), two keys that differ in case alone, a malformed
@@ -49,7 +49,7 @@ def read_storage_config(given: Mapping[str, object] | None, *, files: Files | No
     keys = _normalised(given or {})
     file = keys.pop(FILE_KEY, None)
     if file is not None:
-        keys = _normalised(read_property_file(file, files=files)) | keys
+        keys = _normalised(read_property_file(file, (machine or Machine()).files)) | keys
     keys = with_todays_names(keys)
     for name, (known, dotted) in _CLASSES.items():
         if keys.get(name):

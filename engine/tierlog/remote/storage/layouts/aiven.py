@@ -24,6 +24,7 @@ from tierlog.remote.storage.object_keys import parse_aiven
 from tierlog.remote.storage.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.remote.storage.windows import iter_windows
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 
 MANIFEST = "rsm-manifest"
@@ -34,11 +35,12 @@ class AivenLayout:
 
     name = "aiven"
 
-    def __init__(self, store: ObjectStore, scope: Scope, key_ring: KeyRing) -> None:
+    def __init__(self, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine | None = None) -> None:
+        self._machine = machine or Machine()
         self._store = store
         self._scope = scope
         self._key_ring = key_ring
-        self._listing = Listing(store, scope, parse_aiven)
+        self._listing = Listing(store, scope, parse_aiven, self._machine)
 
     @property
     def foreign_objects(self) -> int:
@@ -100,7 +102,7 @@ class AivenLayout:
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
         """Without a description in the manifest: the end and the epochs, from the bytes."""
-        background = Background(1)
+        background = Background(1, self._machine)
 
         def read(start: int, end: int) -> memoryview:
             pieces = iter_windows(

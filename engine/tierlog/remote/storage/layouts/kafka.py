@@ -20,6 +20,7 @@ from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.object_keys import parse_kafka
 from tierlog.remote.storage.segment import StoredPart, StoredSegment
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 
 DESCRIPTION: Final = "segment.json"
@@ -40,10 +41,10 @@ class KafkaLayout:
 
     name = "kafka"
 
-    def __init__(self, store: ObjectStore, scope: Scope) -> None:
+    def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
         self._store = store
         self._scope = scope
-        self._listing = Listing(store, scope, parse_kafka)
+        self._listing = Listing(store, scope, parse_kafka, machine or Machine())
 
     @property
     def foreign_objects(self) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.masked_store import MASK
 from tierlog.remote.storage.object_keys import ObjectKey, may_hold_topic
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 
 
@@ -35,11 +35,13 @@ class Scope:
 class Listing:
     """Objects of a layout's keys below a scope. Thread safety: any number of threads."""
 
-    def __init__(self, store: ObjectStore, scope: Scope, parse: Callable[[str], ObjectKey | None]) -> None:
+    def __init__(
+        self, store: ObjectStore, scope: Scope, parse: Callable[[str], ObjectKey | None], machine: Machine
+    ) -> None:
         self.store = store
         self.scope = scope
         self._parse = parse
-        self._lock = threading.Lock()
+        self._lock = machine.scheduler.lock()
         self._foreign_objects = 0
 
     @property

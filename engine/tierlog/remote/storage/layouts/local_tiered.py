@@ -20,6 +20,7 @@ from tierlog.remote.storage.layouts.file_parts import (
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.object_keys import parse_local_tiered
 from tierlog.remote.storage.segment import StoredSegment
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
 
 _CHECKPOINT: Final = "leader_epoch_checkpoint"
@@ -33,10 +34,10 @@ class LocalTieredLayout:
 
     name = "local-tiered"
 
-    def __init__(self, store: ObjectStore, scope: Scope) -> None:
+    def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
         self._store = store
         self._scope = scope
-        self._listing = Listing(store, scope, parse_local_tiered)
+        self._listing = Listing(store, scope, parse_local_tiered, machine or Machine())
 
     @property
     def foreign_objects(self) -> int:

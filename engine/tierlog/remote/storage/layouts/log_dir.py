@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,6 +30,7 @@ from tierlog.remote.storage.layouts.file_parts import (
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.object_keys import parse_log_dir
 from tierlog.remote.storage.segment import StoredSegment
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
 
 _log = logging.getLogger(__name__)
@@ -56,11 +56,12 @@ class LogDirLayout:
 
     name = "log-dir"
 
-    def __init__(self, store: ObjectStore, scope: Scope) -> None:
+    def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
+        machine = machine or Machine()
         self._store = store
         self._scope = scope
-        self._listing = Listing(store, scope, parse_log_dir)
-        self._lock = threading.Lock()
+        self._listing = Listing(store, scope, parse_log_dir, machine)
+        self._lock = machine.scheduler.lock()
         self._checkpoints: dict[str, LeaderEpochs] = {}
 
     @property
