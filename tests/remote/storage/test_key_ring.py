@@ -8,10 +8,13 @@ import pickle
 
 import pytest
 from Crypto.PublicKey import RSA
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tierlog.errors import ConfigError, EncryptionKeyError
-from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.config import StorageConfig, read_storage_config
+from tierlog.remote.storage.key_ring import KeyRing, read_key_ring
 from tierlog.remote.storage.segment import SegmentEncryption
+from tierlog.runtime.machine import Machine
 
 # Section 20.5 of the object format: a throw-away key of 1536 bits, and a ciphertext that the plugin unwrapped.
 N = int(
@@ -34,6 +37,15 @@ CIPHERTEXT = base64.b64decode(
     "vJNQzoGWld+B83zRoHutMnIO"
 )
 AAD = bytes(range(0x20, 0x40))
+SECOND = RSA.generate(2048)
+# Section 20.5: the message of 00…1f with the seed 00…3f, before RSA with a modulus of 2048 bits.
+ENCODED = (
+    "005b654286102b5a13209a347c319fc042e823593d4e3f15d146c1d79c15ecadaed0a020eb821596f7a858b4f6a5e8f0f78d53fcdfc0f5"
+    "44b244a0b82e5999d6ae012532f43b1450aac1ca2c674cfb94d5103fc83a52e575c190cddab7b1dbad8eb632a90754e495d29f26a4f372"
+    "6cb16198211f8f4a3a4c8e33fafba1e138b2334507408e428349639c61b36e3510cc1a83b9b98239c266f333ebff848ad28d39dfe9cb89"
+    "a47ab3a48eee3ee82b9cc8d2008758c4398fd578d1256d7de88ee3ee24fc027b7209a90c1ef73d9c7755ebd6c43e36a7dfdecc319c82f7"
+    "3b9027d0262308877b35efaab11469784a37fc7a8fb773988f7c7879807f6a0e6907f3c6"
+)
 
 
 def vector_key() -> RSA.RsaKey:
@@ -99,3 +111,118 @@ def test_a_ring_shows_no_key_and_does_not_travel(data: pathlib.Path) -> None:
     assert repr(ring) == "KeyRing(k1)"
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(ring)
+
+
+class Chance:
+    """The bytes 00 01 02 … of every call, as in the format's vectors."""
+
+    def secret_bytes(self, size_bytes: int) -> bytes:
+        return bytes(range(size_bytes))
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
+class TestWriting:
+    """Wrapping, and the rotation of keys."""
+
+    def ring(self, active: str | None = "k1", machine: Machine | None = None) -> KeyRing:
+        first, second = RSA.construct((N, 65537, D)), SECOND
+        return KeyRing(
+            {"k1": first.export_key("DER", pkcs=8), "k2": second.export_key("DER", pkcs=8)},
+            machine,
+            public_keys={"k1": first.public_key().export_key("PEM"), "k2": second.public_key().export_key("DER")},
+            active_key_id=active,
+        )
+
+    def test_the_encoded_message_is_that_of_the_format(self) -> None:
+        """If this fails, the plugin cannot open a segment that we encrypted: section 20.5, before RSA."""
+        key = RSA.generate(2048)
+        ring = KeyRing(
+            {"k": key.export_key("DER", pkcs=8)},
+            Machine(rng=Chance()),
+            public_keys={"k": key.public_key().export_key("DER")},
+            active_key_id="k",
+        )
+        made = ring.new_segment_key()
+        assert made.data_key == made.encryption.aad == bytes(range(32))
+        message = pow(int.from_bytes(made.encryption.wrapped_key, "big"), key.d, key.n).to_bytes(256, "big")
+        assert message.hex() == ENCODED
+
+    def test_a_new_key_opens_again(self) -> None:
+        """If this fails, what is written encrypted is lost."""
+        ring = self.ring()
+        made = ring.new_segment_key()
+        assert made.encryption.key_id == "k1"
+        sealed = AESGCM(made.data_key).encrypt(bytes(12), b"chunk", made.encryption.aad)
+        assert ring.cipher(made.encryption).decrypt(bytes(12), sealed, made.encryption.aad) == b"chunk"
+
+    def test_no_two_segments_share_a_key(self) -> None:
+        """If this fails, an IV that comes twice gives away two segments' content."""
+        ring = self.ring()
+        made = [ring.new_segment_key() for _ in range(20)]
+        assert len({key.data_key for key in made}) == len({key.encryption.aad for key in made}) == 20
+        assert all(key.data_key != key.encryption.aad for key in made)
+
+    def test_rotation_keeps_the_data_key(self) -> None:
+        """If this fails, a segment is lost when its key pair is rotated."""
+        old = self.ring("k1").new_segment_key()
+        ring = self.ring("k2")
+        moved = ring.rewrap(old.encryption)
+        assert (moved.key_id, moved.aad) == ("k2", old.encryption.aad)
+        assert ring.rewrap(moved) is moved
+        sealed = AESGCM(old.data_key).encrypt(bytes(12), b"chunk", moved.aad)
+        only_new = KeyRing({"k2": SECOND.export_key("DER", pkcs=8)})
+        assert only_new.cipher(moved).decrypt(bytes(12), sealed, moved.aad) == b"chunk"
+
+    def test_a_ring_for_reading_wraps_nothing(self) -> None:
+        """If this fails, a missing encryption.key.pair.id shows as a KeyError in the middle of a copy."""
+        with pytest.raises(ConfigError, match=r"encryption\.key\.pair\.id"):
+            self.ring(None).new_segment_key()
+        with pytest.raises(ConfigError, match="Encryption key 'k3' must be provided"):
+            self.ring("k3")
+
+    def test_halves_of_two_pairs_are_refused(self) -> None:
+        """If this fails, every segment written is unreadable, and nobody knows until the first is fetched."""
+        with pytest.raises(ConfigError, match="k1: the two files are not of one key pair"):
+            KeyRing(
+                {"k1": vector_key().export_key("DER", pkcs=8)},
+                public_keys={"k1": SECOND.public_key().export_key("DER")},
+            )
+        with pytest.raises(ConfigError, match=r"public\.key\.file: this is a private key"):
+            KeyRing({}, public_keys={"k1": SECOND.export_key("DER", pkcs=8)})
+
+    def test_a_data_key_is_not_shown_and_does_not_travel(self) -> None:
+        """If this fails, a segment's key ends up in a log."""
+        made = self.ring(machine=Machine(rng=Chance())).new_segment_key()
+        assert "x01" not in repr(made)
+        with pytest.raises(TypeError, match="not pickled"):
+            pickle.dumps(made)
+
+
+class TestFiles:
+    """Rings as they are configured."""
+
+    def config(self, data: pathlib.Path, **more: str) -> StorageConfig:
+        given = {
+            f"encryption.key.pairs.{key_id}.{kind}.key.file": str(data / "keys" / key_id / f"{kind}.der")
+            for key_id in ("k1", "k2")
+            for kind in ("private", "public")
+        }
+        given |= {"encryption.key.pairs": "k1,k2", "encryption.enabled": "true", "encryption.key.pair.id": "k2"}
+        return read_storage_config(given | {name.replace("__", "."): value for name, value in more.items()})
+
+    def test_a_writers_ring(self, data: pathlib.Path) -> None:
+        """If this fails, a broker that encrypts cannot start."""
+        ring = read_key_ring(self.config(data), Machine(), writing=True)
+        assert ring.key_ids == ("k1", "k2")
+        assert ring.new_segment_key().encryption.key_id == "k2"
+
+    def test_a_reader_needs_no_public_key(self, data: pathlib.Path) -> None:
+        """If this fails, a data engineer without the public keys' files cannot read."""
+        config = self.config(data, encryption__key__pairs__k1__public__key__file="/none")
+        assert read_key_ring(config, Machine()).active_key_id is None
+        with pytest.raises(ConfigError, match=r"pairs\.k1\.public\.key\.file: /none"):
+            read_key_ring(config, Machine(), writing=True)
+        plain = self.config(data, encryption__enabled="false")
+        assert read_key_ring(plain, Machine(), writing=True).active_key_id is None

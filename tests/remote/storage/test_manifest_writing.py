@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from tierlog._native.chunks import decode_chunk_sizes
 from tierlog.errors import SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.manifest import Manifest, parse_manifest
 from tierlog.remote.storage.manifest_writing import (
     encode_chunk_sizes,
     encode_manifest,
     pack_chunk_sizes,
     place_indexes,
+    rewrap_manifest,
     stored_chunk_index,
 )
 from tierlog.remote.storage.segment import SegmentEncryption
@@ -181,6 +183,29 @@ def test_what_the_format_cannot_say_is_refused() -> None:
         encode_manifest(dataclasses.replace(manifest(sizes=None, encryption=None, transaction=None), chunk_index=index))
     with pytest.raises(SizeLimitError, match=r"larger chunk\.size"):
         pack_chunk_sizes(np.tile(np.array([1 << 25, 1], dtype=np.int32), 1_400_000))
+
+
+def test_rotation_changes_the_data_key_and_nothing_else(data: pathlib.Path) -> None:
+    """If this fails, rotating the keys of a bucket damages its manifests."""
+    keys = {key_id: (data / "keys" / key_id / "private.der").read_bytes() for key_id in ("k1", "k2")}
+    public = {key_id: (data / "keys" / key_id / "public.der").read_bytes() for key_id in ("k1", "k2")}
+    ring = KeyRing(keys, public_keys=public, active_key_id="k2")
+    path = next((data / "zstd-aes" / "objects").rglob("*.rsm-manifest"))
+    stored = path.read_bytes()
+    moved = rewrap_manifest(stored, ring, where=str(path))
+    assert moved is not None
+    before, after = json.loads(stored), json.loads(moved)
+    assert after["encryption"].pop("dataKey").startswith("k2:")
+    assert before["encryption"].pop("dataKey").startswith("k1:")
+    assert before == after
+    assert list(before) == list(after)
+    found, was = (parse_manifest(each, where="k").encryption for each in (moved, stored))
+    assert found is not None
+    assert was is not None
+    sealed = ring.cipher(was).encrypt(bytes(12), b"chunk", was.aad)
+    assert KeyRing({"k2": keys["k2"]}).cipher(found).decrypt(bytes(12), sealed, found.aad) == b"chunk"
+    assert rewrap_manifest(moved, ring, where="k") is None
+    assert rewrap_manifest(PLAIN_38.encode(), ring, where="k") is None
 
 
 @given(st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 300), max_size=50))

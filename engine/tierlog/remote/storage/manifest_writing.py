@@ -18,11 +18,12 @@ import zstandard
 from numpy.typing import NDArray
 
 from tierlog._native.chunks import ChunkIndex
-from tierlog.errors import SizeLimitError
+from tierlog.errors import CorruptObjectError, SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunk_reading import UNIT_OVERHEAD_BYTES
 from tierlog.remote.storage.json_object import INT32_MAX
-from tierlog.remote.storage.manifest import CHUNK_LIST_BYTES_MAX, INDEX_MEMBERS, Manifest
+from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.manifest import CHUNK_LIST_BYTES_MAX, INDEX_MEMBERS, Manifest, parse_manifest
 from tierlog.remote.storage.segment import SegmentEncryption
 
 #: Of the parts in the indexes object.
@@ -97,12 +98,35 @@ def encode_manifest(manifest: Manifest, *, txn_idx_empty_known: bool = True) -> 
             "aad": base64.b64encode(manifest.encryption.aad).decode("ascii"),
         }
     root["remoteLogSegmentMetadata"] = _metadata(manifest.metadata, txn_idx_empty_known=txn_idx_empty_known)
-    return json.dumps(root, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    return _json(root)
 
 
 def data_key_text(encryption: SegmentEncryption) -> str:
     """``<key id>:<base64>``."""
     return f"{encryption.key_id}:{base64.b64encode(encryption.wrapped_key).decode('ascii')}"
+
+
+def rewrap_manifest(data: bytes, key_ring: KeyRing, *, where: str) -> bytes | None:
+    """The same manifest with its data key under the ring's active pair: all other bytes stay.
+
+    Returns:
+        None if there is nothing to do: not encrypted, or under that pair already.
+
+    Raises:
+        CorruptObjectError: no manifest. EncryptionKeyError: the ring does not open its data key. ConfigError: the ring
+            has no active pair.
+    """
+    encryption = parse_manifest(data, where=where).encryption
+    if encryption is None or encryption.key_id == key_ring.active_key_id:
+        return None
+    old, new = (_json(data_key_text(each)) for each in (encryption, key_ring.rewrap(encryption)))
+    if data.count(old) != 1:
+        raise CorruptObjectError("encryption.dataKey: not written as the plugin writes it", where=where)
+    return data.replace(old, new)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
 
 
 def encode_chunk_sizes(sizes: NDArray[np.int32]) -> bytes:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.errors import ConfigError, StoreError
+from tierlog.errors import ConfigError
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.key_ring import KeyRing, read_key_ring
 from tierlog.remote.storage.layouts import Layout
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
@@ -31,7 +31,6 @@ LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
 _RECOGNISED_MAX: Final = 1000
 _LOOKED_AT_MAX: Final = 200_000
 _SHOWN_KEYS: Final = 3
-_KEY_FILE_BYTES_MAX: Final = 1 << 20
 #: A last folder that can be that of a topic or partition: ends with a number or an id.
 _INSIDE_OF_A_KEY: Final = re.compile(r"(?:\d|-[A-Za-z0-9_-]{22})$")
 #: Folders above PATH that may belong to a key: PATH can be the folder of one topic or of one partition.
@@ -76,7 +75,7 @@ def open_tier(
         raise ConfigError(f"unknown layout {layout!r}; one of auto, {', '.join(LAYOUTS)}")
     machine = machine or Machine()
     tier_config = read_storage_config(config, machine=machine)
-    key_ring = _read_key_ring(tier_config, machine)
+    key_ring = read_key_ring(tier_config, machine)
     if layout == "file" or (layout == "auto" and _is_file(path, machine.files)):
         folder, name = split_last(path)
         store = wrap_store(open_store(folder, tier_config.store_options, machine=machine))
@@ -96,16 +95,6 @@ def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing, mach
     if name == "kafka":
         return KafkaLayout(store, scope, machine)
     return LocalTieredLayout(store, scope, machine) if name == "local-tiered" else LogDirLayout(store, scope, machine)
-
-
-def _read_key_ring(config: StorageConfig, machine: Machine) -> KeyRing:
-    keys = {}
-    for key_id, path in config.private_key_files.items():
-        try:
-            keys[key_id] = machine.files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX)
-        except StoreError as cause:
-            raise ConfigError(f"encryption.key.pairs.{key_id}.private.key.file: {cause}") from cause
-    return KeyRing(keys, machine)
 
 
 def _is_file(path: str, files: Files) -> bool:
