@@ -36,7 +36,7 @@ int64_t bare_lz4(const uint8_t *in, const piece *pieces, const int64_t *batch_en
 }
 
 int64_t bare_zstd(const uint8_t *in, const piece *frames, int64_t count, uint8_t *out, int64_t capacity) {
-    static ZSTD_DCtx *context;
+    static _Thread_local ZSTD_DCtx *context;
     if (!context && !(context = ZSTD_createDCtx())) return -1;
     int64_t total = 0;
     for (int64_t i = 0; i < count; i++) {
