@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 
 import pytest
 
 from tierlog.runtime.clock import Clock, SystemClock
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.manual_scheduler import ManualScheduler
 from tierlog.runtime.scheduling import Arrivals, Event, PendingFuture, Scheduler, ThreadScheduler, run_all
 
 
-@pytest.fixture(params=["threads"])
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return Machine()
+@pytest.fixture(params=["threads", 1, 2, 3])
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    if request.param == "threads":
+        yield Machine()
+        return
+    made, scheduler = ManualScheduler.machine(request.param)
+    with scheduler:
+        yield made
 
 
 @pytest.fixture
@@ -72,7 +79,7 @@ class TestPools:
         assert not first.cancel()
         assert second.cancel()
         third = pool.submit(lambda: "never either")
-        scheduler.start(go.set, name="releases")
+        third.add_done_callback(lambda _: go.set())
         pool.close()
         assert first.result() == "held"
         for future in (second, third):
