@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
+from tierlog.remote.api import ZERO_UUID, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -59,6 +59,26 @@ _LOG_DIR: Final = re.compile(
 )
 _TOPIC_FOLDER: Final = re.compile(rf"(?P<topic>[^/]+?)(?:-\d{{1,10}})?-{_ID}/")
 _PARTITION_FOLDER: Final = re.compile(r"(?P<topic>[^/]+)-(?P<partition>\d{1,10})/?")
+
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def aiven_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
+    """``<topic>-<id>/<partition>/<offset20>-<segment id>``, in ASCII whatever the locale. Raises ValueError."""
+    return f"{_topic_path(metadata)}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
+
+
+def kafka_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
+    """``<topic>-<id>/<partition>/<segment id>``. Raises ValueError."""
+    return f"{_topic_path(metadata)}/{metadata.remote_log_segment_id.id}"
+
+
+def _topic_path(metadata: RemoteLogSegmentMetadata) -> str:
+    partition = metadata.topic_id_partition
+    if _TOPIC.fullmatch(partition.topic) is None:  # a "/" in it would lead to other segments
+        raise ValueError(f"{partition.topic!r:.80} is no legal topic name")
+    return f"{partition.topic}-{partition.topic_id}/{partition.partition}"
 
 
 def _parse(found: re.Match[str] | None) -> ObjectKey | None:

@@ -1,0 +1,128 @@
+"""Our own plain layout, written: each part under Kafka's name for its file, ``segment.json`` last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from tierlog._native import indexes
+from tierlog._native.checksums import crc32c
+from tierlog.log.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
+from tierlog.log.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunk_assembly import ChunkAssembler
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.layouts.kafka import DESCRIPTION
+from tierlog.remote.storage.layouts.segment_objects import (
+    Removal,
+    StoredLog,
+    check_parts,
+    places_of,
+    require_stored,
+)
+from tierlog.remote.storage.object_keys import kafka_segment_path
+
+_VERSION: Final = 1
+#: In the order in which they are written.
+_SUFFIXES: Final = {
+    IndexType.OFFSET: "index",
+    IndexType.TIMESTAMP: "timeindex",
+    IndexType.PRODUCER_SNAPSHOT: "snapshot",
+    IndexType.LEADER_EPOCH: "leader-epoch-checkpoint",
+    IndexType.TRANSACTION: "txnindex",
+}
+
+
+class KafkaObjects:
+    """See SegmentObjects.
+
+    Args:
+        config: The prefix.
+        metadata: Of the segment.
+        parts: Content of its parts beside the log; TRANSACTION only if the broker gave one. The zeros behind the last
+            entry of an index that was allocated ahead are left out.
+    """
+
+    needs_checksum = True
+    assembler: ChunkAssembler | None = None
+
+    def __init__(
+        self, config: StorageConfig, metadata: RemoteLogSegmentMetadata, parts: Mapping[IndexType, bytes]
+    ) -> None:
+        check_parts(parts)
+        self.segment_path = kafka_segment_path(metadata)
+        self._base = config.key_prefix + self.segment_path
+        self._metadata = metadata
+        self._parts = {kind: _trimmed(kind, parts[kind]) for kind in _SUFFIXES if kind in parts}
+
+    @property
+    def log_key(self) -> str:
+        return f"{self._base}/{self._metadata.start_offset:020d}.log"
+
+    @property
+    def description_key(self) -> str:
+        return f"{self._base}/{DESCRIPTION}"
+
+    def new_iv(self) -> bytes | None:
+        """Nothing is encrypted by us."""
+        return None
+
+    def small_objects(self) -> tuple[tuple[str, bytes], ...]:
+        """The indexes, the snapshot and the checkpoint."""
+        return tuple((f"{self._base}/{_file_name(kind, self._metadata)}", data) for kind, data in self._parts.items())
+
+    def description(self, log: StoredLog) -> bytes:
+        """``segment.json``."""
+        if log.crc32c is None:
+            raise ValueError("the log's CRC-32C is needed")
+        require_stored(log, self._metadata.segment_size_in_bytes, self.log_key)
+        partition = self._metadata.topic_id_partition
+        members = {
+            "version": _VERSION,
+            "topic": partition.topic,
+            "topicId": str(partition.topic_id),
+            "partition": partition.partition,
+            "segmentId": str(self._metadata.remote_log_segment_id.id),
+            "startOffset": self._metadata.start_offset,
+            "endOffset": self._metadata.end_offset,
+            "maxTimestampMs": self._metadata.max_timestamp_ms,
+            "brokerId": self._metadata.broker_id,
+            "eventTimestampMs": self._metadata.event_timestamp_ms,
+            "segmentLeaderEpochs": {
+                str(epoch): start for epoch, start in sorted(self._metadata.segment_leader_epochs.items())
+            },
+            "parts": {"log": _part(log.size_bytes, log.crc32c)}
+            | {_SUFFIXES[kind]: _part(len(data), crc32c(data)) for kind, data in self._parts.items()},
+        }
+        return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+
+
+def kafka_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
+    """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
+    places = places_of(metadata, kafka_segment_path(metadata), key_prefix)
+    names = [f"{metadata.start_offset:020d}.log", *(_file_name(kind, metadata) for kind in _SUFFIXES)]
+    return Removal(
+        descriptions=tuple(f"{place}/{DESCRIPTION}" for place in places),
+        others=tuple(f"{place}/{name}" for place in places for name in names),
+    )
+
+
+def _file_name(kind: IndexType, metadata: RemoteLogSegmentMetadata) -> str:
+    """Kafka's: a snapshot is named by the offset behind the segment, the checkpoint by none."""
+    if kind is IndexType.LEADER_EPOCH:
+        return _SUFFIXES[kind]
+    offset = metadata.end_offset + 1 if kind is IndexType.PRODUCER_SNAPSHOT else metadata.start_offset
+    return f"{offset:020d}.{_SUFFIXES[kind]}"
+
+
+def _trimmed(kind: IndexType, data: bytes) -> bytes:
+    if kind is IndexType.OFFSET:
+        return data[: indexes.offset_index_entries(data) * OFFSET_ENTRY_BYTES]
+    if kind is IndexType.TIMESTAMP:
+        return data[: indexes.time_index_entries(data) * TIME_ENTRY_BYTES]
+    return data
+
+
+def _part(size_bytes: int, checksum: int) -> dict[str, object]:
+    return {"size": size_bytes, "crc32c": f"{checksum:08x}"}

@@ -1,0 +1,145 @@
+"""What a copy of one segment writes, and what a delete takes away: keys, order and content, without a store.
+
+A copy writes the log, then the small objects in their order, and the description last: without it there is no segment.
+A delete takes the description first, so that no reader begins with half a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.errors import CorruptObjectError
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunk_assembly import ChunkAssembler
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
+from tierlog.remote.storage.manifest_writing import INDEX_ORDER
+
+REQUIRED_PARTS = tuple(kind for kind in INDEX_ORDER if kind is not IndexType.TRANSACTION)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """What became of the log.
+
+    Args:
+        size_bytes: Of its object.
+        transformed_sizes: Of its chunks as stored, in order; None if they were not compressed.
+        crc32c: Of its object, where ``needs_checksum`` asks for it.
+    """
+
+    size_bytes: int
+    transformed_sizes: Sequence[int] | NDArray[np.int32] | None = None
+    crc32c: int | None = None
+
+
+class SegmentObjects(Protocol):
+    """The objects of one copy, under one layout.
+
+    Attributes:
+        segment_path: What their keys share, without ``key.prefix``: OBJECT_KEY of the custom metadata.
+        assembler: Makes the chunks of the log; None if its object is the file as it is.
+        needs_checksum: The description holds a CRC-32C of the log's object.
+    """
+
+    segment_path: str
+    assembler: ChunkAssembler | None
+    needs_checksum: bool
+
+    @property
+    def log_key(self) -> str: ...
+    @property
+    def description_key(self) -> str:
+        """What marks the segment whole."""
+
+    def new_iv(self) -> bytes | None:
+        """For one chunk; None where nothing is encrypted. Any number of threads."""
+
+    def small_objects(self) -> tuple[tuple[str, bytes], ...]:
+        """(key, content) of what is written between the log and the description, in this order."""
+
+    def description(self, log: StoredLog) -> bytes:
+        """Content of the last object.
+
+        Raises:
+            SizeLimitError: the format cannot say it. CorruptObjectError: the log's chunks are not those of the segment.
+        """
+
+
+def check_parts(parts: Mapping[IndexType, bytes]) -> None:
+    """Raises ValueError where a mandatory part (it may be empty) is missing."""
+    for kind in REQUIRED_PARTS:
+        if kind not in parts:
+            raise ValueError(f"the part {kind.value} is missing: it may be empty, but not absent")
+
+
+def require_stored(log: StoredLog, expected: int, key: str) -> None:
+    """Raises CorruptObjectError if the log's object is not as long as it must be."""
+    if log.size_bytes != expected:
+        text = f"{log.size_bytes} bytes of the log were stored, {expected} expected"
+        raise CorruptObjectError(text, fault="BAD_SIZE", expected=expected, found=log.size_bytes, where=key)
+
+
+def custom_metadata_of(
+    config: StorageConfig, objects: SegmentObjects, *, stored_bytes: int, digest: bytes | None
+) -> bytes | None:
+    """What goes with the segment's metadata.
+
+    Args:
+        config: Says which fields.
+        objects: Of the segment.
+        stored_bytes: Of all its objects; before the copy, the most that they can be.
+        digest: SHA-256 of the description; not used unless ``manifest.digest.enabled``.
+
+    Returns:
+        None for nothing.
+    """
+    return SegmentCustomMetadata.of(
+        config.custom_metadata_fields_include,
+        remote_size=stored_bytes,
+        object_prefix=config.key_prefix,
+        object_key=objects.segment_path,
+        digest=digest if config.manifest_digest_enabled else None,
+    ).encode()
+
+
+def largest_custom_metadata_bytes(
+    config: StorageConfig, objects: SegmentObjects, metadata: RemoteLogSegmentMetadata
+) -> int:
+    """The most that ``custom_metadata_of`` can come to: known before a byte is copied."""
+    # No transform doubles what it is given, and indexes are smaller than their log.
+    bound = 4 * metadata.segment_size_in_bytes + (64 << 20)
+    return len(custom_metadata_of(config, objects, stored_bytes=bound, digest=bytes(32)) or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """All keys that a copy of a segment may have left, in the order in which they go.
+
+    Args:
+        descriptions: First, all of them: then no reader finds the segment.
+        others: The rest, in any order.
+    """
+
+    descriptions: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def places_of(metadata: RemoteLogSegmentMetadata, segment_path: str, key_prefix: str) -> list[str]:
+    """Prefix and path together, where the segment's objects may be: as its custom metadata says, then as configured.
+
+    ``key.prefix`` may have changed since it was copied; the plugin then leaves its objects for ever (18.3 of the
+    object format).
+
+    Raises:
+        CorruptObjectError: its custom metadata is damaged.
+    """
+    custom = decode_custom_metadata(metadata.custom_metadata, where=str(metadata.remote_log_segment_id))
+    prefix = key_prefix if custom.object_prefix is None else custom.object_prefix
+    path = segment_path if custom.object_key is None else custom.object_key
+    return list(dict.fromkeys((prefix + path, key_prefix + segment_path)))
