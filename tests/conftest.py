@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests.support.servers import StoreServer, azurite, fake_gcs, seaweed
+
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 CHECKOUT = DATA.parent.parent
 FIXTURES = pathlib.Path(os.environ.get("TIERLOG_FIXTURES") or CHECKOUT.parent / "shared" / "fixtures")
@@ -47,6 +49,27 @@ def fixtures() -> pathlib.Path:
     if not (FIXTURES / "README.md").is_file():
         pytest.skip(FIXTURES_ABSENT)
     return FIXTURES
+
+
+# One server of each kind for the whole run; each test works below a prefix of its own.
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with fake_gcs(tmp_path_factory.mktemp("fake-gcs")) as server:
+        yield server
 
 
 def open_descriptors(*, sockets: bool) -> collections.Counter[str]:

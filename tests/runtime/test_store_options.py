@@ -47,7 +47,7 @@ def test_the_plugins_s3_keys() -> None:
         "storage.aws.access.key.id": "id",
         "storage.aws.secret.access.key": "secret",
         "storage.aws.certificate.check.enabled": "FALSE",
-        "storage.aws.credentials.provider.class": "com.example.Provider",
+        "storage.aws.credentials.provider.class": "profile",
         "storage.gcs.endpoint.url": "https://not.for.us",
     }
     made = read_store_options("s3", options, MemoryFiles())
@@ -72,7 +72,9 @@ def test_credential_files() -> None:
         "/aws.properties", b"aws.access.key.id=a\nrsm.config.storage.aws.access.key.id=b\naws.secret.access.key=c"
     )
     made = read_store_options("s3", {"storage.aws.credentials.file": "/aws.properties"}, files)
-    assert (made.config["access_key_id"], made.config["secret_access_key"]) == ("b", "c")
+    assert made.credentials_file == "/aws.properties"
+    address = address_store("s3://b", {"storage.aws.credentials.file": "/aws.properties"}, machine=Machine(files=files))
+    assert (address.options["access_key_id"], address.options["secret_access_key"]) == ("b", "c")
     files.put("/gcs.json", b'{"access_token": "t"}')
     assert read_store_options("gs", {"storage.gcs.credentials.path": "/gcs.json"}, files).config == {
         "bearer_token": "t"
@@ -85,17 +87,14 @@ def test_credential_files() -> None:
         read_store_options("s3", {"storage.aws.credentials.file": "/none"}, files)
 
 
-def test_the_usual_aws_files() -> None:
-    """If this fails, whoever uses the aws command line must type her keys again."""
+def test_the_region_of_the_usual_aws_files() -> None:
+    """If this fails, whoever uses the aws command line must type her region again."""
     files = MemoryFiles()
-    files.put("/aws/credentials", b"[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n")
     files.put("/aws/config", b"[default]\nregion = eu-west-3\n")
-    made = read_store_options("s3", {}, files)
-    assert made.config == {"access_key_id": "a", "secret_access_key": "b%c", "region": "eu-west-3"}
-    given = {"store.access_key_id": "mine", "store.secret_access_key": "own"}
-    assert read_store_options("s3", given, files).config["access_key_id"] == "mine"
-    files.put("/aws/credentials", b"no section")
-    with pytest.raises(ConfigError, match="/aws/credentials"):
+    assert read_store_options("s3", {}, files).config == {"region": "eu-west-3"}
+    assert read_store_options("s3", {"store.region": "mine"}, files).config == {"region": "mine"}
+    files.put("/aws/config", b"no section")
+    with pytest.raises(ConfigError, match="/aws/config"):
         read_store_options("s3", {}, files)
 
 
@@ -171,7 +170,6 @@ def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_key
     """If this fails, Spark's executors read with the driver's keys, or these reach plans and event logs."""
     files = MemoryFiles()
     files.put("/aws/credentials", b"[default]\naws_access_key_id=ambient\naws_secret_access_key=ambient\n")
-    assert read_store_options("s3", {}, files).config["access_key_id"] == "ambient"
     options = {"storage.s3.region": "eu-north-1", "store.timeout": "2s", "store.retry_timeout": "1.5s"}
     address = address_store("s3a://bucket/a b/", options, machine=Machine(files=files))
     assert (address.kind, address.url) == ("object", "s3://bucket/a b")

@@ -56,6 +56,8 @@ def translate(error: BaseException, place: str) -> StoreError | ConfigError:
     """What an error of obstore means for a caller, naming the object."""
     text = short_text(error)
     told = f"{place}: {text}"
+    if "StoreUnavailableError" in text:  # of our own source of credentials
+        return StoreUnavailableError(told)
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return ObjectNotFoundError(f"{place}: not found")
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError):

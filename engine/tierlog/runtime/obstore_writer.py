@@ -43,7 +43,7 @@ class ObstoreWriter:
         self._counts.add("PUT")
         mode: PutMode = "overwrite"
         if expected_etag is not None:
-            mode = "create" if expected_etag == ABSENT else {"e_tag": expected_etag, "version": None}
+            mode = "create" if expected_etag == ABSENT else {"e_tag": expected_etag}
         with translated(f"{self._name}/{key}"):
             done = obstore.put(self._store, key, list(data) or b"", mode=mode, use_multipart=False)
         return StoredObject(sum(len(view) for view in data), done["e_tag"])

@@ -21,6 +21,13 @@ from tierlog.runtime.obstore_errors import short_text
 from tierlog.runtime.obstore_writer import ObstoreWriter
 from tierlog.runtime.remote_store import RemoteStore
 from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.s3_opening import (
+    address_config,
+    choose_s3_credentials,
+    credential_provider,
+    make_s3_writer,
+    obstore_config,
+)
 from tierlog.runtime.store_options import StoreOptions, read_store_options
 
 _SCHEMES: Final = {
@@ -61,13 +68,20 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
     machine = machine or Machine()
     scheme, rest = _split(url)
     if scheme == "file":
-        return LocalStore(rest, machine)
+        return LocalStore(rest, machine, durable=(options or {}).get("store.durable", "true").lower() != "false")
     bucket, folder = _bucket_of(scheme, rest)
     if scheme == "memory":
         return _open_memory(bucket, folder)
     made = read_store_options(scheme, options or {}, machine.files)
     name = f"{scheme}://{bucket}/{folder}".rstrip("/")
-    store, counts = _make(scheme, bucket, folder, made), RequestCounts()
+    counts = RequestCounts()
+    if scheme == "s3":
+        credentials = choose_s3_credentials(made, machine)
+        config = obstore_config(bucket, made, credentials)
+        store = _make(scheme, bucket, folder, made, config=config, credential_provider=credential_provider(credentials))
+        writer = make_s3_writer(bucket, folder, name, made, credentials, machine, counts)
+        return RemoteStore(store, name, writer, counts)
+    store = _make(scheme, bucket, folder, made, config=made.config)
     return RemoteStore(store, name, ObstoreWriter(store, name, _LIMITS, counts), counts)
 
 
@@ -103,12 +117,14 @@ def address_store(
     if scheme == "memory":
         raise ConfigError(f"memory://{bucket} is of the process that made it: no other can read it")
     # What ~/.aws gives is found where it is used: another machine's is another's.
-    made = read_store_options(scheme, options or {}, (machine or Machine()).files, shared_credentials=False)
+    files = (machine or Machine()).files
+    made = read_store_options(scheme, options or {}, files, shared_region=False)
+    config = address_config(bucket, made, files) if scheme == "s3" else made.config
     retries = {
         "max_retries": str(made.max_retries),
         "retry_timeout": f"{round(made.retry_timeout.total_seconds() * 1000)}ms",
     }
-    return StoreAddress("object", f"{scheme}://{bucket}/{folder}".rstrip("/"), made.config | made.client | retries)
+    return StoreAddress("object", f"{scheme}://{bucket}/{folder}".rstrip("/"), config | made.client | retries)
 
 
 def _bucket_of(scheme: str, rest: str) -> tuple[str, str]:
@@ -166,14 +182,17 @@ def _open_memory(name: str, folder: str) -> RemoteStore:
     )
 
 
-def _make(scheme: str, bucket: str, folder: str, options: StoreOptions) -> Any:
+def _make(
+    scheme: str, bucket: str, folder: str, options: StoreOptions, *, config: dict[str, str], **more: object
+) -> Any:
     try:
         return _MAKERS[scheme](
             bucket,
             prefix=folder or None,
-            config=options.config,
+            config=config,
             client_options=options.client,
             retry_config=options.retry_config(),
+            **{name: value for name, value in more.items() if value is not None},
         )
     except exceptions.UnknownConfigurationKeyError as error:
         raise ConfigError(f"store option: {short_text(error)}") from None

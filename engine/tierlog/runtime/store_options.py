@@ -16,8 +16,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tierlog.errors import ConfigError, StoreError
+from tierlog.runtime.aws_credentials import read_key_file
 from tierlog.runtime.files import Files
-from tierlog.runtime.properties import parse_properties
+from tierlog.runtime.part_checksums import ChecksumMode
 
 #: obstore's ClientConfig; all other ``store.*`` keys are the store's own.
 _CLIENT_KEYS: Final = frozenset(
@@ -56,16 +57,44 @@ _SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "": 1, "m": 60, "min": 60, "h"
 
 @dataclass(slots=True)
 class StoreOptions:
-    """What a store of obstore is made with."""
+    """What a store is made with.
 
-    config: dict[str, str] = field(default_factory=dict)
+    Args:
+        config: Of obstore's store, in its words.
+        client: Of its HTTP client.
+        credentials_source: Of aws_credentials.SOURCES.
+        credentials_file: Of keys of S3, read again when it changes.
+        checksums: Of what is written to S3; None finds out what the store knows.
+        bucket_in_host: The bucket's name goes in front of the endpoint's.
+        storage_class: Of what is written.
+        encryption_key: Of Cloud KMS, for what is written to Google; the scope of Azure's.
+        durable: Local files are fsynced.
+    """
+
+    config: dict[str, str] = field(default_factory=dict, repr=False)
     client: dict[str, str] = field(default_factory=lambda: dict(_DEFAULT_CLIENT))
     max_retries: int = _DEFAULT_RETRIES
     retry_timeout: timedelta = _DEFAULT_RETRY_TIMEOUT
+    credentials_source: str = "default"
+    credentials_file: str | None = None
+    checksums: ChecksumMode | None = None
+    bucket_in_host: bool = False
+    storage_class: str | None = None
+    encryption_key: str | None = None
+    durable: bool = True
 
     def retry_config(self) -> dict[str, Any]:
         """In obstore's form."""
         return {"max_retries": self.max_retries, "retry_timeout": self.retry_timeout}
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Of one request."""
+        return _seconds("store.timeout", self.client["timeout"]).total_seconds()
+
+    @property
+    def connect_seconds(self) -> float:
+        return _seconds("store.connect_timeout", self.client["connect_timeout"]).total_seconds()
 
 
 def _boolean(key: str, value: str) -> bool:
@@ -110,7 +139,9 @@ def _url(into: str) -> _Setter:
 
 
 def _path_style(options: StoreOptions, key: str, value: str, _files: Files) -> None:
-    options.config["virtual_hosted_style_request"] = "false" if _boolean(key, value) else "true"
+    in_path = _boolean(key, value)
+    options.config["virtual_hosted_style_request"] = "false" if in_path else "true"
+    options.bucket_in_host = not in_path
 
 
 def _call_timeout(options: StoreOptions, key: str, value: str, _files: Files) -> None:
@@ -125,20 +156,30 @@ def _certificates(options: StoreOptions, key: str, value: str, _files: Files) ->
     options.client["allow_invalid_certificates"] = "false" if _boolean(key, value) else "true"
 
 
-def _ignored(_options: StoreOptions, _key: str, _value: str, _files: Files) -> None:
-    """Java classes cannot run here; the chains of the environment take their place."""
+def _credentials_source(options: StoreOptions, _key: str, value: str, _files: Files) -> None:
+    options.credentials_source = value
 
 
 def _aws_file(options: StoreOptions, key: str, value: str, files: Files) -> None:
-    pairs = dict(parse_properties(_read_text(files, key, value)))
-    for name, into in (
-        ("aws.access.key.id", "access_key_id"),
-        ("aws.secret.access.key", "secret_access_key"),
-        ("aws.session.token", "session_token"),
-    ):
-        found = pairs.get(f"rsm.config.storage.{name}", pairs.get(name))
-        if found:
-            options.config[into] = found
+    read_key_file(key, value, files)
+    options.credentials_file = value
+
+
+def _old_checksums(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    if _boolean(key, value):
+        options.checksums = ChecksumMode.MD5
+
+
+def _storage_class(options: StoreOptions, _key: str, value: str, _files: Files) -> None:
+    options.storage_class = value if value.upper() != "STANDARD" else None
+
+
+def _encryption_key(options: StoreOptions, _key: str, value: str, _files: Files) -> None:
+    options.encryption_key = value
+
+
+def _bucket_key(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    options.config["sse_bucket_key_enabled"] = str(_boolean(key, value)).lower()
 
 
 def _gcs_default(options: StoreOptions, key: str, value: str, _files: Files) -> None:
@@ -191,7 +232,12 @@ _S3: Final[dict[str, _Setter]] = {
     "storage.aws.secret.access.key": _plain("secret_access_key"),
     "storage.aws.session.token": _plain("session_token"),
     "storage.aws.credentials.file": _aws_file,
-    "storage.aws.credentials.provider.class": _ignored,
+    "storage.aws.credentials.provider.class": _credentials_source,
+    "storage.s3.storage.class": _storage_class,
+    "storage.s3.legacy.md5.plugin.enabled": _old_checksums,
+    "storage.s3.server.side.encryption": _plain("server_side_encryption"),
+    "storage.s3.server.side.encryption.kms.key.id": _plain("sse_kms_key_id"),
+    "storage.s3.server.side.encryption.bucket.key.enabled": _bucket_key,
     "storage.aws.certificate.check.enabled": _certificates,
 }
 _GCS: Final[dict[str, _Setter]] = {
@@ -199,6 +245,7 @@ _GCS: Final[dict[str, _Setter]] = {
     "storage.gcs.credentials.default": _gcs_default,
     "storage.gcs.credentials.json": _gcs_json,
     "storage.gcs.credentials.path": _gcs_file,
+    "storage.gcs.encryption.kms.key.name": _encryption_key,
 }
 _AZURE: Final[dict[str, _Setter]] = {
     "storage.azure.account.name": _plain("account_name"),
@@ -206,6 +253,7 @@ _AZURE: Final[dict[str, _Setter]] = {
     "storage.azure.sas.token": _plain("sas_key"),
     "storage.azure.connection.string": _azure_connection,
     "storage.azure.endpoint.url": _url("endpoint"),
+    "storage.azure.encryption.scope": _encryption_key,
 }
 _BY_SCHEME: Final = {"s3": _S3, "gs": _GCS, "az": _AZURE}
 _PROXY_KEYS: Final = ("storage.proxy.host", "storage.proxy.port", "storage.proxy.username", "storage.proxy.password")
@@ -214,11 +262,11 @@ STORAGE_KEYS: Final = frozenset((*_S3, *_GCS, *_AZURE, *_PROXY_KEYS))
 
 
 def read_store_options(
-    scheme: str, options: Mapping[str, str], files: Files, *, shared_credentials: bool = True
+    scheme: str, options: Mapping[str, str], files: Files, *, shared_region: bool = True
 ) -> StoreOptions:
     """The options of a store of one scheme: "s3", "gs" or "az". ``store.*`` wins over ``storage.*``.
 
-    ``shared_credentials`` adds those of ``~/.aws`` where nothing else gives any.
+    ``shared_region`` takes that of ``~/.aws`` where nothing else gives one.
 
     Raises:
         ConfigError: an unknown option or a malformed value. Store keys of obstore are checked where it makes the store.
@@ -238,8 +286,8 @@ def read_store_options(
     endpoint = next((v for k, v in found.config.items() if k.endswith(("endpoint", "base_url", "endpoint_url"))), "")
     if endpoint.startswith("http://"):
         found.client.setdefault("allow_http", "true")
-    if scheme == "s3" and shared_credentials:
-        _add_shared_credentials(found, files)
+    if scheme == "s3" and shared_region:
+        _add_shared_region(found, files)
     return found
 
 
@@ -251,6 +299,12 @@ def _add_own(found: StoreOptions, key: str, value: str) -> None:
         found.max_retries = int(value)
     elif name == _RETRY_TIMEOUT:
         found.retry_timeout = _seconds(key, value)
+    elif name == "checksums":
+        _add_checksums(found, key, value)
+    elif name == "storage_class":
+        found.storage_class = value
+    elif name == "durable":
+        found.durable = _boolean(key, value)
     elif name in _CLIENT_KEYS:
         found.client[name] = value
     else:
@@ -267,26 +321,22 @@ def _add_proxy(found: StoreOptions, options: Mapping[str, str]) -> None:
     found.client["proxy_url"] = f"socks5h://{login}{host}:{port}"
 
 
-def _add_shared_credentials(found: StoreOptions, files: Files) -> None:
-    """Static keys and the region of ``~/.aws``, where neither options nor environment give keys: a part of the usual
-    chain that obstore leaves out. Profiles that assume a role or sign on are not followed.
-    """
-    given = any(name in found.config for name in ("access_key_id", "aws_access_key_id", "skip_signature"))
-    ambient = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
-    if given or any(os.environ.get(name) for name in (*ambient, "AWS_CONTAINER_CREDENTIALS_FULL_URI")):
+def _add_checksums(found: StoreOptions, key: str, value: str) -> None:
+    known = {mode.value: mode for mode in ChecksumMode}
+    if value != "auto" and value not in known:
+        raise ConfigError(f"{key}: auto, {', '.join(known)} expected")
+    found.checksums = known.get(value)
+
+
+def _add_shared_region(found: StoreOptions, files: Files) -> None:
+    """That of the profile in ``~/.aws/config``, where neither options nor environment give one."""
+    ambient = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if ambient or any(name in found.config for name in ("region", "aws_region", "default_region")):
         return
     profile = os.environ.get("AWS_PROFILE") or "default"
-    keys = _profile(files, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", profile)
-    if "aws_access_key_id" not in keys or "aws_secret_access_key" not in keys:
-        return
-    found.config["access_key_id"] = keys["aws_access_key_id"]
-    found.config["secret_access_key"] = keys["aws_secret_access_key"]
-    if "aws_session_token" in keys:
-        found.config["session_token"] = keys["aws_session_token"]
     section = profile if profile == "default" else f"profile {profile}"
     region = _profile(files, "AWS_CONFIG_FILE", "~/.aws/config", section).get("region")
-    ambient_region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region and not ambient_region and not any(name in found.config for name in ("region", "aws_region")):
+    if region:
         found.config["region"] = region
 
 

@@ -1,0 +1,335 @@
+"""HTTP for the write half of buckets: requests that any thread waits for and any other thread can cancel.
+
+One thread runs an event loop (uvloop's where it is installed) for all requests of a store. Bodies are buffers of the
+caller, sent as they lie; when ``send`` returns, however it ends, nothing reads them any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.runtime.scheduling import PendingFuture, Scheduler
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_STEP_BYTES: Final = 256 << 10
+_ANSWER_BYTES_MAX: Final = 16 << 20
+#: A body that trickles slower than this is taken for stalled, however steadily it does.
+_BYTES_PER_SECOND_MIN: Final = 128 << 10
+_CONNECTIONS_MAX: Final = 64
+_IDLE_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """How a server is reached.
+
+    Args:
+        timeout_seconds: Without a byte sent or received.
+        root_certificate: PEM; the system's if None.
+        proxy_url: ``http://`` or ``https://``, with a login perhaps; the environment's if None.
+    """
+
+    timeout_seconds: float = 30.0
+    connect_seconds: float = 5.0
+    check_certificates: bool = True
+    root_certificate: str | None = field(default=None, repr=False)
+    proxy_url: str | None = field(default=None, repr=False)
+    user_agent: str = "tierlog"
+
+    def __post_init__(self) -> None:
+        if self.proxy_url is not None and not self.proxy_url.startswith(("http://", "https://")):
+            raise ConfigError("store.proxy_url: writing goes through http proxies only")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request: ``url`` is encoded already, and headers are complete but for the length."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: Sequence[memoryview] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class CancelScope:
+    """What belongs together and ends together: cancelling ends every request that was sent within it, and any later.
+
+    Any number of threads.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._lock = scheduler.lock()
+        self._cancels: dict[int, Callable[[], None]] = {}
+        self._count = 0
+        self.cancelled = False
+
+    def enter(self, cancel: Callable[[], None]) -> int:
+        """Something begins that ``cancel`` ends; called at once if it is too late."""
+        with self._lock:
+            self._count += 1
+            token = self._count
+            if not self.cancelled:
+                self._cancels[token] = cancel
+                return token
+        cancel()
+        return token
+
+    def leave(self, token: int) -> None:
+        """It has ended."""
+        with self._lock:
+            self._cancels.pop(token, None)
+
+    @property
+    def running(self) -> int:
+        """Requests that have not ended."""
+        return len(self._cancels)
+
+    def cancel(self) -> None:
+        """End all; idempotent."""
+        with self._lock:
+            self.cancelled = True
+            cancels = list(self._cancels.values())
+            self._cancels.clear()
+        for cancel in cancels:
+            cancel()
+
+
+class HttpClient:
+    """See the module. The thread begins with the first request.
+
+    Raises (send):
+        StoreUnavailableError: no answer, or half of one. StorePermissionError: the server's certificate is not
+        trusted. StoreError: cancelled or closed, or an answer that is no store's.
+    """
+
+    def __init__(self, settings: HttpSettings, scheduler: Scheduler, *, name: str) -> None:
+        self._settings = settings
+        self._scheduler = scheduler
+        self._name = name
+        self._lock = scheduler.lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: Any = None
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+        self._all = CancelScope(scheduler)
+
+    def send(self, request: HttpRequest, scope: CancelScope | None = None) -> HttpAnswer:
+        """Send one request once, and wait for the whole answer, whatever its status."""
+        done: PendingFuture[HttpAnswer] = self._scheduler.future()
+        loop = self._started()
+        task: list[asyncio.Task[HttpAnswer]] = []
+        cancelled: list[bool] = []
+
+        def begin() -> None:
+            task.append(loop.create_task(self._exchange(request)))
+            task[0].add_done_callback(finish)
+            if cancelled:
+                task[0].cancel()
+
+        def finish(ended: asyncio.Task[HttpAnswer]) -> None:
+            if ended.cancelled():
+                done.set_exception(StoreError(f"{request.method} was cancelled"))
+            elif (error := ended.exception()) is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(ended.result())
+
+        def cancel() -> None:
+            cancelled.append(True)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the task
+                loop.call_soon_threadsafe(lambda: task and task[0].cancel())
+
+        scopes = [self._all] if scope is None else [self._all, scope]
+        tokens = [each.enter(cancel) for each in scopes]
+        try:
+            try:
+                loop.call_soon_threadsafe(begin)
+            except RuntimeError as cause:  # closed meanwhile
+                raise StoreError(f"{request.method}: the store is closed") from cause
+            return done.result()
+        finally:
+            if not done.done():  # interrupted: the body must not be read once this has returned
+                cancel()
+                with contextlib.suppress(TimeoutError, StoreError, RuntimeError):
+                    done.exception(timeout=_CLOSE_SECONDS)
+            for each, token in zip(scopes, tokens, strict=True):
+                each.leave(token)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise StoreError("the store is closed")
+            if self._loop is None:
+                loop = self._loop = _event_loop()
+                self._ended = self._scheduler.start(lambda: _run(loop), name=f"tierlog-{self._name}-io")
+            return self._loop
+
+    def close(self) -> None:
+        """Cancel what runs, close the connections, end the thread; idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            loop = self._loop
+        self._all.cancel()
+        if loop is not None:
+            loop.call_soon_threadsafe(lambda: loop.create_task(self._shut(loop)))
+            with contextlib.suppress(TimeoutError):
+                self._ended.result(timeout=_CLOSE_SECONDS)
+
+    async def _shut(self, loop: asyncio.AbstractEventLoop) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        loop.stop()
+
+    async def _exchange(self, request: HttpRequest) -> HttpAnswer:
+        size = sum(len(view) for view in request.body)
+        longest = self._settings.timeout_seconds + size / _BYTES_PER_SECOND_MIN
+        try:
+            async with asyncio.timeout(longest):
+                return await self._exchanged(request, size)
+        except TimeoutError:
+            raise StoreUnavailableError(f"{request.method}: no answer within {longest:.0f} s") from None
+
+    async def _exchanged(self, request: HttpRequest, size: int) -> HttpAnswer:
+        import aiohttp
+        import yarl
+
+        session = self._session = self._session or self._make_session()
+        body = _body(aiohttp, request.body, size) if size else None
+        headers = {**request.headers, "Content-Length": str(size)}
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds) as limit:
+                if body is not None:
+                    body.progress = lambda: _extend(limit, self._settings.timeout_seconds)
+                async with session.request(
+                    request.method,
+                    yarl.URL(request.url, encoded=True),
+                    headers=headers,
+                    data=body,
+                    allow_redirects=False,
+                    proxy=self._settings.proxy_url,
+                ) as answer:
+                    taken = await _whole_body(answer, lambda: _extend(limit, self._settings.timeout_seconds))
+                    return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.headers.items()}, taken)
+        except TimeoutError:
+            seconds = self._settings.timeout_seconds
+            raise StoreUnavailableError(f"{request.method}: timed out: {seconds} s without a byte") from None
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError) as error:
+            raise StorePermissionError(f"{request.method}: {error}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # Its text names host and cause; without the cause, which holds the request's headers.
+            text = str(error) or type(error).__name__
+            raise StoreUnavailableError(f"{request.method}: no answer: {text}") from None
+        finally:
+            if body is not None and not body.done:
+                body.abort()
+
+    def _make_session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        settings = self._settings
+        trust: ssl.SSLContext | bool = True
+        if not settings.check_certificates:
+            trust = False
+        elif settings.root_certificate is not None:
+            trust = ssl.create_default_context(cadata=settings.root_certificate)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=_CONNECTIONS_MAX, keepalive_timeout=_IDLE_SECONDS, ssl=trust, enable_cleanup_closed=False
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_seconds),
+            headers={"User-Agent": settings.user_agent},
+            skip_auto_headers=("Content-Type", "Accept-Encoding"),
+            auto_decompress=False,
+            trust_env=True,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+
+def _extend(limit: asyncio.Timeout, seconds: float) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+
+async def _whole_body(answer: aiohttp.ClientResponse, progress: Callable[[], None]) -> bytes:
+    taken = bytearray()
+    async for piece in answer.content.iter_any():
+        progress()
+        taken += piece
+        if len(taken) > _ANSWER_BYTES_MAX:
+            raise StoreError(f"an answer of more than {_ANSWER_BYTES_MAX} bytes")
+    return bytes(taken)
+
+
+def _body(aiohttp: ModuleType, views: Sequence[memoryview], size: int) -> Any:
+    """What sends the views. Its class is made here: aiohttp is imported by the first request and not before."""
+
+    class Views(aiohttp.payload.Payload):  # type: ignore[name-defined, misc]
+        progress: Callable[[], None]
+        done = False
+        transport: asyncio.Transport | None = None
+
+        @property
+        def size(self) -> int:
+            return size
+
+        def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+            raise NotImplementedError("a body is never text")
+
+        async def write(self, writer: Any) -> None:
+            self.transport = writer.transport
+            for view in views:
+                for start in range(0, len(view), _STEP_BYTES):
+                    await writer.write(view[start : start + _STEP_BYTES])
+                    await writer.drain()
+                    self.progress()
+            self.done = True
+
+        def abort(self) -> None:
+            """Closing alone would go on to send what is buffered, out of memory that is not ours any more."""
+            if self.transport is not None:
+                self.transport.abort()
+
+    return Views(b"", content_type="application/octet-stream")
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return made
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

@@ -1,0 +1,63 @@
+"""Checksums of what is uploaded: sent along, and compared with what the store answers."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from tierlog._native.checksums import crc32c
+
+CRC32C_HEADER: Final = "x-amz-checksum-crc32c"
+_MD5_ETAG: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class ChecksumMode(enum.Enum):
+    """What a store checks of a body."""
+
+    CRC32C = "crc32c"
+    MD5 = "md5"
+    NONE = "none"
+
+
+def crc32c_base64(data: Sequence[memoryview]) -> str:
+    """As in ``x-amz-checksum-crc32c`` and ``x-goog-hash``: big-endian."""
+    found = 0
+    for view in data:
+        found = crc32c(view, found)
+    return base64.b64encode(found.to_bytes(4, "big")).decode()
+
+
+def md5_digest(data: Sequence[memoryview]) -> bytes:
+    """As ``Content-MD5`` has it before base64; no secret hangs on it."""
+    found = hashlib.md5(usedforsecurity=False)
+    for view in data:
+        found.update(view)
+    return found.digest()
+
+
+def plain_etag(etag: str) -> str:
+    """Without quotes and the mark of weakness, in lower case."""
+    return etag.removeprefix("W/").strip('"').lower()
+
+
+def is_md5_etag(etag: str) -> bool:
+    """Whether it can be the MD5 of the content; with keys of KMS it has the form and is something else."""
+    return _MD5_ETAG.fullmatch(plain_etag(etag)) is not None
+
+
+def combined_md5_etag(etags: Sequence[str]) -> str | None:
+    """The ETag of an object of parts, as S3 makes it of theirs; None if one is no MD5."""
+    if not all(is_md5_etag(etag) for etag in etags):
+        return None
+    joined = b"".join(bytes.fromhex(plain_etag(etag)) for etag in etags)
+    return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+def combined_crc32c(checksums: Sequence[str]) -> str:
+    """The composite checksum of an object of parts: that of theirs, and how many there are."""
+    joined = b"".join(base64.b64decode(each) for each in checksums)
+    return f"{crc32c_base64([memoryview(joined)])}-{len(checksums)}"
