@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := build/core
 SANITIZE := build/sanitize
+THREADS := build/threads
 FUZZ := build/fuzz
 FUZZ_SECONDS ?= 600
 PYTEST_ARGUMENTS ?=
@@ -40,9 +41,10 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 .PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop lint format fuzz bench bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
-test-native: setup $(CORE)/.built $(SANITIZE)/.built ## the C core by ctest, as it ships and under ASan and UBSan
+test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
 	@ctest --test-dir $(CORE) --output-on-failure
 	@ctest --test-dir $(SANITIZE) --output-on-failure
+	@ctest --test-dir $(THREADS) --output-on-failure --tests-regex test_files
 
 test-native-jvm: jar-if-possible ## the jar's native half in a JVM: under -Xcheck:jni, and under ASan and UBSan
 	@.ci/test-native-jvm.sh $(BIN)/python $(PYTEST_ARGUMENTS)
@@ -141,6 +143,12 @@ $(CORE)/.built: $(CORE_SOURCES) $(ROOM_SOURCES)
 $(SANITIZE)/.built: $(CORE_SOURCES) $(ROOM_SOURCES)
 	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON -DTIERLOG_SANITIZE=ON >/dev/null
 	@cmake --build $(@D) -j"$$(nproc)" >/dev/null
+	@touch $@
+
+# What has threads in it.
+$(THREADS)/.built: $(CORE_SOURCES)
+	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON -DTIERLOG_SANITIZE=thread >/dev/null
+	@cmake --build $(@D) -j"$$(nproc)" --target test_files >/dev/null
 	@touch $@
 
 native: setup ## build the native modules in place, warnings are errors

@@ -5,7 +5,19 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.string cimport memset
 
 from tl_errors cimport error_of
-from tl_core cimport TL_FULL, TL_OK, TL_PARTIAL, tl_batch_table, tl_fault, tl_scan, tl_status
+from tl_core cimport (
+    TL_FULL,
+    TL_OK,
+    TL_PARTIAL,
+    tl_batch_stream,
+    tl_batch_stream_begin,
+    tl_batch_stream_feed,
+    tl_batch_stream_open,
+    tl_batch_table,
+    tl_fault,
+    tl_scan,
+    tl_status,
+)
 
 import numpy as np
 
@@ -54,6 +66,22 @@ cdef int _bind(tl_batch_table *table, dict columns, size_t capacity) except -1:
     return 0
 
 
+cdef size_t _first_capacity(size_t size) noexcept:
+    return 16 + size // 16384   # the usual batch of a producer; doubled when it was too few
+
+
+cdef dict _new_columns(size_t capacity):
+    return {name: np.empty(capacity, dtype) for name, dtype in _DTYPES.items()}
+
+
+cdef dict _doubled(dict columns):
+    return {name: np.concatenate((column, np.empty_like(column))) for name, column in columns.items()}
+
+
+cdef dict _cut(dict columns, size_t count):
+    return {name: column[:count] for name, column in columns.items()}
+
+
 def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
     cdef Py_buffer view
     cdef tl_batch_table table
@@ -63,9 +91,9 @@ def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         size = <size_t>view.len
-        capacity = 16 + size // 16384   # the usual batch of a producer; doubled when it was too few
+        capacity = _first_capacity(size)
         memset(&table, 0, sizeof(table))
-        columns = {name: np.empty(capacity, dtype) for name, dtype in _DTYPES.items()}
+        columns = _new_columns(capacity)
         while True:
             _bind(&table, columns, capacity)
             with nogil:
@@ -73,11 +101,56 @@ def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
             if status != TL_FULL:
                 break
             capacity *= 2
-            columns = {name: np.concatenate((column, np.empty_like(column))) for name, column in columns.items()}
+            columns = _doubled(columns)
     finally:
         PyBuffer_Release(&view)
     error = None
     if status != TL_OK and status != TL_PARTIAL:
         error = error_of(status, &fault, CorruptRecordError)
-    columns = {name: column[: table.count] for name, column in columns.items()}
-    return columns, base_position + at, status == TL_PARTIAL, error
+    return _cut(columns, table.count), base_position + at, status == TL_PARTIAL, error
+
+
+cdef class BatchStream:
+    cdef tl_batch_stream stream
+    cdef bint stopped
+
+    def __cinit__(self, *, uint64_t base_position=0, bint verify_crc=True):
+        tl_batch_stream_begin(&self.stream, base_position, verify_crc)
+
+    @property
+    def end_position(self):
+        return self.stream.position
+
+    @property
+    def partial(self):
+        return tl_batch_stream_open(&self.stream)
+
+    def feed(self, data):
+        cdef Py_buffer view
+        cdef tl_batch_table table
+        cdef tl_fault fault
+        cdef tl_status status = TL_OK
+        cdef size_t at = 0, size, capacity
+        if self.stopped:
+            raise ValueError("the stream ended at a fault")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            size = <size_t>view.len
+            capacity = _first_capacity(size)
+            memset(&table, 0, sizeof(table))
+            columns = _new_columns(capacity)
+            while True:
+                _bind(&table, columns, capacity)
+                with nogil:
+                    status = tl_batch_stream_feed(&self.stream, <const uint8_t *>view.buf, size, &at, &table, &fault)
+                if status != TL_FULL:
+                    break
+                capacity *= 2
+                columns = _doubled(columns)
+        finally:
+            PyBuffer_Release(&view)
+        error = None
+        if status != TL_OK:
+            self.stopped = True
+            error = error_of(status, &fault, CorruptRecordError)
+        return _cut(columns, table.count), error

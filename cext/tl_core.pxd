@@ -13,8 +13,7 @@ cdef extern from "status.h" nogil:
         TL_TRUNCATED, TL_BAD_SIZE, TL_BAD_MAGIC, TL_BAD_CRC, TL_BAD_CODEC, TL_BAD_COUNT, TL_TRAILING_BYTES
         TL_BAD_VARINT, TL_BAD_RECORD_LENGTH, TL_BAD_FIELD_LENGTH, TL_BAD_HEADER_COUNT, TL_BAD_OFFSET
         TL_BAD_TIMESTAMP, TL_BAD_COMPRESSED, TL_BAD_CONTROL, TL_BAD_LEGACY, TL_BAD_VERSION, TL_BAD_ORDER, TL_BAD_ENTRY
-        TL_NOT_AUTHENTIC
-        TL_OVER_LIMIT, TL_NO_MEMORY, TL_BAD_ARGUMENT, TL_NO_CIPHER
+        TL_OVER_LIMIT, TL_NO_MEMORY, TL_BAD_ARGUMENT
 
     ctypedef struct tl_fault:
         uint64_t position
@@ -46,6 +45,18 @@ cdef extern from "codec.h" nogil:
                                   tl_fault *fault) noexcept
     tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *data, size_t size, uint8_t *out,
                             size_t capacity, size_t limit, size_t *out_size, tl_fault *fault) noexcept
+
+
+cdef extern from "compress.h" nogil:
+    ctypedef struct tl_compressor:
+        pass
+    tl_status tl_compressor_create(tl_compressor **out) noexcept
+    void tl_compressor_destroy(tl_compressor *compressor) noexcept
+    int tl_compression_level_min() noexcept
+    int tl_compression_level_max() noexcept
+    size_t tl_compress_bound(size_t size) noexcept
+    tl_status tl_compress(tl_compressor *compressor, int level, const uint8_t *data, size_t size, uint8_t *out,
+                          size_t capacity, size_t *out_size, tl_fault *fault) noexcept
 
 
 cdef extern from "aborted.h" nogil:
@@ -97,6 +108,14 @@ cdef extern from "batch.h" nogil:
 
     tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bint verify_crc, size_t *at,
                       tl_batch_table *table, tl_fault *fault) noexcept
+
+    ctypedef struct tl_batch_stream:
+        uint64_t position
+
+    void tl_batch_stream_begin(tl_batch_stream *stream, uint64_t position, bint verify_crc) noexcept
+    bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept
+    tl_status tl_batch_stream_feed(tl_batch_stream *stream, const uint8_t *data, size_t size, size_t *at,
+                                   tl_batch_table *table, tl_fault *fault) noexcept
 
 
 cdef extern from "decode.h" nogil:

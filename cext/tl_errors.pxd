@@ -4,7 +4,6 @@
 from tl_core cimport (
     TL_BAD_ARGUMENT,
     TL_BAD_CRC,
-    TL_NO_CIPHER,
     TL_NO_MEMORY,
     TL_OK,
     TL_OVER_LIMIT,
@@ -17,15 +16,13 @@ from tl_core cimport (
 
 cdef inline object error_of(tl_status status, const tl_fault *fault, object kind):
     """The exception for a status that is not TL_OK: ``kind`` (a CorruptDataError) for faults of the bytes."""
-    from tierlog.errors import ConfigError, SizeLimitError
+    from tierlog.errors import SizeLimitError
 
     text = tl_status_text(status).decode()
     if status == TL_NO_MEMORY:
         return MemoryError(text)
     if status == TL_BAD_ARGUMENT:
         return ValueError(text)
-    if status == TL_NO_CIPHER:
-        return ConfigError(text)
     if status == TL_OVER_LIMIT:
         kind = SizeLimitError
         text = f"{text} of {fault.expected} bytes"

@@ -82,9 +82,16 @@ tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_heade
     return parse_fields(data, entry_size, out, fault);
 }
 
+/* Where the bytes begin that the checksum is of; of one kind for the new format and another for the old ones. */
+static size_t summed_from(const tl_batch_header *header) { return header->magic == 2 ? 21 : 16; }
+
+static uint32_t extend_sum(const tl_batch_header *header, uint32_t sum, const uint8_t *data, size_t size) {
+    return header->magic == 2 ? tl_crc32c(sum, data, size) : tl_crc32(sum, data, size);
+}
+
 tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault) {
-    size_t size = (size_t)header->size_bytes;
-    uint32_t computed = header->magic == 2 ? tl_crc32c(0, data + 21, size - 21) : tl_crc32(0, data + 16, size - 16);
+    size_t size = (size_t)header->size_bytes, from = summed_from(header);
+    uint32_t computed = extend_sum(header, 0, data + from, size - from);
     if (computed == header->crc) return TL_OK;
     return batch_fault(fault, TL_BAD_CRC, header->base_offset, header->crc, computed);
 }
@@ -132,6 +139,63 @@ tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bool
         }
         append_row(table, &header, (int64_t)position, crc_ok);
         *at += (size_t)header.size_bytes;
+    }
+    return TL_OK;
+}
+
+void tl_batch_stream_begin(tl_batch_stream *stream, uint64_t position, bool verify_crc) {
+    *stream = (tl_batch_stream){.position = position, .verify_crc = verify_crc};
+}
+
+bool tl_batch_stream_open(const tl_batch_stream *stream) { return stream->left || stream->head_size; }
+
+static void end_batch(tl_batch_stream *stream, tl_batch_table *table) {
+    bool crc_ok = !stream->verify_crc || stream->crc == stream->header.crc;
+    append_row(table, &stream->header, (int64_t)stream->position, crc_ok);
+    stream->position += (uint64_t)stream->header.size_bytes;
+}
+
+/* Gathers a header that lies across pieces, and no byte behind it. */
+static tl_status gather_header(tl_batch_stream *stream, const uint8_t *data, size_t size, size_t *at, tl_fault *fault) {
+    tl_status status = tl_batch_parse_header(stream->head, stream->head_size, &stream->header, fault);
+    while (status == TL_PARTIAL && *at < size) {
+        size_t needed = fault->expected ? (size_t)fault->expected : TL_MAGIC_POSITION + 1;
+        for (; stream->head_size < needed && *at < size; ++*at) stream->head[stream->head_size++] = data[*at];
+        status = tl_batch_parse_header(stream->head, stream->head_size, &stream->header, fault);
+    }
+    if (status != TL_OK) {
+        fault->position = stream->position;
+        return status == TL_PARTIAL ? TL_OK : status;
+    }
+    size_t from = summed_from(&stream->header);
+    stream->crc =
+        stream->verify_crc ? extend_sum(&stream->header, 0, stream->head + from, stream->head_size - from) : 0;
+    stream->left = (uint32_t)stream->header.size_bytes - stream->head_size;
+    stream->head_size = 0;
+    return TL_OK;
+}
+
+tl_status tl_batch_stream_feed(tl_batch_stream *stream, const uint8_t *data, size_t size, size_t *at,
+                               tl_batch_table *table, tl_fault *fault) {
+    while (*at < size) {
+        if (!tl_batch_stream_open(stream)) {
+            size_t before = *at;
+            uint64_t origin = stream->position - before;
+            tl_status status = tl_scan(data, size, origin, stream->verify_crc, at, table, fault);
+            stream->position += *at - before;
+            if (status != TL_PARTIAL) return status;
+        }
+        if (table->count == table->capacity) return TL_FULL; /* the batch may end in this piece */
+        if (!stream->left) {
+            tl_status status = gather_header(stream, data, size, at, fault);
+            if (status != TL_OK) return status;
+            if (stream->head_size) return TL_OK; /* it goes on in the next piece */
+        }
+        size_t most = size - *at, taken = stream->left < most ? stream->left : most;
+        if (stream->verify_crc) stream->crc = extend_sum(&stream->header, stream->crc, data + *at, taken);
+        stream->left -= (uint32_t)taken;
+        *at += taken;
+        if (!stream->left) end_batch(stream, table);
     }
     return TL_OK;
 }

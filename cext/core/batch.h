@@ -85,6 +85,30 @@ typedef struct tl_batch_table {
 TL_API tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bool verify_crc, size_t *at,
                          tl_batch_table *table, tl_fault *fault);
 
+/* A file's batches out of pieces that are cut anywhere. A batch that lies across pieces is checked as it comes: nothing
+ * is joined, and one that says it has 2 GiB costs no memory. */
+typedef struct tl_batch_stream {
+    uint64_t position;      /* in the file: where the batch begins that is open, or the next one */
+    tl_batch_header header; /* of the one that is open */
+    uint32_t left;          /* bytes of it that are to come */
+    uint32_t crc;           /* of those that came */
+    uint8_t head[TL_HEADER_SIZE_V2];
+    uint8_t head_size; /* bytes of the next header that came */
+    bool verify_crc;
+} tl_batch_stream;
+
+TL_API void tl_batch_stream_begin(tl_batch_stream *stream, uint64_t position, bool verify_crc);
+
+/* Whether a batch has begun that has not ended. */
+TL_API bool tl_batch_stream_open(const tl_batch_stream *stream);
+
+/* Takes data[*at..size), which follow what was taken before, and appends the batches that end there, as tl_scan does.
+ *   TL_OK    all was taken
+ *   TL_FULL  the table is full; give more room and call again
+ *   else     the fault of the batch at fault->position; the stream ends there */
+TL_API tl_status tl_batch_stream_feed(tl_batch_stream *stream, const uint8_t *data, size_t size, size_t *at,
+                                      tl_batch_table *table, tl_fault *fault);
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,11 +27,9 @@ const char *tl_status_name(tl_status status) {
     case TL_BAD_VERSION: return "BAD_VERSION";
     case TL_BAD_ORDER: return "BAD_ORDER";
     case TL_BAD_ENTRY: return "BAD_ENTRY";
-    case TL_NOT_AUTHENTIC: return "NOT_AUTHENTIC";
     case TL_OVER_LIMIT: return "OVER_LIMIT";
     case TL_NO_MEMORY: return "NO_MEMORY";
     case TL_BAD_ARGUMENT: return "BAD_ARGUMENT";
-    case TL_NO_CIPHER: return "NO_CIPHER";
     }
     return "UNKNOWN";
 }
@@ -61,11 +59,9 @@ const char *tl_status_text(tl_status status) {
     case TL_BAD_VERSION: return "unknown version";
     case TL_BAD_ORDER: return "entries are out of order";
     case TL_BAD_ENTRY: return "impossible entry";
-    case TL_NOT_AUTHENTIC: return "not authentic: the AES-GCM tag does not fit the content, the key and the AAD";
     case TL_OVER_LIMIT: return "content is larger than the limit";
     case TL_NO_MEMORY: return "out of memory";
     case TL_BAD_ARGUMENT: return "wrong argument";
-    case TL_NO_CIPHER: return "the cryptographic library gives no AES-256-GCM";
     }
     return "unknown status";
 }

@@ -48,13 +48,11 @@ typedef enum tl_status {
     TL_BAD_VERSION = 32,       /* a version that this code does not know */
     TL_BAD_ORDER = 33,         /* entries that must rise do not */
     TL_BAD_ENTRY = 34,         /* an index or checkpoint entry that cannot be */
-    TL_NOT_AUTHENTIC = 35,     /* an AES-GCM tag that does not fit the content, the key and the AAD */
 
     /* Limits and misuse. */
     TL_OVER_LIMIT = 64,   /* more output than the caller's limit allows (expected = limit) */
     TL_NO_MEMORY = 65,    /* a library context could not be made */
     TL_BAD_ARGUMENT = 66, /* misuse by the caller */
-    TL_NO_CIPHER = 67,    /* the cryptographic library gives no AES-256-GCM */
 } tl_status;
 
 /* Where and what; filled whenever the status is not TL_OK. */

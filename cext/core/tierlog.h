@@ -1,5 +1,6 @@
 /* The C ABI of the Tierlog core: everything that touches bytes per record, per batch or per index entry.
- * Plain C11, no globals, no I/O, thread-safe: functions are pure but for the memory that the caller hands in. */
+ * Plain C11, no globals, thread-safe: functions are pure but for the memory that the caller hands in. Files are reached
+ * through a table that the caller hands in too (file_ops.h), and nowhere else. */
 #ifndef TIERLOG_H
 #define TIERLOG_H
 
@@ -8,8 +9,11 @@
 #include "checksum.h"
 #include "chunks.h"
 #include "codec.h"
+#include "compress.h"
 #include "decode.h"
+#include "file_ops.h"
 #include "index.h"
+#include "memory_files.h"
 #include "status.h"
 
 #define TIERLOG_ABI_VERSION 1

@@ -14,7 +14,7 @@ int main(void) {
             CHECK(strcmp(text, tl_status_text((tl_status)other)));
         }
     }
-    CHECK_EQUAL(named, 28);
+    CHECK_EQUAL(named, 26);
     CHECK(!strcmp(tl_status_name(TL_BAD_CRC), "BAD_CRC"));
     CHECK_EQUAL(tl_abi_version(), TIERLOG_ABI_VERSION);
     return 0;

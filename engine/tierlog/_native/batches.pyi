@@ -24,3 +24,25 @@ def scan_batches(
     Thread safety: any number of threads; the GIL is released for the whole range.
     Source: Kafka FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
+
+class BatchStream:
+    """The same over a file that comes in pieces, cut anywhere: a batch across pieces is checked as it comes, so nothing
+    is joined, and no batch takes memory, whatever it says of its size.
+
+    Not thread-safe; the GIL is released for every piece.
+    """
+
+    def __init__(self, *, base_position: int = 0, verify_crc: bool = True) -> None: ...
+    @property
+    def end_position(self) -> int:
+        """Behind the last whole batch, bytes, with base_position."""
+    @property
+    def partial(self) -> bool:
+        """A batch has begun at ``end_position`` and not ended; at the end of a file: it is cut short."""
+    def feed(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], CorruptRecordError | None]:
+        """The batches that end in the next piece: columns as of scan_batches, and what is wrong with the batch at
+        ``end_position``, or None. A fault shows as soon as the header is there; nothing can be fed behind it.
+
+        Raises:
+            ValueError: fed behind a fault.
+        """

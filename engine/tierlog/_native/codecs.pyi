@@ -19,3 +19,29 @@ def decompress_into(data: Buffer, codec: int, out: Buffer, *, magic: int = 2) ->
 
     Used for the chunks of remote segments (zstd), so that neighbouring chunks land side by side and nothing is joined.
     """
+
+#: What libzstd knows; 0 is its default, 3.
+COMPRESSION_LEVEL_MIN: int
+COMPRESSION_LEVEL_MAX: int
+
+def compress_bound(size: int) -> int:
+    """The most bytes that the zstd frame of ``size`` bytes can take; rises with it.
+
+    Raises:
+        ValueError: more than one frame can be asked to hold.
+    """
+
+def compress_into(data: Buffer, out: Buffer, *, level: int) -> int:
+    """One zstd frame with its content size declared, no checksum, no dictionary; returns its size in bytes.
+
+    Args:
+        data: Any contiguous buffer.
+        out: At least ``compress_bound(len(data))`` bytes, apart from ``data``; what lies behind the frame
+            means nothing.
+        level: COMPRESSION_LEVEL_MIN to COMPRESSION_LEVEL_MAX.
+
+    Raises:
+        ValueError: ``out`` is too small, or there is no such level. MemoryError: libzstd's context cannot be had.
+
+    Thread safety: any number of threads, at once; contexts come from a pool of the process. The GIL is released.
+    """

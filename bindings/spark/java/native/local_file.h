@@ -1,13 +1,10 @@
-/* Files of this machine, read by position. Counted. */
+/* Files of this machine, read by position through the core's table of file operations. Counted. */
 #ifndef TLJ_LOCAL_FILE_H
 #define TLJ_LOCAL_FILE_H
 
-#include <stdint.h>
+#include "file_ops.h"
 
-/* What tlj_file_open says of a folder or a device, beside the negative errno values. */
-enum { TLJ_NOT_REGULAR = -4096 };
-
-/* A descriptor, or a negative errno. */
+/* A descriptor, a negative errno, or TL_NOT_REGULAR. */
 int tlj_file_open(const char *path);
 
 /* Up to `size` bytes from `position`; fewer only at the end of the file. A negative errno for an error. */

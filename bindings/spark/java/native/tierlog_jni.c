@@ -90,7 +90,7 @@ METHOD(jobject, view)(JNIEnv *env, jclass type, jlong address, jlong size) {
 /* ---- files ---------------------------------------------------------------------------------------------------------
  */
 
-/* A descriptor or a negative number: -errno, or TLJ_NOT_REGULAR. `path` ends with a 0. */
+/* A descriptor or a negative number: -errno, or TL_NOT_REGULAR. `path` ends with a 0. */
 METHOD(jint, fileOpen)(JNIEnv *env, jclass type, jbyteArray path) {
     (void)type;
     jbyte *bytes = (*env)->GetByteArrayElements(env, path, NULL);

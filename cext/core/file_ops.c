@@ -1,0 +1,120 @@
+/* The table over POSIX. */
+#define _POSIX_C_SOURCE 200809L
+#define _FILE_OFFSET_BITS 64
+#include "file_ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_again(const char *path, int flags) {
+    int file;
+    do {
+        file = open(path, flags | O_CLOEXEC, 0644);
+    } while (file < 0 && errno == EINTR);
+    return file < 0 ? -errno : file;
+}
+
+static int64_t answer(int result) { return result < 0 ? -errno : 0; }
+
+static int64_t posix_open(void *context, const char *path, tl_open_mode mode) {
+    (void)context;
+    /* A pipe without a writer would hold up open for ever. */
+    int flags = O_NONBLOCK | (mode == TL_OPEN_READ ? O_RDONLY : O_RDWR | O_CREAT | (mode == TL_OPEN_NEW ? O_EXCL : 0));
+    int file = open_again(path, flags);
+    if (file < 0) return file;
+    struct stat found;
+    int64_t error = fstat(file, &found) ? -errno : S_ISREG(found.st_mode) ? 0 : TL_NOT_REGULAR;
+    if (error) {
+        close(file);
+        return error;
+    }
+    return file;
+}
+
+static void posix_close(void *context, int64_t file) {
+    (void)context;
+    close((int)file); /* not again after EINTR: Linux has closed it */
+}
+
+static int64_t posix_size(void *context, int64_t file) {
+    (void)context;
+    struct stat found;
+    return fstat((int)file, &found) ? -errno : (int64_t)found.st_size;
+}
+
+static int64_t posix_pread(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
+    (void)context;
+    if (position > INT64_MAX || size > INT64_MAX - position) return -EINVAL;
+    size_t done = 0;
+    while (done < size) {
+        ssize_t count = pread((int)file, out + done, size - done, (off_t)(position + done));
+        if (count == 0) break;
+        if (count < 0 && errno != EINTR) return -errno;
+        if (count > 0) done += (size_t)count;
+    }
+    return (int64_t)done;
+}
+
+static int64_t posix_pwrite(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size) {
+    (void)context;
+    if (position > INT64_MAX || size > INT64_MAX - position) return -EFBIG;
+    size_t done = 0;
+    while (done < size) {
+        ssize_t count = pwrite((int)file, data + done, size - done, (off_t)(position + done));
+        if (count == 0) return -EIO;
+        if (count < 0 && errno != EINTR) return -errno;
+        if (count > 0) done += (size_t)count;
+    }
+    return 0;
+}
+
+static int64_t posix_fsync(void *context, int64_t file) {
+    (void)context;
+    int result;
+    do {
+        result = fsync((int)file);
+    } while (result < 0 && errno == EINTR);
+    return answer(result);
+}
+
+static int64_t posix_rename(void *context, const char *from, const char *to) {
+    (void)context;
+    return answer(rename(from, to));
+}
+
+static int64_t posix_unlink(void *context, const char *path) {
+    (void)context;
+    return answer(unlink(path));
+}
+
+static int64_t posix_mkdir(void *context, const char *path) {
+    (void)context;
+    return answer(mkdir(path, 0755));
+}
+
+static int64_t posix_fsync_dir(void *context, const char *path) {
+    int directory = open_again(path, O_RDONLY | O_DIRECTORY);
+    if (directory < 0) return directory;
+    int64_t result = posix_fsync(context, directory);
+    close(directory);
+    return result;
+}
+
+tl_files tl_posix_files(void) {
+    static const tl_file_ops OPS = {
+        .open = posix_open,
+        .close = posix_close,
+        .size = posix_size,
+        .pread = posix_pread,
+        .pwrite = posix_pwrite,
+        .fsync = posix_fsync,
+        .rename = posix_rename,
+        .unlink = posix_unlink,
+        .mkdir = posix_mkdir,
+        .fsync_dir = posix_fsync_dir,
+    };
+    return (tl_files){&OPS, NULL};
+}

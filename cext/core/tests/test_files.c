@@ -1,0 +1,251 @@
+/* What runs over one table of file operations must see the same over the other, or the simulator proves nothing. */
+#define _XOPEN_SOURCE 700
+#include "check.h"
+#include "file_ops.h"
+#include "memory_files.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_SIZE = 256, THREADS = 4, ROUNDS = 200, PIECE = 1000 };
+
+/* A file system with an empty directory in it. */
+typedef struct place {
+    tl_files files;
+    char root[PATH_SIZE];
+} place;
+
+static const char *at(const place *p, const char *below, char *out) {
+    CHECK(snprintf(out, PATH_SIZE, "%s/%s", p->root, below) < PATH_SIZE);
+    return out;
+}
+
+#define AT(below) at(p, below, (char[PATH_SIZE]){0})
+#define CALL(function, ...) p->files.ops->function(p->files.context, __VA_ARGS__)
+
+static int64_t write_text(const place *p, int64_t file, uint64_t position, const char *text) {
+    return CALL(pwrite, file, position, (const uint8_t *)text, strlen(text));
+}
+
+static void check_text(const place *p, int64_t file, uint64_t position, const char *expected, size_t size) {
+    uint8_t found[64];
+    CHECK_EQUAL(CALL(pread, file, position, found, sizeof found), size);
+    CHECK(!memcmp(found, expected, size));
+}
+
+static int64_t make(const place *p, const char *path, const char *text) {
+    int64_t file = CALL(open, path, TL_OPEN_NEW);
+    CHECK(file >= 0);
+    CHECK_EQUAL(write_text(p, file, 0, text), 0);
+    return file;
+}
+
+static void test_content(const place *p) {
+    int64_t file = make(p, AT("content"), "hello");
+    CHECK_EQUAL(CALL(size, file), 5);
+    check_text(p, file, 0, "hello", 5);
+    check_text(p, file, 3, "lo", 2);
+    check_text(p, file, 5, "", 0);
+    check_text(p, file, 5000, "", 0);
+    CHECK_EQUAL(write_text(p, file, 8, "far"), 0); /* a hole reads as zeros */
+    check_text(p, file, 0, "hello\0\0\0far", 11);
+    CHECK_EQUAL(write_text(p, file, 1, "E"), 0);
+    check_text(p, file, 0, "hEllo\0\0\0far", 11);
+    CHECK_EQUAL(write_text(p, file, 100, ""), 0);
+    CHECK_EQUAL(CALL(size, file), 11);
+    CHECK_EQUAL(CALL(fsync, file), 0);
+    uint8_t byte = 0;
+    CHECK_EQUAL(CALL(pread, file, (uint64_t)1 << 63, &byte, 1), -EINVAL);
+    CHECK_EQUAL(CALL(pwrite, file, INT64_MAX, &byte, 1), -EFBIG);
+    CALL(close, file);
+    CHECK_EQUAL(CALL(size, file), -EBADF);
+    CHECK_EQUAL(CALL(fsync, file), -EBADF);
+    CHECK_EQUAL(CALL(pread, file, 0, &byte, 1), -EBADF);
+    CHECK_EQUAL(CALL(pwrite, file, 0, &byte, 1), -EBADF);
+}
+
+static void test_opening(const place *p) {
+    CHECK_EQUAL(CALL(open, AT("missing"), TL_OPEN_READ), -ENOENT);
+    CHECK_EQUAL(CALL(open, AT("no/directory"), TL_OPEN_WRITE), -ENOENT);
+    CHECK_EQUAL(CALL(open, p->root, TL_OPEN_READ), TL_NOT_REGULAR);
+    CHECK_EQUAL(CALL(open, p->root, TL_OPEN_WRITE), -EISDIR);
+    int64_t file = CALL(open, AT("opened"), TL_OPEN_WRITE);
+    CHECK(file >= 0);
+    CHECK_EQUAL(write_text(p, file, 0, "kept"), 0);
+    CALL(close, file);
+    CHECK_EQUAL(CALL(open, AT("opened"), TL_OPEN_NEW), -EEXIST);
+    CHECK_EQUAL(CALL(open, AT("opened/below"), TL_OPEN_READ), -ENOTDIR);
+    CHECK_EQUAL(CALL(open, AT("opened/below"), TL_OPEN_NEW), -ENOTDIR);
+    file = CALL(open, AT("opened"), TL_OPEN_WRITE);
+    check_text(p, file, 0, "kept", 4);
+    CALL(close, file);
+}
+
+static void test_names(const place *p) {
+    CHECK_EQUAL(CALL(mkdir, AT("folder")), 0);
+    CHECK_EQUAL(CALL(mkdir, AT("folder")), -EEXIST);
+    CHECK_EQUAL(CALL(mkdir, AT("other")), 0);
+    CHECK_EQUAL(CALL(mkdir, AT("not/there")), -ENOENT);
+    CHECK_EQUAL(CALL(unlink, AT("folder")), -EISDIR);
+    int64_t old = make(p, AT("folder/old"), "old"), new = make(p, AT("folder/new"), "new");
+    CHECK_EQUAL(CALL(mkdir, AT("folder/old")), -EEXIST);
+    CHECK_EQUAL(CALL(rename, AT("folder/missing"), AT("folder/old")), -ENOENT);
+    CHECK_EQUAL(CALL(rename, AT("folder/new"), AT("folder/not/there")), -ENOENT);
+    CHECK_EQUAL(CALL(rename, AT("folder/new"), AT("other")), -EISDIR);
+    CHECK_EQUAL(CALL(rename, AT("folder/new"), AT("folder/new")), 0);
+    CHECK_EQUAL(CALL(rename, AT("folder/new"), AT("folder/old")), 0);
+    CHECK_EQUAL(CALL(open, AT("folder/new"), TL_OPEN_READ), -ENOENT);
+    check_text(p, old, 0, "old", 3); /* who has it open keeps it */
+    int64_t again = CALL(open, AT("folder/old"), TL_OPEN_READ);
+    check_text(p, again, 0, "new", 3);
+    CHECK_EQUAL(CALL(unlink, AT("folder/old")), 0);
+    CHECK_EQUAL(CALL(unlink, AT("folder/old")), -ENOENT);
+    check_text(p, again, 0, "new", 3);
+    CHECK_EQUAL(CALL(fsync_dir, AT("folder")), 0);
+    CHECK_EQUAL(CALL(fsync_dir, AT("missing")), -ENOENT);
+    int64_t file = make(p, AT("file"), "");
+    CHECK_EQUAL(CALL(fsync_dir, AT("file")), -ENOTDIR);
+    int64_t all[] = {old, new, again, file};
+    for (size_t i = 0; i < 4; i++) CALL(close, all[i]);
+}
+
+typedef struct writer {
+    const place *place;
+    uint8_t number;
+} writer;
+
+/* Each thread writes its own pieces of one shared file, and files of its own under changing names. */
+static void *write_pieces(void *argument) {
+    const writer *w = argument;
+    const place *p = w->place;
+    char name[32];
+    uint8_t piece[PIECE], found[PIECE];
+    int64_t shared = CALL(open, AT("shared"), TL_OPEN_WRITE);
+    CHECK(shared >= 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(piece, w->number + 4 * round, PIECE);
+        uint64_t position = (uint64_t)(round * THREADS + w->number) * PIECE;
+        CHECK_EQUAL(CALL(pwrite, shared, position, piece, PIECE), 0);
+        CHECK_EQUAL(CALL(pread, shared, position, found, PIECE), PIECE);
+        CHECK(!memcmp(piece, found, PIECE));
+        snprintf(name, sizeof name, "own-%d", w->number);
+        CALL(close, make(p, AT(name), name));
+        CHECK_EQUAL(CALL(rename, AT(name), AT("contended")), 0);
+        if (round % 16 == 0) CHECK_EQUAL(CALL(fsync_dir, p->root), 0);
+    }
+    CALL(close, shared);
+    return NULL;
+}
+
+static void test_threads(const place *p) {
+    pthread_t threads[THREADS];
+    writer writers[THREADS];
+    for (uint8_t i = 0; i < THREADS; i++) {
+        writers[i] = (writer){p, i};
+        CHECK(!pthread_create(&threads[i], NULL, write_pieces, &writers[i]));
+    }
+    for (size_t i = 0; i < THREADS; i++) CHECK(!pthread_join(threads[i], NULL));
+    int64_t shared = CALL(open, AT("shared"), TL_OPEN_READ);
+    CHECK_EQUAL(CALL(size, shared), THREADS * ROUNDS * PIECE);
+    for (int i = 0; i < THREADS * ROUNDS; i++) {
+        uint8_t found[PIECE], expected = (uint8_t)(i % THREADS + 4 * (i / THREADS));
+        CHECK_EQUAL(CALL(pread, shared, (uint64_t)i * PIECE, found, PIECE), PIECE);
+        for (size_t j = 0; j < PIECE; j++) CHECK_EQUAL(found[j], expected);
+    }
+    CALL(close, shared);
+}
+
+static void test_all(const place *p) {
+    test_content(p);
+    test_opening(p);
+    test_names(p);
+    test_threads(p);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk) {
+    (void)info, (void)type, (void)walk;
+    return remove(path);
+}
+
+static void test_pipe(const place *p) {
+    CHECK(!mkfifo(AT("pipe"), 0600));
+    CHECK_EQUAL(CALL(open, AT("pipe"), TL_OPEN_READ), TL_NOT_REGULAR); /* and does not wait for a writer */
+}
+
+static void test_full(void) {
+    tl_memory_files *memory;
+    CHECK_STATUS(tl_memory_files_create(&memory, 10), TL_OK);
+    place here = {tl_memory_files_of(memory), ""}, *p = &here;
+    int64_t first = make(p, "a", "12345678"), second = make(p, "b", "12");
+    CHECK_EQUAL(write_text(p, second, 2, "3"), -ENOSPC);
+    CHECK_EQUAL(write_text(p, first, 0, "87654321"), 0);
+    CHECK_EQUAL(CALL(unlink, "a"), 0);
+    CHECK_EQUAL(write_text(p, second, 2, "3"), -ENOSPC); /* it is open still */
+    CALL(close, first);
+    CHECK_EQUAL(write_text(p, second, 2, "3"), 0);
+    CALL(close, second);
+    tl_memory_files_destroy(memory);
+}
+
+/* A file that is whole under its name only once both the file and its directory were synced, as on a disk. */
+static void test_crash(void) {
+    tl_memory_files *memory;
+    CHECK_STATUS(tl_memory_files_create(&memory, 1 << 20), TL_OK);
+    place here = {tl_memory_files_of(memory), ""}, *p = &here;
+    CHECK_EQUAL(CALL(mkdir, "/kept"), 0);
+    CHECK_EQUAL(CALL(mkdir, "/lost"), 0);
+    CHECK_EQUAL(CALL(mkdir, "/lost/below"), 0);
+    CHECK_EQUAL(CALL(fsync_dir, "/lost"), 0);
+    int64_t file = make(p, "/kept/file", "synced");
+    CALL(close, make(p, "/lost/file", "synced"));
+    CHECK_EQUAL(CALL(fsync, file), 0);
+    CHECK_EQUAL(CALL(fsync_dir, "/kept"), 0);
+    CALL(close, make(p, "/kept/unsynced", "gone"));
+    CHECK_EQUAL(write_text(p, file, 6, " and not"), 0);
+    CHECK_EQUAL(CALL(rename, "/kept/file", "/kept/renamed"), 0);
+    tl_memory_files_crash(memory);
+    CHECK_EQUAL(CALL(open, "/kept/file", TL_OPEN_READ), -ENOENT); /* its directory was never synced in the root */
+
+    CHECK_EQUAL(CALL(size, file), -EIO);
+    CALL(close, file);
+    CHECK_EQUAL(CALL(mkdir, "/kept"), 0);
+    CHECK_EQUAL(CALL(fsync_dir, "/"), 0);
+    file = make(p, "/kept/file", "synced");
+    CHECK_EQUAL(CALL(fsync, file), 0);
+    CHECK_EQUAL(CALL(fsync_dir, "/kept"), 0);
+    CHECK_EQUAL(write_text(p, file, 6, " and not"), 0);
+    CALL(close, make(p, "/kept/unsynced", "gone"));
+    CHECK_EQUAL(CALL(rename, "/kept/file", "/kept/renamed"), 0);
+    tl_memory_files_crash(memory);
+    CALL(close, file);
+    CHECK_EQUAL(CALL(open, "/kept/renamed", TL_OPEN_READ), -ENOENT);
+    CHECK_EQUAL(CALL(open, "/kept/unsynced", TL_OPEN_READ), -ENOENT);
+    CHECK_EQUAL(CALL(open, "/lost/below", TL_OPEN_READ), -ENOENT);
+    file = CALL(open, "/kept/file", TL_OPEN_READ);
+    check_text(p, file, 0, "synced", 6);
+    CALL(close, file);
+    tl_memory_files_destroy(memory);
+}
+
+int main(void) {
+    char root[] = "/tmp/tierlog-files-XXXXXX";
+    CHECK(mkdtemp(root));
+    place disk = {tl_posix_files(), ""};
+    strcpy(disk.root, root);
+    test_all(&disk);
+    test_pipe(&disk);
+    CHECK(!nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS));
+
+    tl_memory_files *memory;
+    CHECK_STATUS(tl_memory_files_create(&memory, 16 << 20), TL_OK);
+    place here = {tl_memory_files_of(memory), "/./root/"};
+    CHECK_EQUAL(here.files.ops->mkdir(here.files.context, "root"), 0);
+    test_all(&here);
+    tl_memory_files_destroy(memory);
+    test_full();
+    test_crash();
+    return 0;
+}
