@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contract.hdfs_store import FolderStore
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError
 from tierlog.remote.storage.masked_store import MaskedStore
@@ -31,6 +32,7 @@ KINDS = [
     "counting",
     "failing-never",
     "masked",
+    "third-party",
     "s3",
     pytest.param("azure", marks=INTEROP),
     pytest.param("gcs", marks=INTEROP),
@@ -49,6 +51,8 @@ def make_store(kind: str, request: pytest.FixtureRequest, folder: pathlib.Path) 
     if kind in ("s3", "azure", "gcs"):
         server: StoreServer = request.getfixturevalue(kind)
         return open_store(f"{server.url}/contract/{uuid.uuid4()}", server.options)
+    if kind == "third-party":
+        return FolderStore({"folder": str(folder)}, Machine())
     local = open_store(str(folder))
     if kind == "counting":
         return CountingStore(local)

@@ -1,0 +1,103 @@
+"""Classes of third parties, by their dotted path: stores and whole storage managers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+from tierlog.errors import ConfigError
+from tierlog.remote.api import RemoteStorageManager
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.config.class_names import STORAGE_MANAGERS, our_name
+from tierlog.remote.storage.masked_store import MaskedStore
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.store_opening import open_store
+
+MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
+_BACKEND_KEY: Final = "storage.backend.class"
+_STORAGE: Final = "storage."
+#: What a store must have, as far as its class shows it.
+_STORE_NAMES: Final = tuple(name for name in vars(ObjectStore) if not name.startswith("_"))
+
+
+def load_class(path: str, *, key: str) -> type:
+    """The class of a dotted path, ``package.module.Class``.
+
+    Raises:
+        ConfigError: no such module or class, or the module fails when it is loaded; names the key.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as cause:  # the module's own code runs here: whatever it raises, the key is what is wrong
+        raise ConfigError(f"{key}: cannot load {module}: {type(cause).__name__}: {cause}") from cause
+    if not isinstance(found, type):
+        raise ConfigError(f"{key}: {module} has no class {name}")
+    return found
+
+
+def load_storage_manager(name: str) -> RemoteStorageManager:
+    """A storage manager, not configured yet.
+
+    Args:
+        name: The plugin's Java class, or the dotted path of a Python class that takes no arguments.
+
+    Raises:
+        ConfigError: it cannot be loaded, or is no RemoteStorageManager.
+    """
+    kind = load_class(our_name(MANAGER_KEY, name, STORAGE_MANAGERS, dotted=True), key=MANAGER_KEY)
+    if not issubclass(kind, RemoteStorageManager):
+        raise ConfigError(f"{MANAGER_KEY}: {name} is no RemoteStorageManager")
+    try:
+        return kind()
+    except TypeError as cause:
+        raise ConfigError(f"{MANAGER_KEY}: {name}: {cause}") from cause
+
+
+def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> ObjectStore:
+    """The store that a configuration names; keys are relative to its bucket, container or root.
+
+    A third party's class is called with its options, the keys below ``storage.`` without that, and the machine:
+    ``HdfsStore({"hdfs.host": "namenode"}, machine)``.
+
+    Args:
+        config: Checked by ``check_for_broker``.
+        machine: Its files, threads and clock.
+
+    Raises:
+        ConfigError: a value that the store refuses, or a class that is none. ObjectNotFoundError: a root that does
+            not exist. StoreError and its kinds.
+    """
+    machine = machine or Machine()
+    if config.third_party_backend is not None:
+        store = _third_party(config.third_party_backend, config, machine)
+    else:
+        store = open_store(_url(config), config.store_options, machine=machine)
+    masked = config.key_prefix_mask and config.key_prefix
+    return MaskedStore(store, config.key_prefix) if masked else store
+
+
+def _url(config: StorageConfig) -> str:
+    if config.storage_backend_class == "s3":
+        return f"s3://{config.storage_s3_bucket_name}"
+    if config.storage_backend_class == "gcs":
+        return f"gs://{config.storage_gcs_bucket_name}"
+    if config.storage_backend_class == "azure":
+        return f"az://{config.storage_azure_container_name}"
+    return str(config.storage_root)
+
+
+def _third_party(path: str, config: StorageConfig, machine: Machine) -> ObjectStore:
+    kind = load_class(path, key=_BACKEND_KEY)
+    missing = [name for name in _STORE_NAMES if not hasattr(kind, name)]
+    if missing:
+        raise ConfigError(f"{_BACKEND_KEY}: {path} is no ObjectStore: {', '.join(missing)} missing")
+    options = {name.removeprefix(_STORAGE): value for name, value in config.other_storage_keys.items()}
+    try:
+        made: ObjectStore = kind(options, machine)
+    except (KeyError, TypeError, ValueError) as cause:
+        # ConfigError is a ValueError: its own words, with the key in front. Others may quote an option.
+        told = str(cause) if isinstance(cause, ConfigError) else type(cause).__name__
+        raise ConfigError(f"{_BACKEND_KEY}: {path} refuses its storage.* keys: {told}") from None
+    return made
