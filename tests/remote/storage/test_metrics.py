@@ -19,6 +19,7 @@ def test_all_series_are_there_at_zero_before_anything_happens() -> None:
         for value in series.values or (None,):
             wanted = f'{name}{{{series.label}="{value}"}} 0.0' if value else f"{name} 0.0"
             assert wanted in text, wanted
+    assert 'tierlog_remote_store_requests_total{verb="GET"} 0.0' in text
     for operation in OPERATIONS:
         for kind in ERROR_KINDS:
             assert f'tierlog_remote_errors_total{{kind="{kind}",operation="{operation}"}} 0.0' in text
@@ -42,6 +43,8 @@ def test_what_is_counted_is_collected() -> None:
     metrics.ask("oldest_copy_age_seconds", lambda: 3.5)
     metrics.observe("copy_seconds", 0.2)
     metrics.add_error("delete", "refused")
+    metrics.ask_requests(lambda: {"PUT": 17})
+    assert metrics.value("store_requests_total", verb="PUT") == 17
     assert metrics.value("copies_total") == 1
     assert metrics.value("upload_bytes_total", object="log") == 42
     assert metrics.value("cache_bytes", cache="indexes") == 7

@@ -6,11 +6,13 @@ values: no topic and no partition among them, so that their number does not grow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from tierlog.runtime.request_counts import VERBS
 
@@ -118,17 +120,18 @@ SERIES: Final[tuple[Series, ...]] = (
         jmx=_RSM + "segment-delete-bytes-total, -rate",
     ),
     Series("histogram", "delete_seconds", "How long deletions took.", jmx=_RSM + "segment-delete-time-avg, -max"),
-    Series(
-        "counter",
-        "store_requests_total",
-        "Requests sent to the object store, tries again among them.",
-        "verb",
-        VERBS,
-        "s3-client-metrics, gcs-client-metrics, azure-blob-storage-client-metrics: …-requests-total, -rate",
-    ),
     Series("counter", "rate_limit_wait_seconds_total", "Time spent waiting for a rate limit.", "direction", DIRECTIONS),
 )
 
+#: The store counts its requests itself, and is asked for them.
+REQUESTS: Final = Series(
+    "counter",
+    "store_requests_total",
+    "Requests sent to the object store, tries again among them.",
+    "verb",
+    VERBS,
+    "s3-client-metrics, gcs-client-metrics, azure-blob-storage-client-metrics: …-requests-total, -rate",
+)
 #: Two labels, so apart from the table of one.
 ERRORS: Final = Series(
     "counter",
@@ -138,6 +141,20 @@ ERRORS: Final = Series(
     jmx=_RSM + "segment-delete-errors-total, -rate; s3-client-metrics: throttling-errors-total, server-errors-total, "
     "configured-timeout-errors-total, io-errors-total, other-errors-total",
 )
+
+
+class _Requests(Collector):
+    """REQUESTS, as the store counted them when it was asked."""
+
+    def __init__(self) -> None:
+        self.counts: Callable[[], Mapping[str, int]] = lambda: dict.fromkeys(VERBS, 0)
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """See Collector."""
+        family = CounterMetricFamily(REQUESTS.full_name, REQUESTS.text, labels=[REQUESTS.label])
+        for verb, count in self.counts().items():
+            family.add_metric([verb], count)
+        return [family]
 
 
 class StorageMetrics:
@@ -156,6 +173,8 @@ class StorageMetrics:
         self._histograms: dict[str, Histogram] = {}
         for series in SERIES:
             self._register(series)
+        self._requests = _Requests()
+        self.registry.register(self._requests)
         self._errors = Counter(ERRORS.full_name, ERRORS.text, ("operation", "kind"), registry=self.registry)
         for operation in OPERATIONS:
             for kind in ERROR_KINDS:
@@ -196,6 +215,10 @@ class StorageMetrics:
         """One duration of a histogram. Raises KeyError for a name that is none of SERIES."""
         self._histograms[name].observe(seconds)
 
+    def ask_requests(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Where the requests by verb come from; must not raise, nor wait."""
+        self._requests.counts = counts
+
     def add_error(self, operation: Operation, kind: str) -> None:
         """One failed call; ``kind`` is one of ERROR_KINDS."""
         self._errors.labels(operation, kind).inc()
@@ -210,7 +233,10 @@ class StorageMetrics:
 
 def render_metrics_page() -> str:
     """docs/metrics.md."""
-    rows = [f"| `{s.full_name}` | {s.kind} | {_labels(s)} | {s.text} | {s.jmx or '–'} |" for s in (*SERIES, ERRORS)]
+    rows = [
+        f"| `{s.full_name}` | {s.kind} | {_labels(s)} | {s.text} | {s.jmx or '–'} |"
+        for s in (*SERIES, REQUESTS, ERRORS)
+    ]
     return _PAGE.format(
         rows="\n".join(rows),
         operations=", ".join(f"`{o}`" for o in OPERATIONS),

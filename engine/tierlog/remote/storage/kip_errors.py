@@ -1,0 +1,69 @@
+"""Our errors as the KIP's: the one border at which they change."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tierlog.errors import (
+    CorruptDataError,
+    EncryptionKeyError,
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TierlogError,
+)
+from tierlog.remote.api import (
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
+from tierlog.remote.storage.masked_store import MASK
+from tierlog.remote.storage.metrics import Operation
+from tierlog.remote.storage.running_copies import CopyDeadlineError
+
+#: The most telling first; see ERROR_KINDS of the metrics.
+_KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (CopyDeadlineError, "deadline"),
+    (StoreUnavailableError, "unavailable"),
+    (StorePermissionError, "refused"),
+    (ObjectNotFoundError, "not_found"),
+    (RemoteResourceNotFoundException, "not_found"),
+    (RetriableRemoteStorageException, "unavailable"),
+    (CorruptDataError, "corrupt"),
+    (EncryptionKeyError, "key"),
+    (MemoryError, "memory"),
+    (StoreError, "store"),
+)
+
+
+def error_kind(error: BaseException) -> str:
+    """One of ERROR_KINDS."""
+    return next((kind for known, kind in _KINDS if isinstance(error, known)), "other")
+
+
+def kip_error(error: BaseException, operation: Operation, what: object, *, masked: str = "") -> RemoteStorageException:
+    """What a caller of a RemoteStorageManager sees of an error, with its notes; to be raised from it.
+
+    Args:
+        error: Any; one of the KIP's stays as it is.
+        operation: That failed.
+        what: The segment, for the message.
+        masked: A prefix of keys that is not shown (``key.prefix.mask``).
+    """
+    if isinstance(error, RemoteStorageException):
+        return error
+    text = str(error) if isinstance(error, TierlogError) else f"{type(error).__name__}: {error}"
+    kind = RemoteStorageException
+    if isinstance(error, ObjectNotFoundError) and operation.startswith("fetch"):
+        kind = RemoteResourceNotFoundException
+    elif isinstance(error, MemoryError) or (isinstance(error, TierlogError) and error.retriable):
+        kind = RetriableRemoteStorageException
+    made = kind(_hidden(f"{operation.replace('_', ' ')} of {what}: {text}", masked))
+    for note in getattr(error, "__notes__", ()):
+        made.add_note(_hidden(note, masked))
+    return made
+
+
+def _hidden(text: str, masked: str) -> str:
+    return text.replace(masked, MASK) if masked else text

@@ -1,0 +1,364 @@
+"""Copies of segments: all of one, or nothing that a reader could see.
+
+The order of one copy, and why:
+
+1. Memory, all that it needs, before anything else. The indexes, read and checked. The choice of compression, the key.
+2. The log: read, checked, transformed and sent as parts that nobody sees. Nothing is visible while anything of the
+   segment is unchecked, so that a bad one never was there.
+3. The files are looked at again: one that changed or went means that what was sent never existed.
+4. The first object that becomes visible is stored only if nothing has its key (the log, where that is one PUT; else the
+   first small object). That asks, without a request of its own, whether this id was copied before: then what is there
+   is verified and returned, or, if it is no whole segment, taken away. A live log is never overwritten, and a request
+   of an earlier attempt that lands late does not replace anything.
+5. The log and the rest, each confirmed by the store with its size; the description last.
+
+Whatever fails is undone, the description first. What could not be removed is named in the error, the log and a metric,
+and found again by ``tierlog orphans``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from tierlog.errors import ObjectConflictError, StoreError
+from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.copied_before import CopiedSegment, find_copied_before
+from tierlog.remote.storage.copy_checks import (
+    LogCheck,
+    SourceFiles,
+    check_index_parts,
+    check_size,
+    is_mostly_compressed,
+)
+from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.layouts.segment_objects import (
+    SegmentObjects,
+    custom_metadata_of,
+    largest_custom_metadata_bytes,
+)
+from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
+from tierlog.remote.storage.log_copy import LogCopy, LogSizes, plan_sizes
+from tierlog.remote.storage.metrics import StorageMetrics
+from tierlog.remote.storage.part_stream import PartStream
+from tierlog.remote.storage.rate_limiter import RateLimiter
+from tierlog.remote.storage.running_copies import RunningCopies, RunningCopy
+from tierlog.remote.storage.upload_buffers import LentBuffer, UploadBuffers
+from tierlog.runtime.files import ReadableFile
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.object_store import ABSENT, ObjectStore, StoredObject
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+_INDEX_BYTES_MAX: Final = 2**31 - 1
+#: Requests under way, of all copies: parts are bounded by memory, the rest is small.
+_SENDERS: Final = 32
+_REMEMBERED_LEFTOVERS: Final = 1000
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What one copy holds and has stored so far."""
+
+    metadata: RemoteLogSegmentMetadata
+    data: LogSegmentData
+    running: RunningCopy
+    paths: dict[IndexType, str]
+    stream: PartStream | None = None
+    tried_keys: list[str] = field(default_factory=list)
+    tried_description: str | None = None
+    stored_bytes: int = 0
+
+
+class SegmentCopier:
+    """See the module.
+
+    Args:
+        store: Gets the objects.
+        config: What they look like.
+        key_ring: Wraps data keys, where segments are encrypted.
+        limiter: Of uploads.
+        buffers: Memory of all copies of the process.
+        running: Where copies are entered.
+        metrics: Where they are counted.
+        machine: Its files hold the segments, its threads work.
+
+    Thread safety: any number of threads; each copies in its own.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: StorageConfig,
+        key_ring: KeyRing,
+        *,
+        limiter: RateLimiter,
+        buffers: UploadBuffers,
+        running: RunningCopies,
+        metrics: StorageMetrics,
+        machine: Machine,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._key_ring = key_ring
+        self._limiter = limiter
+        self._buffers = buffers
+        self._running = running
+        self._metrics = metrics
+        self._machine = machine
+        self._cores = machine.scheduler.cores
+        self._transformers = machine.scheduler.pool(self._cores, name="tierlog-transform")
+        self._senders = machine.scheduler.pool(_SENDERS, name="tierlog-upload")
+        self._lock = machine.scheduler.lock()
+        self._leftovers: dict[RemoteLogSegmentId, None] = {}
+
+    def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        """See RemoteStorageManager.copy_log_segment_data.
+
+        Raises:
+            CorruptDataError: the segment, or an index of it, is not what it should be. ObjectNotFoundError: a file of
+                it is gone. StoreError and its kinds; StoreUnavailableError where a later attempt may work. ConfigError.
+        """
+        clock = self._machine.clock
+        began = clock.monotonic_seconds()
+        running = self._running.begin(metadata.remote_log_segment_id)
+        try:
+            attempt = _Attempt(metadata, data, running, _index_paths(data))
+            try:
+                custom_metadata = self._copy(attempt)
+            except BaseException as error:
+                self._undo(attempt, error)
+                raise
+        finally:
+            self._running.end(running)
+        self._metrics.add("copies_total")
+        self._metrics.add("copy_bytes_total", metadata.segment_size_in_bytes)
+        self._metrics.observe("copy_seconds", clock.monotonic_seconds() - began)
+        return custom_metadata
+
+    def _copy(self, attempt: _Attempt) -> bytes | None:
+        metadata, running = attempt.metadata, attempt.running
+        path = attempt.data.log_segment
+        sources = SourceFiles.of(self._machine.files, attempt.data)
+        with ExitStack() as held, self._machine.files.open_read(path) as log:
+            check_size(log, path, metadata)
+            sizes = self._plan(metadata)
+            first, *scratch = self._borrow(sizes, running)
+            for buffer in scratch:
+                held.callback(buffer.give_back)
+            running.phase = "checking"
+            objects, parts, compression = self._objects(attempt, log)
+            attempt.stream = stream = self._stream(objects.log_key, sizes, first, running)
+            held.callback(stream.close)
+            if objects.assembler is None:
+                while scratch:
+                    scratch.pop().give_back()
+            copier = LogCopy(log, path, objects, sizes, stream, scratch, running=running, pool=self._transformers)
+            held.callback(copier.wait_idle)
+            running.phase = "log"
+            self._draw(attempt, copier, parts)
+            stored = copier.finish(compression=compression)
+            sources.check_unchanged()
+            description = objects.description(stored)
+            known = self._make_visible(attempt, objects, description)
+            if known is None:
+                known = CopiedSegment(attempt.stored_bytes, hashlib.sha256(description).digest())
+        return custom_metadata_of(self._config, objects, stored_bytes=known.stored_bytes, digest=known.digest)
+
+    def _plan(self, metadata: RemoteLogSegmentMetadata) -> LogSizes:
+        return plan_sizes(
+            self._store,
+            log_bytes=metadata.segment_size_in_bytes,
+            chunk_size=self._config.chunk_size,
+            part_bytes=self._config.part_bytes,
+            cores=self._cores,
+            compressed=self._config.compression_enabled,
+            encrypted=self._config.encryption_enabled,
+        )
+
+    def _borrow(self, sizes: LogSizes, running: RunningCopy) -> list[LentBuffer]:
+        clock = self._machine.clock
+        since = clock.monotonic_seconds()
+        lent = self._buffers.borrow(sizes.borrowed(), check=running.check)
+        self._metrics.add("upload_buffer_wait_seconds_total", clock.monotonic_seconds() - since)
+        return lent
+
+    def _objects(self, attempt: _Attempt, log: ReadableFile) -> tuple[SegmentObjects, dict[IndexType, bytes], bool]:
+        """What is going to be stored, of indexes that were read and checked; and whether it is compressed."""
+        metadata, config = attempt.metadata, self._config
+        files, paths = self._machine.files, attempt.paths
+        parts = {kind: files.read_whole(path, limit_bytes=_INDEX_BYTES_MAX) for kind, path in paths.items()}
+        parts[IndexType.LEADER_EPOCH] = attempt.data.leader_epoch_index
+        if config.copy_source_verification_enabled:
+            check_index_parts(parts, metadata, paths)
+        compression = config.compression_enabled
+        if compression and config.compression_heuristic_enabled:
+            compression = not is_mostly_compressed(log, parts[IndexType.OFFSET], base_offset=metadata.start_offset)
+        objects = plan_objects(
+            config,
+            metadata,
+            parts,
+            compression=compression and metadata.segment_size_in_bytes > 0,
+            segment_key=self._key_ring.new_segment_key() if config.encryption_enabled else None,
+            rng=self._machine.rng,
+        )
+        limit = config.custom_metadata_bytes_max
+        if (most := largest_custom_metadata_bytes(config, objects, metadata)) > limit:
+            _log.warning(
+                "%s: custom metadata of up to %d bytes; the broker takes %d and would undo the copy: "
+                "see remote.log.metadata.custom.metadata.max.bytes",
+                metadata.remote_log_segment_id,
+                most,
+                limit,
+            )
+        return objects, parts, compression and metadata.segment_size_in_bytes > 0
+
+    def _stream(self, key: str, sizes: LogSizes, first: LentBuffer, running: RunningCopy) -> PartStream:
+        return PartStream(
+            self._store,
+            key,
+            part_bytes=sizes.part_bytes,
+            parallel=self._config.upload_parallel_parts,
+            buffer=first,
+            buffers=self._buffers,
+            running=running,
+            pool=self._senders,
+            limiter=self._limiter,
+        )
+
+    def _draw(self, attempt: _Attempt, copier: LogCopy, parts: dict[IndexType, bytes]) -> None:
+        """The log to the store, as parts that nobody sees, and through the checks on its way."""
+        windows = copier.windows()
+        if self._config.copy_source_verification_enabled:
+            LogCheck(attempt.metadata, parts, attempt.paths, attempt.data.log_segment).follow(windows)
+        for _ in windows:  # what the checks did not ask for: without them, all
+            pass
+
+    def _make_visible(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> CopiedSegment | None:
+        """Everything is with the store, or in memory, and right. What an earlier copy stored, if that is whole."""
+        try:
+            self._store_objects(attempt, objects, description)
+        except ObjectConflictError:
+            attempt.running.phase = "checking"
+            key = objects.description_key
+            known = self._call(attempt, lambda: find_copied_before(self._store, self._config, attempt.metadata, key))
+            if known is not None:
+                _log.info("%s was copied before and is whole", attempt.metadata.remote_log_segment_id)
+                assert attempt.stream is not None
+                attempt.stream.abort()
+                return known
+            removal = plan_removal(self._config, attempt.metadata)
+            self._call(attempt, lambda: self._store.delete(removal.descriptions))
+            self._call(attempt, lambda: self._store.delete(removal.others))
+            self._store_objects(attempt, objects, description)
+        return None
+
+    def _store_objects(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> None:
+        """In the order of the module's text. Raises ObjectConflictError if the first one is there already."""
+        assert attempt.stream is not None
+        small = list(objects.small_objects())
+        log_key = objects.log_key
+        if attempt.stream.is_multipart:
+            attempt.running.phase = "indexes"
+            self._put(attempt, *small.pop(0), kind="indexes", only_if_absent=True)
+        attempt.running.phase = "log"
+        attempt.tried_keys.append(log_key)
+        try:
+            stored = attempt.stream.make_visible(only_if_absent=not attempt.stream.is_multipart)
+        except ObjectConflictError:
+            attempt.tried_keys.remove(log_key)
+            raise
+        self._count(attempt, stored, "log")
+        attempt.running.phase = "indexes"
+        for key, data in small:
+            self._put(attempt, key, data, kind="indexes")
+        attempt.running.phase = "manifest"
+        attempt.tried_description = objects.description_key
+        self._put(attempt, objects.description_key, description, kind="manifest")
+
+    def _put(self, attempt: _Attempt, key: str, data: bytes, *, kind: str, only_if_absent: bool = False) -> None:
+        self._limiter.acquire(len(data), check=attempt.running.check)
+        attempt.tried_keys.append(key)
+        condition = ABSENT if only_if_absent else None
+        try:
+            stored = self._call(attempt, lambda: self._store.put(key, data, expected_etag=condition))
+        except ObjectConflictError:
+            attempt.tried_keys.remove(key)
+            raise
+        if stored.size_bytes != len(data):
+            raise StoreError(f"{key}: {len(data)} bytes were sent, the store has {stored.size_bytes}")
+        attempt.running.stored_bytes += len(data)
+        self._count(attempt, stored, kind)
+
+    def _call(self, attempt: _Attempt, call: Callable[[], Result]) -> Result:
+        """A call of the store that ends for us at the deadline, whenever it ends."""
+        return attempt.running.wait_for(self._senders.submit(call))
+
+    def _count(self, attempt: _Attempt, stored: StoredObject, kind: str) -> None:
+        attempt.stored_bytes += stored.size_bytes
+        self._metrics.add("upload_objects_total", label=kind)
+        self._metrics.add("upload_bytes_total", stored.size_bytes, label=kind)
+
+    def _undo(self, attempt: _Attempt, error: BaseException) -> None:
+        """Take away what was stored, the description first; what stays is told. Never raises a StoreError."""
+        attempt.running.phase = "removing"
+        left: list[str] = []
+        if attempt.stream is not None:
+            self._try(left, "its parts", attempt.stream.abort)
+        key = attempt.tried_description
+        if key is None or self._try(left, key, lambda: self._store.delete([key])):
+            others = [tried for tried in attempt.tried_keys if tried != key]
+            if others:
+                self._try(left, ", ".join(others), lambda: self._store.delete(others))
+        else:
+            # The segment may be whole and seen: half of it must not stay.
+            left += [tried for tried in attempt.tried_keys if tried != key]
+        if left:
+            segment_id = attempt.metadata.remote_log_segment_id
+            self._metrics.add("leftover_objects_total", len(left))
+            self._remember(segment_id)
+            text = f"could not be removed again: {'; '.join(left)}; `tierlog orphans` finds it"
+            error.add_note(text)
+            _log.warning("%s: the copy failed, and some of it %s", segment_id, text)
+
+    def _try(self, left: list[str], what: str, call: Callable[[], object]) -> bool:
+        try:
+            call()
+        except StoreError as error:
+            left.append(f"{what} ({error})")
+            return False
+        return True
+
+    def _remember(self, segment_id: RemoteLogSegmentId) -> None:
+        with self._lock:
+            while len(self._leftovers) >= _REMEMBERED_LEFTOVERS:
+                del self._leftovers[next(iter(self._leftovers))]
+            self._leftovers[segment_id] = None
+
+    def left_parts(self, segment_id: RemoteLogSegmentId) -> bool:
+        """Whether a copy of this process failed and could not clean up: a delete looks for its uploads then."""
+        with self._lock:
+            return segment_id in self._leftovers
+
+    def close(self) -> None:
+        """End the threads; copies have ended before."""
+        self._transformers.close()
+        self._senders.close()
+
+
+def _index_paths(data: LogSegmentData) -> dict[IndexType, str]:
+    paths = {
+        IndexType.OFFSET: data.offset_index,
+        IndexType.TIMESTAMP: data.time_index,
+        IndexType.PRODUCER_SNAPSHOT: data.producer_snapshot,
+    }
+    if data.transaction_index is not None:
+        paths[IndexType.TRANSACTION] = data.transaction_index
+    return paths

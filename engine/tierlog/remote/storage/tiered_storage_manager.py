@@ -1,0 +1,223 @@
+"""The RemoteStorageManager: the plugin's objects, or Kafka's own files, in the configured store.
+
+Invariant: whatever goes wrong, a caller sees one of the KIP's errors. The plugin lets an out-of-memory error escape,
+which ends the broker's copy task of that partition without a line in its log (18.7 of the object format).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry
+
+from tierlog.errors import ConfigError
+from tierlog.remote.api import (
+    CustomMetadata,
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentMetadata,
+    RemoteStorageException,
+    RemoteStorageManager,
+    SegmentStream,
+)
+from tierlog.remote.storage.config import StorageConfig, read_storage_config
+from tierlog.remote.storage.key_ring import read_key_ring
+from tierlog.remote.storage.kip_errors import error_kind, kip_error
+from tierlog.remote.storage.metrics import DIRECTIONS, Operation, StorageMetrics
+from tierlog.remote.storage.plugins import open_backend
+from tierlog.remote.storage.rate_limiter import RateLimiter
+from tierlog.remote.storage.running_copies import RunningCopies
+from tierlog.remote.storage.segment_copy import SegmentCopier
+from tierlog.remote.storage.segment_delete import delete_segment
+from tierlog.remote.storage.segment_fetch import NextSegment, SegmentFetcher
+from tierlog.remote.storage.upload_buffers import process_buffers
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.object_store import ObjectStore
+
+_log = logging.getLogger(__name__)
+
+#: Of a copy without a deadline: more than a broker lives.
+_NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
+
+
+class _Parts:
+    """What ``configure`` makes."""
+
+    def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
+        self.config = config
+        self.store = store
+        limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
+        self.limiters = {
+            direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
+            for direction, limit in zip(DIRECTIONS, limits, strict=True)
+        }
+        key_ring = read_key_ring(config, machine, writing=True)
+        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
+        deadline_ms = config.copy_deadline_ms
+        self.running = RunningCopies(
+            metrics,
+            machine=machine,
+            deadline_seconds=_NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
+            on_idle=self.buffers.trim,
+        )
+        self.copier = SegmentCopier(
+            store,
+            config,
+            key_ring,
+            limiter=self.limiters["upload"],
+            buffers=self.buffers,
+            running=self.running,
+            metrics=metrics,
+            machine=machine,
+        )
+        masked = config.key_prefix if config.key_prefix_mask else ""
+        self.masked = masked
+        self.fetcher = SegmentFetcher(
+            store,
+            config,
+            key_ring,
+            limiter=self.limiters["download"],
+            machine=machine,
+            metrics=metrics,
+            translate=_stream_translation(metrics, masked),
+        )
+        metrics.ask_requests(lambda: store.requests)
+        metrics.ask("upload_buffer_bytes", lambda: self.buffers.lent_bytes, label="used")
+        metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
+
+    def close(self) -> None:
+        """Copies first: they clean up, which takes the store."""
+        self.running.close()
+        self.copier.close()
+        self.fetcher.close()
+        self.store.close()
+
+
+class TieredStorageManager(RemoteStorageManager):
+    """See the module, and the class that it implements.
+
+    Args:
+        machine: What it runs on; by default this one.
+        registry: Where its metrics are collected; None: one of its own (``metrics.registry``).
+        wrap_store: Gets the store, and gives the one to use: to count, or to break it.
+
+    Attributes:
+        metrics: Complete from the start.
+
+    Thread safety: any number of threads, after ``configure``.
+    """
+
+    def __init__(
+        self,
+        *,
+        machine: Machine | None = None,
+        registry: CollectorRegistry | None = None,
+        wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+    ) -> None:
+        self._machine = machine or Machine()
+        self._wrap_store = wrap_store
+        self.metrics = StorageMetrics(registry)
+        self._parts: _Parts | None = None
+        self._lock = self._machine.scheduler.lock()
+        self._closed = False
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """See RemoteStorageManager: the plugin's ``rsm.config.*`` keys, with or without prefix, and ours.
+
+        Raises:
+            ConfigError: also where the store, its root or a key file is not what the keys say, and for a second call.
+        """
+        config = read_storage_config(configs, machine=self._machine)
+        config.check_for_broker()
+        with self._lock:
+            if self._parts is not None or self._closed:
+                raise ConfigError("configure is called once, before anything else")
+        store = self._wrap_store(open_backend(config, machine=self._machine))
+        self._parts = _Parts(config, store, self._machine, self.metrics)
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
+        """See RemoteStorageManager."""
+        with self._translated("copy", metadata) as parts:
+            return parts.copier.copy(metadata, data)
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
+    ) -> SegmentStream:
+        """See RemoteStorageManager."""
+        with self._translated("fetch_segment", metadata) as parts:
+            return parts.fetcher.fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
+        """See RemoteStorageManager."""
+        with self._translated("fetch_index", metadata) as parts:
+            return parts.fetcher.fetch_index(metadata, index_type)
+
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See RemoteStorageManager; the caches forget the segment too."""
+        clock = self._machine.clock
+        with self._translated("delete", metadata) as parts:
+            began = clock.monotonic_seconds()
+            parts.fetcher.forget(metadata)
+            try:
+                uploads_too = parts.copier.left_parts(metadata.remote_log_segment_id)
+                delete_segment(parts.store, parts.config, metadata, uploads_too=uploads_too)
+            finally:
+                parts.fetcher.forget(metadata)  # a fetch that was under way may have brought it back
+            self.metrics.add("deletes_total")
+            self.metrics.add("delete_bytes_total", metadata.segment_size_in_bytes)
+            self.metrics.observe("delete_seconds", clock.monotonic_seconds() - began)
+
+    def set_next_segment(self, next_segment: NextSegment) -> None:
+        """Tell who knows which segment follows one, so that prefetch crosses the border."""
+        self._configured().fetcher.next_segment = next_segment
+
+    def change_rate_limit(self, direction: str, bytes_per_second: float | None) -> None:
+        """While running; ``direction`` is "upload" or "download", None for no limit. Raises ValueError."""
+        limiters = self._configured().limiters
+        if direction not in limiters:
+            raise ValueError(f"{direction!r} is neither upload nor download")
+        limiters[direction].change(bytes_per_second)
+
+    def close(self) -> None:
+        """See RemoteStorageManager: what is being copied is called off and cleaned up."""
+        with self._lock:
+            self._closed = True
+            parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.close()
+
+    def _configured(self) -> _Parts:
+        parts = self._parts
+        if parts is None:
+            raise RemoteStorageException("the storage manager is " + ("closed" if self._closed else "not configured"))
+        return parts
+
+    @contextmanager
+    def _translated(self, operation: Operation, metadata: RemoteLogSegmentMetadata) -> Iterator[_Parts]:
+        parts = self._configured()
+        try:
+            yield parts
+        except Exception as error:  # noqa: BLE001 - whatever it is, the broker's task must live on
+            kind = error_kind(error)
+            self.metrics.add_error(operation, kind)
+            made = kip_error(error, operation, metadata.remote_log_segment_id, masked=parts.masked)
+            if operation == "copy":
+                _log.warning("%s", made, exc_info=error if kind == "other" else None)
+            # The cause would print a prefix that is to be masked.
+            raise made from (None if parts.masked else error)
+
+
+def _wait_counter(metrics: StorageMetrics, direction: str) -> Callable[[float], None]:
+    return lambda seconds: metrics.add("rate_limit_wait_seconds_total", seconds, label=direction)
+
+
+def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseException], BaseException]:
+    def translate(error: BaseException) -> BaseException:
+        if not isinstance(error, Exception):
+            return error
+        metrics.add_error("fetch_segment", error_kind(error))
+        return kip_error(error, "fetch_segment", "a stream", masked=masked)
+
+    return translate
