@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L
 #include "decode.h"
 
 #include "columns.h"
@@ -5,6 +6,8 @@
 #include "record.h"
 #include "sprint.h"
 #include "summary.h"
+
+#include <time.h>
 
 enum { BORDER = 0, IN_DATA = 1, IN_SCRATCH = 2, ENDED = -1 };
 
@@ -276,6 +279,22 @@ static tl_status place_batch(run *r, bool *done) {
     return TL_OK;
 }
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static tl_status verify(run *r, const uint8_t *batch) {
+    tl_fault mismatch;
+    uint64_t start = r->options->measure_crc ? now_ns() : 0;
+    tl_status status = tl_batch_verify(batch, &r->header, &mismatch);
+    if (r->options->measure_crc) r->state->crc_ns += now_ns() - start;
+    if (status != TL_OK) return fail(r, TL_BAD_CRC, mismatch.expected, mismatch.found);
+    r->state->verified = 1;
+    return TL_OK;
+}
+
 /* Whether the records need not be looked at. */
 static bool is_settled(run *r) {
     tl_summary *summary = r->columns->summary;
@@ -288,12 +307,8 @@ static tl_status begin_batch(run *r) {
     bool done;
     tl_status status = place_batch(r, &done);
     if (status != TL_OK || done) return status;
-    if (r->options->verify_crc && !r->state->verified) {
-        tl_fault mismatch;
-        if (tl_batch_verify(batch, &r->header, &mismatch) != TL_OK)
-            return fail(r, TL_BAD_CRC, mismatch.expected, mismatch.found);
-        r->state->verified = 1;
-    }
+    if (r->options->verify_crc && !r->state->verified) status = verify(r, batch);
+    if (status != TL_OK) return status;
     if (is_settled(r)) {
         step_over(r);
         return TL_OK;

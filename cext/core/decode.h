@@ -98,6 +98,7 @@ typedef struct tl_decode_options {
     size_t aborted_count;
     bool verify_crc;
     bool control_records; /* give control records as rows too */
+    bool measure_crc;     /* count state->crc_ns: two looks at the clock a batch */
 } tl_decode_options;
 
 /* Where a decode stands. All zero to begin; the caller never changes it between calls but to begin anew. */
@@ -113,6 +114,7 @@ typedef struct tl_decode_state {
     int64_t legacy_base;   /* magic 1 wrapper: what to add to inner offsets */
     /* counters, for metrics */
     uint64_t batches, batches_skipped, records, decompressed_bytes;
+    uint64_t crc_ns; /* spent on checksums, where that is measured */
 } tl_decode_state;
 
 typedef struct tl_scratch {

@@ -41,6 +41,7 @@ static void add_counters(tlj_decoder *decoder) {
     decoder->batches_skipped += decoder->state.batches_skipped;
     decoder->records += decoder->state.records;
     decoder->decompressed_bytes += decoder->state.decompressed_bytes;
+    decoder->crc_ns += decoder->state.crc_ns;
 }
 
 void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range) {
@@ -55,7 +56,8 @@ void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range) {
                                            .decompressed_limit = range->decompressed_limit,
                                            .aborted = range->aborted,
                                            .aborted_count = range->aborted_count,
-                                           .verify_crc = range->verify_crc};
+                                           .verify_crc = range->verify_crc,
+                                           .measure_crc = true};
     decoder->options.base_position = decoder->end_position = range->base_position;
     tl_summary_reset(&decoder->summary, decoder->summary.want);
     decoder->room_ready = false;

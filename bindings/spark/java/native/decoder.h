@@ -54,7 +54,7 @@ typedef struct tlj_decoder {
     tl_status pending; /* a fault that waits behind the rows before it */
     tl_fault fault;
     /* counters of all ranges but the one under way */
-    uint64_t batches, batches_skipped, records, decompressed_bytes;
+    uint64_t batches, batches_skipped, records, decompressed_bytes, crc_ns;
 } tlj_decoder;
 
 /* TL_NO_MEMORY, or TL_OK. Close after either. */

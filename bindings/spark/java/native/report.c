@@ -46,6 +46,7 @@ void tlj_report_fill(tlj_report *report, const tlj_decoder *decoder, tlj_step st
     report->batches_skipped = (int64_t)(decoder->batches_skipped + decoder->state.batches_skipped);
     report->records = (int64_t)(decoder->records + decoder->state.records);
     report->decompressed_bytes = (int64_t)(decoder->decompressed_bytes + decoder->state.decompressed_bytes);
+    report->crc_ns = (int64_t)(decoder->crc_ns + decoder->state.crc_ns);
     report->summary_records = decoder->summary.records;
     report->least_offset = decoder->summary.least_offset;
     report->greatest_offset = decoder->summary.greatest_offset;

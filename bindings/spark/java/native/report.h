@@ -17,7 +17,7 @@ typedef struct tlj_report {
     /* of TLJ_FAULT and TLJ_NO_MEMORY */
     int64_t status, fault_position, fault_base_offset, fault_record, fault_expected, fault_found;
     int64_t position; /* tlj_decoder_position */
-    int64_t batches, batches_skipped, records, decompressed_bytes;
+    int64_t batches, batches_skipped, records, decompressed_bytes, crc_ns;
     /* of the range under way, where the decoder sums up */
     int64_t summary_records, least_offset, greatest_offset, least_timestamp, greatest_timestamp;
 } tlj_report;

@@ -193,7 +193,9 @@ def test_the_ui_shows_what_was_read(jar_spark: SparkSession, read: Read, bucket:
     scan = frame._jdf.queryExecution().executedPlan()
     while scan.nodeName() != "BatchScan tierlog":
         scan = scan.children().head()
-    metrics = {name: scan.metrics().apply(name).value() for name in ("tierlogBytesFetched", "tierlogRequests")}
+    names = ("tierlogBytesFetched", "tierlogRequests", "tierlogCrcTime")
+    metrics = {name: scan.metrics().apply(name).value() for name in names}
     logs = sum(bucket.path(name, "log").stat().st_size for name in ("s20", "s40"))
     assert metrics["tierlogBytesFetched"] == logs
     assert 0 < metrics["tierlogRequests"] <= 4
+    assert 0 < metrics["tierlogCrcTime"] < 1_000_000_000, "nanoseconds"

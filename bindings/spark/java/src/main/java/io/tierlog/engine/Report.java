@@ -29,12 +29,13 @@ final class Report {
   static final int BATCHES_SKIPPED = 31;
   static final int RECORDS = 32;
   static final int DECOMPRESSED_BYTES = 33;
+  static final int CRC_NS = 34;
   // Of the range under way, where the decoder sums up.
-  static final int SUMMARY_RECORDS = 34;
-  static final int LEAST_OFFSET = 35;
-  static final int GREATEST_OFFSET = 36;
-  static final int LEAST_TIMESTAMP = 37;
-  static final int GREATEST_TIMESTAMP = 38;
+  static final int SUMMARY_RECORDS = 35;
+  static final int LEAST_OFFSET = 36;
+  static final int GREATEST_OFFSET = 37;
+  static final int LEAST_TIMESTAMP = 38;
+  static final int GREATEST_TIMESTAMP = 39;
 
   private final long address;
 

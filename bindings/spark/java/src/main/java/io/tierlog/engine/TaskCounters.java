@@ -12,6 +12,7 @@ import java.util.List;
  * @param batches decoded
  * @param batchesSkipped outside of what was asked, aborted, or damaged
  * @param records rows given
+ * @param crcNs spent on checksums, nanoseconds
  * @param nativeBytesHigh the most native memory held at once, bytes
  * @param warnings what was left out, where data loss does not fail
  */
@@ -23,5 +24,6 @@ public record TaskCounters(
     long batches,
     long batchesSkipped,
     long records,
+    long crcNs,
     long nativeBytesHigh,
     List<String> warnings) {}

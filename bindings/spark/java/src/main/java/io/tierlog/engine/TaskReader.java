@@ -258,6 +258,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
         report.get(Report.BATCHES),
         report.get(Report.BATCHES_SKIPPED),
         records,
+        report.get(Report.CRC_NS),
         memory.highBytes(),
         List.copyOf(warnings));
   }

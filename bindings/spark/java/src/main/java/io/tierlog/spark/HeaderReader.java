@@ -54,7 +54,8 @@ final class HeaderReader implements PartitionReader<InternalRow> {
       new ScanMetric.Value(BytesFetchedMetric.NAME, task.storedBytes()),
       new ScanMetric.Value(BytesDecodedMetric.NAME, task.decodedBytes()),
       new ScanMetric.Value(RequestsMetric.NAME, task.requests()),
-      new ScanMetric.Value(BatchesSkippedMetric.NAME, task.batchesSkipped())
+      new ScanMetric.Value(BatchesSkippedMetric.NAME, task.batchesSkipped()),
+      new ScanMetric.Value(CrcTimeMetric.NAME, task.crcNs())
     };
   }
 

@@ -32,7 +32,8 @@ final class MeteredReader implements PartitionReader<ColumnarBatch> {
       new ScanMetric.Value(BytesFetchedMetric.NAME, counters.storedBytes()),
       new ScanMetric.Value(BytesDecodedMetric.NAME, counters.logBytes()),
       new ScanMetric.Value(RequestsMetric.NAME, counters.requests()),
-      new ScanMetric.Value(BatchesSkippedMetric.NAME, counters.batchesSkipped())
+      new ScanMetric.Value(BatchesSkippedMetric.NAME, counters.batchesSkipped()),
+      new ScanMetric.Value(CrcTimeMetric.NAME, counters.crcNs())
     };
   }
 

@@ -20,7 +20,8 @@ abstract class ScanMetric implements CustomMetric {
       new BytesFetchedMetric(),
       new BytesDecodedMetric(),
       new RequestsMetric(),
-      new BatchesSkippedMetric()
+      new BatchesSkippedMetric(),
+      new CrcTimeMetric()
     };
   }
 

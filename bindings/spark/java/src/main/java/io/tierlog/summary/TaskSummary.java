@@ -87,6 +87,11 @@ public final class TaskSummary implements AutoCloseable {
     return batches + (reader == null ? 0 : reader.counters().batchesSkipped());
   }
 
+  /** Spent on checksums, nanoseconds. */
+  public long crcNs() {
+    return reader == null ? 0 : reader.counters().crcNs();
+  }
+
   @Override
   public void close() {
     closed = true;
