@@ -257,7 +257,7 @@ class HttpClient:
             trust = False
         elif settings.root_certificate is not None:
             trust = ssl.create_default_context(cadata=settings.root_certificate)
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_CONNECTIONS_MAX, keepalive_timeout=_IDLE_SECONDS, ssl=trust, enable_cleanup_closed=False
             ),
@@ -268,6 +268,9 @@ class HttpClient:
             trust_env=True,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        # It would send a PUT a second time by itself: who counts tries, and asks what an earlier one did, must know.
+        session._retry_connection = False  # noqa: SLF001
+        return session
 
 
 def _extend(limit: asyncio.Timeout, seconds: float) -> None:
