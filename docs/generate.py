@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: ``docs/reference/cli.md`` and ``docs/reference/spark-options.md``.
+"""Writes the reference pages from the code: ``docs/configuration.md`` and those of ``docs/reference``.
 
 ``make docs`` runs it; ``tests/test_docs.py`` fails when a page is stale or an option has no meaning written down here.
 """
@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from pyspark_tierlog.options import IGNORED, ReadOptions
 from tierlog.cli.app import application
+from tierlog.remote.storage.config.reference_page import configuration_page
 
 HERE = pathlib.Path(__file__).resolve().parent
 GENERATED = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -242,7 +243,11 @@ def cell(text: str | None) -> str:
 
 def pages() -> dict[pathlib.Path, str]:
     """Each generated page and what it should hold."""
-    return {HERE / "reference" / "cli.md": command_line(), HERE / "reference" / "spark-options.md": spark_options()}
+    return {
+        HERE / "configuration.md": f"{GENERATED}{configuration_page()}",
+        HERE / "reference" / "cli.md": command_line(),
+        HERE / "reference" / "spark-options.md": spark_options(),
+    }
 
 
 def main() -> None:

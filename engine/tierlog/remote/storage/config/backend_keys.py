@@ -75,7 +75,9 @@ class S3Keys(KeyGroup):
     storage_aws_access_key_id: Password | None = key(
         "storage.aws.access.key.id", "With the secret key, or neither.", not_empty=True
     )
-    storage_aws_secret_access_key: Password | None = key("storage.aws.secret.access.key", "", not_empty=True)
+    storage_aws_secret_access_key: Password | None = key(
+        "storage.aws.secret.access.key", "With the key id.", not_empty=True
+    )
     storage_aws_session_token: Password | None = key(
         "storage.aws.session.token", "Of temporary credentials.", not_empty=True
     )
@@ -92,7 +94,9 @@ class S3Keys(KeyGroup):
         "storage.aws.certificate.check.enabled", "`false` trusts any certificate.", default=True
     )
     storage_aws_checksum_check_enabled: KafkaBoolean = key(
-        "storage.aws.checksum.check.enabled", "Check the store's checksums of what is read.", default=False
+        "storage.aws.checksum.check.enabled",
+        "Not used: GCM tags and the batches' own checksums cover what is read.",
+        default=False,
     )
 
 
@@ -131,7 +135,9 @@ class AzureKeys(KeyGroup):
         "storage.azure.account.name", "This or a SAS token, without a connection string.", not_empty=True
     )
     storage_azure_account_key: Password | None = key("storage.azure.account.key", "Shared key.")
-    storage_azure_sas_token: Password | None = key("storage.azure.sas.token", "")
+    storage_azure_sas_token: Password | None = key(
+        "storage.azure.sas.token", "This or an account name, without a connection string."
+    )
     storage_azure_connection_string: Password | None = key(
         "storage.azure.connection.string", "Excludes name, key, token and endpoint."
     )
@@ -154,9 +160,9 @@ class ProxyAndFileKeys(KeyGroup):
     """A SOCKS5 proxy for Google and Azure; the file store."""
 
     storage_proxy_host: str | None = key("storage.proxy.host", "SOCKS5; with the port.")
-    storage_proxy_port: KafkaInt | None = key("storage.proxy.port", "", minimum=0, maximum=65_535)
+    storage_proxy_port: KafkaInt | None = key("storage.proxy.port", "Of the host.", minimum=0, maximum=65_535)
     storage_proxy_username: Password | None = key("storage.proxy.username", "With the password, or neither.")
-    storage_proxy_password: Password | None = key("storage.proxy.password", "")
+    storage_proxy_password: Password | None = key("storage.proxy.password", "With the username.")
     storage_root: str | None = key(
         "storage.root", "Directory of `filesystem`; needed for it, must exist and be writable.", not_empty=True
     )

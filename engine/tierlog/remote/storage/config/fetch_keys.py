@@ -109,6 +109,13 @@ class PrefetchKeys(KeyGroup):
         minimum=1 << 16,
         maximum=INT32_MAX,
     )
+    fetch_check_batches_enabled: KafkaBoolean = key(
+        "fetch.check.batches.enabled",
+        "Check what a reader gets: batch checksums, rising offsets, all within the segment. Finds swapped chunks, "
+        "which authenticate.",
+        default=True,
+        own=True,
+    )
     fetch_prefetch_enabled: KafkaBoolean = key(
         "fetch.prefetch.enabled", "Fetch ahead of readers that read on.", default=True, own=True
     )

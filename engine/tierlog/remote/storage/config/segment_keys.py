@@ -47,7 +47,9 @@ class SegmentKeys(KeyGroup):
     )
     compression_enabled: KafkaBoolean = key("compression.enabled", "Each chunk a zstd frame.", default=False)
     compression_heuristic_enabled: KafkaBoolean = key(
-        "compression.heuristic.enabled", "Not where the first batch is compressed already.", default=False
+        "compression.heuristic.enabled",
+        "Not where producers compressed most of the segment already; the plugin goes by its first batch.",
+        default=False,
     )
     compression_level: KafkaInt = key(
         "compression.level", "Of zstd; 3 is the plugin's.", default=3, own=True, minimum=1, maximum=22
