@@ -85,6 +85,11 @@ class UploadBuffers:
         return self._lent_bytes
 
     @property
+    def is_wanted(self) -> bool:
+        """Somebody waits: who holds more than needed gives it back."""
+        return bool(self._line)
+
+    @property
     def held_bytes(self) -> int:
         """Lent and kept: what this process has of the system."""
         return self._lent_bytes + self._kept_bytes
