@@ -5,7 +5,7 @@ from __future__ import annotations
 from tierlog.remote.storage.config.values import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key
 
 _UNBOUNDED = "-1 is no bound."
-_POOL_MEANING = "Of the plugin; not used: loads share the process's threads."
+_POOL_MEANING = "Of the plugin; not used: the chunk cache's threads fetch them."
 
 
 class ManifestCacheKeys(KeyGroup):
@@ -88,7 +88,11 @@ class ChunkCacheKeys(KeyGroup):
         minimum=1,
     )
     fetch_chunk_cache_thread_pool_size: KafkaInt = key(
-        "fetch.chunk.cache.thread.pool.size", _POOL_MEANING, default=0, minimum=0, maximum=1024
+        "fetch.chunk.cache.thread.pool.size",
+        "Threads that fetch, of all readers together; 0 is our choice.",
+        default=0,
+        minimum=0,
+        maximum=1024,
     )
     fetch_chunk_cache_encryption_enabled: KafkaBoolean = key(
         "fetch.chunk.cache.encryption.enabled",

@@ -141,7 +141,7 @@ class BrokerKeys(KeyGroup):
     metrics_sample_window_ms: KafkaInt = key("metrics.sample.window.ms", "Of JMX; not used.", default=30_000, minimum=1)
     metrics_recording_level: str = key(
         "metrics.recording.level",
-        "`DEBUG` adds series by topic and partition.",
+        "Of JMX; not used.",
         default="INFO",
         choices=("INFO", "DEBUG", "TRACE"),
     )
