@@ -139,15 +139,24 @@ def fetch_part(
         return None
     if part.size_bytes == 0:
         return b""
-    name = segment.name if part.key == segment.log.key else part_name(segment, part)
+    name = part_name(segment, part)
     if segment.closed:
         stored = fetch_exactly(store, part, name, part.position, part.position + part.size_bytes)
     else:  # a live broker cuts the files of its active segment when it rolls
         end = part.position + part.size_bytes
         stored = memoryview(store.fetch_range(part.key, start_position=part.position, end_position_exclusive=end))
+    return open_part(key_ring, segment, part, stored)
+
+
+def open_part(key_ring: KeyRing, segment: StoredSegment, part: StoredPart, stored: memoryview) -> memoryview:
+    """A part beside the log from its stored bytes, which are not empty.
+
+    Raises:
+        CorruptObjectError: not authentic. EncryptionKeyError.
+    """
     if segment.encryption is None:
         return stored
-    reader = UnitReader(key_ring, segment, name)
+    reader = UnitReader(key_ring, segment, part_name(segment, part))
     plain = new_buffer(reader.decrypted_size(stored, position=part.position))
     reader.decrypt_into(stored, plain, position=part.position)
     return plain
@@ -155,6 +164,8 @@ def fetch_part(
 
 def part_name(segment: StoredSegment, part: StoredPart) -> str:
     """A part's object for messages: as the segment's name, with the part's own last element."""
+    if part.key == segment.log.key:
+        return segment.name
     folder, _, _ = segment.name.rpartition("/")
     own = part.key.rpartition("/")[2]
     return f"{folder}/{own}" if folder else own

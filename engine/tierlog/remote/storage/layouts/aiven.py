@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tierlog.errors import CorruptIndexError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
@@ -74,29 +74,20 @@ class AivenLayout:
         identity = RemoteLogSegmentId(candidate.topic_id_partition, _segment_id(candidate))
         metadata = manifest.metadata
         if metadata is not None:
-            _check_identity(metadata, identity, candidate.start_offset, name)
+            check_identity(metadata, identity, candidate.start_offset, name)
         segment = self._segment(candidate, manifest, metadata or _provisional(identity, candidate, manifest))
         return segment if metadata is not None else self._measured(segment)
 
     def _segment(self, candidate: Candidate, manifest: Manifest, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
         info = candidate.objects[MANIFEST]
-        base = info.key[: -len(MANIFEST)]
-        prefix = self._scope.key_prefix or _prefix_of(candidate)
-        indexes = base + "indexes"
-        indexes_size = _listed_size(candidate.objects.get("indexes"))
-        return StoredSegment(
+        return describe_aiven(
+            manifest,
+            base=info.key[: -len(f".{MANIFEST}")],
             metadata=metadata,
-            layout=self.name,
-            name=self._scope.name(base + "log", prefix),
-            log=StoredPart(
-                base + "log", 0, manifest.chunk_index.object_size_bytes, _listed_size(candidate.objects.get("log"))
-            ),
-            parts=tuple(
-                (kind, StoredPart(indexes, position, size, indexes_size)) for kind, position, size in manifest.indexes
-            ),
-            chunk_index=manifest.chunk_index,
-            compression=manifest.compression,
-            encryption=manifest.encryption,
+            name=self._scope.name,
+            prefix=self._scope.key_prefix or _prefix_of(candidate),
+            log_size=_listed_size(candidate.objects.get("log")),
+            indexes_size=_listed_size(candidate.objects.get("indexes")),
             last_modified_ms=info.last_modified_ms,
         )
 
@@ -142,6 +133,45 @@ class AivenLayout:
         return dict(epochs.entries)
 
 
+def describe_aiven(
+    manifest: Manifest,
+    *,
+    base: str,
+    metadata: RemoteLogSegmentMetadata,
+    name: Callable[[str, str], str],
+    prefix: str,
+    log_size: int = -1,
+    indexes_size: int = -1,
+    last_modified_ms: int = 0,
+) -> StoredSegment:
+    """A segment by its manifest.
+
+    Args:
+        manifest: Of the segment.
+        base: Its key without suffix.
+        metadata: Of the segment.
+        name: A key for messages, as Scope.name.
+        prefix: What of the key that may mask.
+        log_size: Of the log's object as listed; -1 if it was not.
+        indexes_size: The same of the indexes.
+        last_modified_ms: Of the manifest.
+    """
+    indexes = f"{base}.indexes"
+    return StoredSegment(
+        metadata=metadata,
+        layout="aiven",
+        name=name(f"{base}.log", prefix),
+        log=StoredPart(f"{base}.log", 0, manifest.chunk_index.object_size_bytes, log_size),
+        parts=tuple(
+            (kind, StoredPart(indexes, position, size, indexes_size)) for kind, position, size in manifest.indexes
+        ),
+        chunk_index=manifest.chunk_index,
+        compression=manifest.compression,
+        encryption=manifest.encryption,
+        last_modified_ms=last_modified_ms,
+    )
+
+
 def _segment_id(candidate: Candidate) -> Uuid:
     return Uuid.from_text(candidate.segment_path[-22:])
 
@@ -156,9 +186,10 @@ def _listed_size(info: ObjectInfo | None) -> int:
     return -1 if info is None else info.size_bytes
 
 
-def _check_identity(
+def check_identity(
     metadata: RemoteLogSegmentMetadata, identity: RemoteLogSegmentId, start_offset: int, where: str
 ) -> None:
+    """A manifest describes the segment that its key names. Raises CorruptObjectError."""
     if metadata.remote_log_segment_id != identity or metadata.start_offset != start_offset:
         text = (
             f"the manifest is of another segment: {metadata.remote_log_segment_id} from {metadata.start_offset}, "

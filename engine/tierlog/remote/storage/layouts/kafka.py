@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
+
+from typing_extensions import Buffer
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, SizeLimitError
 from tierlog.remote.api import (
@@ -76,45 +78,78 @@ class KafkaLayout:
             data = self._store.fetch(info.key)
         except ObjectNotFoundError:
             return None
-        root = parse_json_object(data, where=name, limit_bytes=DESCRIPTION_BYTES_MAX)
-        version = root.integer("version")
-        if version != _VERSION:
-            raise root.corrupt("version", f"{version}, only {_VERSION} is known", "BAD_VERSION", found=version)
-        parts = root.child("parts")
-        metadata = _metadata(root, parts, where=name)
-        _check_identity(metadata, candidate, where=name)
-        log_key = self._key(candidate, f"{metadata.start_offset:020d}.log")
-        return StoredSegment(
-            metadata=metadata,
-            layout=self.name,
-            name=self._scope.name(log_key, self._scope.key_prefix),
-            log=_part(parts, "log", log_key, candidate),
-            parts=tuple(self._iter_parts(parts, metadata, candidate)),
+        return describe_kafka(
+            data,
+            folder=info.key[: -len(DESCRIPTION)],
+            identity=RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:])),
+            name=self._scope.name,
+            prefix=self._scope.key_prefix,
+            sizes={suffix: listed.size_bytes for suffix, listed in candidate.objects.items()},
             last_modified_ms=info.last_modified_ms,
         )
 
-    def _iter_parts(
-        self, parts: JsonObject, metadata: RemoteLogSegmentMetadata, candidate: Candidate
-    ) -> Iterator[tuple[IndexType, StoredPart]]:
-        for kind, suffix in _SUFFIXES.items():
-            if kind is IndexType.TRANSACTION and not parts.has(suffix):
-                continue
-            file = f"{metadata.start_offset:020d}.{suffix}"
-            if kind is IndexType.PRODUCER_SNAPSHOT:
-                file = f"{metadata.end_offset + 1:020d}.{suffix}"
-            elif kind is IndexType.LEADER_EPOCH:
-                file = suffix
-            yield kind, _part(parts, suffix, self._key(candidate, file), candidate)
 
-    def _key(self, candidate: Candidate, file: str) -> str:
-        return f"{self._scope.key_prefix}{candidate.segment_path}/{file}"
+def describe_kafka(
+    data: Buffer,
+    *,
+    folder: str,
+    identity: RemoteLogSegmentId,
+    name: Callable[[str, str], str],
+    prefix: str,
+    sizes: Mapping[str, int] | None = None,
+    last_modified_ms: int = 0,
+) -> StoredSegment:
+    """A segment by its ``segment.json``.
+
+    Args:
+        data: The object.
+        folder: Of the segment's objects, ending with "/".
+        identity: Which segment it must be.
+        name: A key for messages, as Scope.name.
+        prefix: What of the key that may mask.
+        sizes: Of objects as listed, by suffix.
+        last_modified_ms: Of ``segment.json``.
+
+    Raises:
+        CorruptObjectError: unreadable, or of another segment.
+    """
+    where = name(folder + DESCRIPTION, prefix)
+    root = parse_json_object(data, where=where, limit_bytes=DESCRIPTION_BYTES_MAX)
+    version = root.integer("version")
+    if version != _VERSION:
+        raise root.corrupt("version", f"{version}, only {_VERSION} is known", "BAD_VERSION", found=version)
+    parts = root.child("parts")
+    metadata = _metadata(root, parts, where=where)
+    _check_identity(metadata, identity, where=where)
+    log_key = f"{folder}{metadata.start_offset:020d}.log"
+    return StoredSegment(
+        metadata=metadata,
+        layout="kafka",
+        name=name(log_key, prefix),
+        log=_part(parts, "log", log_key, sizes or {}),
+        parts=tuple(_iter_parts(parts, metadata, folder, sizes or {})),
+        last_modified_ms=last_modified_ms,
+    )
 
 
-def _part(parts: JsonObject, suffix: str, key: str, candidate: Candidate) -> StoredPart:
-    listed = candidate.objects.get(suffix)
+def _iter_parts(
+    parts: JsonObject, metadata: RemoteLogSegmentMetadata, folder: str, sizes: Mapping[str, int]
+) -> Iterator[tuple[IndexType, StoredPart]]:
+    for kind, suffix in _SUFFIXES.items():
+        if kind is IndexType.TRANSACTION and not parts.has(suffix):
+            continue
+        file = f"{metadata.start_offset:020d}.{suffix}"
+        if kind is IndexType.PRODUCER_SNAPSHOT:
+            file = f"{metadata.end_offset + 1:020d}.{suffix}"
+        elif kind is IndexType.LEADER_EPOCH:
+            file = suffix
+        yield kind, _part(parts, suffix, folder + file, sizes)
+
+
+def _part(parts: JsonObject, suffix: str, key: str, sizes: Mapping[str, int]) -> StoredPart:
     part = parts.child(suffix)
     size = part.integer("size", maximum=INT64_MAX)
-    return StoredPart(key, 0, size, -1 if listed is None else listed.size_bytes, _checksum(part))
+    return StoredPart(key, 0, size, sizes.get(suffix, -1), _checksum(part))
 
 
 def _checksum(part: JsonObject) -> int | None:
@@ -152,8 +187,7 @@ def _metadata(root: JsonObject, parts: JsonObject, *, where: str) -> RemoteLogSe
         raise CorruptObjectError(str(cause), fault="BAD_ENTRY", where=where) from cause
 
 
-def _check_identity(metadata: RemoteLogSegmentMetadata, candidate: Candidate, *, where: str) -> None:
-    segment_id = RemoteLogSegmentId(candidate.topic_id_partition, Uuid.from_text(candidate.segment_path[-22:]))
-    if metadata.remote_log_segment_id != segment_id:
-        text = f"describes another segment: {metadata.remote_log_segment_id}, the key says {segment_id}"
+def _check_identity(metadata: RemoteLogSegmentMetadata, identity: RemoteLogSegmentId, *, where: str) -> None:
+    if metadata.remote_log_segment_id != identity:
+        text = f"describes another segment: {metadata.remote_log_segment_id}, the key says {identity}"
         raise CorruptObjectError(text, fault="BAD_ENTRY", base_offset=metadata.start_offset, where=where)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.api import IndexType, RemoteLogSegmentId, Uuid
+from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
     INDEX_SUFFIXES,
@@ -19,7 +19,7 @@ from tierlog.remote.storage.layouts.file_parts import (
 )
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.object_keys import parse_local_tiered
-from tierlog.remote.storage.segment import StoredSegment
+from tierlog.remote.storage.segment import StoredPart, StoredSegment
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
 
@@ -79,3 +79,21 @@ class LocalTieredLayout:
             parts=parts,
             last_modified_ms=log.last_modified_ms,
         )
+
+
+def describe_local_tiered(base: str, metadata: RemoteLogSegmentMetadata, name: str) -> StoredSegment:
+    """A segment by its metadata alone: nothing in this layout describes it, and sizes of indexes are their files'.
+
+    Args:
+        base: Its key without suffix.
+        metadata: Of the segment; its size is the log's.
+        name: Of the log for messages.
+    """
+    present = _SUFFIXES if not metadata.txn_idx_empty else _SUFFIXES.keys() - {IndexType.TRANSACTION}
+    return StoredSegment(
+        metadata=metadata,
+        layout="local-tiered",
+        name=name,
+        log=StoredPart(f"{base}.log", 0, metadata.segment_size_in_bytes),
+        parts=tuple((kind, StoredPart(f"{base}.{_SUFFIXES[kind]}", 0, -1)) for kind in _SUFFIXES if kind in present),
+    )

@@ -1,0 +1,64 @@
+"""Ranges of objects, by the download limit, counted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tierlog.remote.storage.chunk_reading import fetch_exactly, new_buffer
+from tierlog.remote.storage.metrics import StorageMetrics
+from tierlog.remote.storage.rate_limiter import RateLimiter
+from tierlog.remote.storage.segment import StoredPart
+from tierlog.remote.storage.single_flight import closed_error
+from tierlog.runtime.object_store import ObjectStore
+
+#: One grant of the limit: any 10 s hold at most 10 × limit + 4 MiB.
+LIMITED_REQUEST_BYTES: Final = 4 << 20
+
+
+class Downloads:
+    """See the module.
+
+    Args:
+        store: Of the objects.
+        limiter: Of all downloads; None for no limit.
+        metrics: Where they are counted.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, store: ObjectStore, limiter: RateLimiter | None, metrics: StorageMetrics) -> None:
+        self.store = store
+        self.metrics = metrics
+        self._limiter = limiter
+        self._closed = False
+
+    def fetch(self, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
+        """A range of a part's object, all of it; in several requests where a limit asks for that.
+
+        Raises:
+            CorruptObjectError: the object ends before. StoreError and its kinds.
+        """
+        size, limiter = end_exclusive - start, self._limiter
+        if limiter is None or limiter.bytes_per_second is None or size <= LIMITED_REQUEST_BYTES:
+            self._acquire(size)
+            found = fetch_exactly(self.store, part, name, start, end_exclusive)
+        else:
+            found = new_buffer(size)
+            for at in range(start, end_exclusive, LIMITED_REQUEST_BYTES):
+                until = min(at + LIMITED_REQUEST_BYTES, end_exclusive)
+                self._acquire(until - at)
+                found[at - start : until - start] = fetch_exactly(self.store, part, name, at, until)
+        self.metrics.add("fetch_bytes_total", size)
+        return found
+
+    def _acquire(self, size_bytes: int) -> None:
+        if self._limiter is not None:
+            self._limiter.acquire(size_bytes, check=self._require_open)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise closed_error()
+
+    def close(self) -> None:
+        """Whoever waits for the limit gets an error; idempotent."""
+        self._closed = True

@@ -1,0 +1,214 @@
+"""The bytes of one range of a log, in order, asked for in requests that grow as a reader reads on."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.remote.storage.batch_check import BatchCheck
+from tierlog.remote.storage.chunk_fetch import CHUNKS_PER_REQUEST_MAX, ChunkFetcher
+from tierlog.remote.storage.prefetch import ByteBudget
+from tierlog.remote.storage.segment_log import PIECE_BYTES, SegmentLog
+from tierlog.remote.storage.single_flight import late_error
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.scheduling import Future
+
+#: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
+FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)
+#: A reader who goes on gets requests so many times larger than the last, up to the configured size.
+_GROWTH: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """How a stream asks.
+
+    Args:
+        request_bytes_max: Of one request.
+        timeout_seconds: That one chunk is waited for.
+    """
+
+    request_bytes_max: int
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Deferred:
+    """A read in the thread of who wants it."""
+
+    chunks: ChunkFetcher
+    log: SegmentLog
+    start: int
+    end: int
+
+    def __call__(self) -> memoryview:
+        return self.chunks.fetch_plain(self.log, self.start, self.end)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A part of the range: bytes, the future of them, or how to get them."""
+
+    source: memoryview | Future[memoryview] | _Deferred
+    start: int
+    end: int
+
+
+class RangeReader:
+    """Gets the bytes of one range of a log, in order, in requests that grow.
+
+    The first request is for as much as a broker takes at a time, so that its bytes come soon and nothing is fetched in
+    vain; the next ones are larger. While a reader goes on, the following request is under way before she needs it.
+
+    Args:
+        log: Of the segment.
+        chunks: Fetches.
+        start: First byte.
+        end_exclusive: Behind the last; the range is not empty.
+        is_whole_wanted: The caller named the end: all of it will be read.
+        limits: Sizes and times.
+        budget: Of all readers, for what goes beyond one chunk.
+        on_progress: Told where the reader is, and up to where this has asked, once all of the log was asked for:
+            before that, this itself asks ahead.
+        again: The same reader asked for the first chunk just before.
+        check: Told of all bytes in order; None for no check.
+        machine: Its clock and locks.
+    """
+
+    def __init__(
+        self,
+        log: SegmentLog,
+        chunks: ChunkFetcher,
+        start: int,
+        end_exclusive: int,
+        *,
+        is_whole_wanted: bool,
+        limits: StreamLimits,
+        budget: ByteBudget,
+        on_progress: Callable[[int, int], None],
+        again: bool,
+        check: BatchCheck | None,
+        machine: Machine,
+    ) -> None:
+        self._log = log
+        self._chunks = chunks
+        self._position = self._requested = start
+        self._end = end_exclusive
+        self._limits = limits
+        self._budget = budget
+        self._on_progress = on_progress
+        self._again = again
+        self._check = check
+        self._changed = machine.scheduler.condition()
+        self._clock = machine.clock
+        self._pieces: collections.deque[_Piece] = collections.deque()
+        self._window = FIRST_REQUEST_BYTES
+        self._requests = 0
+        self._is_steady = is_whole_wanted
+        self._granted = 0
+        self._is_past_cache = not log.segment.transformed and chunks.cache is None
+        self._closed = False
+
+    @property
+    def requested(self) -> int:
+        """Up to where this has asked."""
+        return self._requested
+
+    def next_view(self) -> memoryview | None:
+        """The bytes of the next chunk, or what of it belongs to the range; None at the end."""
+        if self._position >= self._end:
+            return None
+        is_low = self._is_steady and self._requested - self._position < self._window // 2
+        if not self._pieces or is_low:
+            self._request()
+        piece = self._pieces.popleft()
+        view = self._wait(piece)[piece.start : piece.end]
+        if self._check is not None:
+            self._check.feed(view)
+        self._position += len(view)
+        self._give_back(len(view))
+        if self._requested >= self._log.size_bytes:
+            self._on_progress(self._position - len(view), self._requested)  # what comes next is of another segment
+        return view
+
+    def _request(self) -> None:
+        """Ask for what comes next."""
+        start = self._requested
+        if start >= self._end:
+            return
+        end = min(self._end, start + self._size_of_request())
+        if self._is_past_cache:
+            self._request_plain(start, end)
+        else:
+            end = min(self._end, self._log.chunk_end(end - 1))
+            views = self._log.views(start, end)
+            sources = self._chunks.request(self._log, views, again=self._again)
+            self._again = False
+            self._pieces += [_Piece(s, v.start, v.end) for s, v in zip(sources, views, strict=True)]
+        self._requested = end
+        self._requests += 1
+        self._is_steady |= self._requests > 1
+        if self._requests > 1:
+            self._window = min(self._window * _GROWTH, self._limits.request_bytes_max)
+
+    def _size_of_request(self) -> int:
+        """The window, or one chunk if all readers together have too much under way."""
+        unit = FIRST_REQUEST_BYTES if self._requests == 0 else max(self._log.chunk_size, PIECE_BYTES)
+        wanted = min(max(self._window, unit), self._log.chunk_size * CHUNKS_PER_REQUEST_MAX)
+        if self._requests == 0:
+            return wanted
+        granted = self._budget.take(wanted)
+        self._granted += granted
+        return max(granted // unit * unit, unit)
+
+    def _request_plain(self, start: int, end: int) -> None:
+        """A log that is stored as it is needs no chunks, and on a disk no threads: exactly the bytes, as they lie."""
+        if not self._chunks.is_local:
+            self._pieces.append(_Piece(self._chunks.start_plain(self._log, start, end), 0, end - start))
+            return
+        for at in range(start, end, PIECE_BYTES):
+            until = min(at + PIECE_BYTES, end)
+            self._pieces.append(_Piece(_Deferred(self._chunks, self._log, at, until), 0, until - at))
+
+    def _wait(self, piece: _Piece) -> memoryview:
+        source = piece.source
+        if isinstance(source, memoryview):
+            return source
+        if isinstance(source, _Deferred):
+            return source()
+        if not source.done():
+            source.add_done_callback(self._wake)
+            deadline = self._clock.monotonic_seconds() + self._limits.timeout_seconds
+            with self._changed:
+                while not source.done() and not self._closed:
+                    left = deadline - self._clock.monotonic_seconds()
+                    if left <= 0 or not self._changed.wait(left):
+                        break
+        if self._closed:
+            raise ValueError("the stream was closed while it was read")
+        if not source.done():
+            self._pieces.appendleft(piece)
+            raise late_error(self._log.name, self._limits.timeout_seconds)
+        return source.result()
+
+    def _wake(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _give_back(self, size_bytes: int) -> None:
+        size_bytes = min(size_bytes, self._granted)
+        self._granted -= size_bytes
+        self._budget.give_back(size_bytes)
+
+    def close(self) -> None:
+        """Wake who waits; what was not begun and nobody else asked for is dropped where that can be."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for piece in self._pieces:
+            if not isinstance(piece.source, memoryview | _Deferred):
+                piece.source.cancel()
+        self._pieces.clear()
+        self._give_back(self._granted)

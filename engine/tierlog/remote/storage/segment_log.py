@@ -1,0 +1,102 @@
+"""The log of one segment as chunks with numbers: where each lies in its object, and how its bytes come out.
+
+A log that is stored as it is has no chunks of its own: it is cut every mebibyte, so that caches and single flight know
+one kind of thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tierlog._native.chunks import ChunkIndex
+from tierlog.remote.storage.chunk_reading import UnitReader, new_buffer
+from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.segment import StoredSegment
+
+#: Of a log without chunks.
+PIECE_BYTES: Final = 1 << 20
+
+
+class ChunkView(NamedTuple):
+    """One chunk's part of a range, as ``ChunkIndex.views`` gives it; ``position`` is in the object."""
+
+    number: int
+    original_size: int
+    start: int
+    end: int
+    position: int
+    stored_size: int
+
+
+class ChunkKey(NamedTuple):
+    """A chunk, in caches: ids are drawn anew for each copy, so the object's key says which."""
+
+    log_key: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLog:
+    """See the module. Made by ``open_log``; any number of threads.
+
+    Attributes:
+        segment: Whose log it is.
+        index: Where the chunks lie.
+    """
+
+    segment: StoredSegment
+    index: ChunkIndex
+    reader: UnitReader
+
+    @property
+    def name(self) -> str:
+        return self.segment.name
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segment.size_bytes
+
+    @property
+    def chunk_size(self) -> int:
+        """Original bytes of each chunk but the last."""
+        return self.index.original_chunk_size
+
+    def views(self, start: int, end_exclusive: int) -> list[ChunkView]:
+        """The chunks of a range, which is not empty."""
+        base = self.segment.log.position
+        return [
+            ChunkView(number, size, first, last, base + position, stored)
+            for number, size, first, last, position, stored in self.index.views(start, end_exclusive).tolist()
+        ]
+
+    def key(self, number: int) -> ChunkKey:
+        return ChunkKey(self.segment.log.key, number)
+
+    def chunk_end(self, position: int) -> int:
+        """Where the chunk of a position ends."""
+        return min((position // self.chunk_size + 1) * self.chunk_size, self.size_bytes)
+
+    def open_chunk(self, stored: memoryview, view: ChunkView) -> memoryview:
+        """A stored chunk as the broker's bytes, in memory of its own; read-only.
+
+        Raises:
+            CorruptObjectError: not authentic, not a zstd frame, or not of its size.
+        """
+        out = new_buffer(view.original_size)
+        self.reader.open_chunk(stored, out, position=view.position)
+        return out.toreadonly()
+
+
+def open_log(key_ring: KeyRing, segment: StoredSegment) -> SegmentLog:
+    """Raises EncryptionKeyError: no key of the ring opens it."""
+    index = segment.chunk_index
+    if index is None or not segment.transformed:
+        size = segment.size_bytes
+        index = ChunkIndex(
+            original_chunk_size=PIECE_BYTES,
+            original_file_size=size,
+            transformed_chunk_size=PIECE_BYTES,
+            final_transformed_chunk_size=(size - 1) % PIECE_BYTES + 1 if size else 0,
+        )
+    return SegmentLog(segment, index, UnitReader(key_ring, segment, segment.name))
