@@ -22,13 +22,15 @@ def jar_path() -> str:
     Raises:
         ConfigError: this install has no jar.
     """
-    path = pathlib.Path(__file__).resolve().parent / "jars" / _NAME
-    if not path.is_file():
+    from tierlog.runtime.machine import Machine
+
+    path = str(pathlib.PurePath(__file__).parent / "jars" / _NAME)
+    if Machine().files.find(path) is None:
         raise ConfigError(
             f"this install of tierlog has no jar ({path} does not exist): wheels have one, a checkout gets one by "
             "`make jar`; without it Spark reads through Python"
         )
-    return str(path)
+    return path
 
 
 def enable(spark: SparkSession) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from tierlog.runtime.chance import Rng, SystemRng
 from tierlog.runtime.clock import Clock, SystemClock
@@ -10,12 +13,35 @@ from tierlog.runtime.files import Files
 from tierlog.runtime.posix_files import PosixFiles
 from tierlog.runtime.scheduling import Scheduler, ThreadScheduler
 
+Shared = TypeVar("Shared")
+
+
+class Process:
+    """Things of which a process has one each, whoever asks: what bounds its memory, for one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._things: dict[str, Any] = {}
+
+    def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
+        """The one of this name, made by who asks first. ``make`` only makes it: it waits for nothing."""
+        with self._lock:
+            if name not in self._things:
+                self._things[name] = make()
+            thing: Shared = self._things[name]
+            return thing
+
+
+#: The one that runs this.
+THIS_PROCESS = Process()
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is of it; by default this machine."""
+    """What there is of it; by default this machine and this process."""
 
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)
     scheduler: Scheduler = field(default_factory=ThreadScheduler)
     files: Files = field(default_factory=PosixFiles)
+    process: Process = THIS_PROCESS

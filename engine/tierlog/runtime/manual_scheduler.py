@@ -20,7 +20,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from tierlog.runtime.chance import SeededRng
 from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.files import Files
-from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.manual_waiting import ManualCondition, ManualFuture, ManualLock, ManualPool, Strand
 from tierlog.runtime.memory_files import MemoryFiles
 from tierlog.runtime.scheduling import Condition, Future, InlinePool, Lock, PendingFuture, Pool
@@ -64,7 +64,7 @@ class ManualScheduler:
         """A machine that repeats from its seed: clock, chance, threads, and a disk in memory unless one is given."""
         scheduler = cls(seed)
         files = MemoryFiles(scheduler.clock) if files is None else files
-        return Machine(scheduler.clock, SeededRng(seed), scheduler, files), scheduler
+        return Machine(scheduler.clock, SeededRng(seed), scheduler, files, Process()), scheduler
 
     @property
     def cores(self) -> int:

@@ -14,6 +14,7 @@ import collections
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError as CancelledError  # noqa: PLC0414 - for who uses a Future
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -51,7 +52,7 @@ class Future(Protocol[Result_co]):
         """Wait for it, at most ``timeout`` seconds.
 
         Raises:
-            TimeoutError: not yet. concurrent.futures.CancelledError: it was cancelled. Else what the call raised.
+            TimeoutError: not yet. CancelledError: it was cancelled. Else what the call raised.
         """
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import platform
-import select
+import select  # noqa: TID251 - whether the driver is gone is asked of a pipe, on a thread of its own
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from pyspark_tierlog.plan.frames import (
     PlanProtocolError,
     read_frame,
 )
-from tierlog.runtime.scheduling import ThreadScheduler
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.standard_streams import claim_pipes, point_at_nothing
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _watch(descriptor: int) -> None:
             pass
         os._exit(0)
 
-    ThreadScheduler().start(wait, name="tierlog-driver-watch")
+    Machine().scheduler.start(wait, name="tierlog-driver-watch")
 
 
 def _drop(answers: BinaryIO) -> None:

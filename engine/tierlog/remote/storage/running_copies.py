@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -16,7 +15,7 @@ from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId
 from tierlog.remote.storage.metrics import PHASES, StorageMetrics
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.scheduling import Future
+from tierlog.runtime.scheduling import CancelledError, Future
 
 Result = TypeVar("Result")
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import mmap
+import mmap  # noqa: TID251 - memory of the system, no file's
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.scheduling import ThreadScheduler
 
 #: Sizes are rounded up to this, so that buffers of nearly the same size can serve each other's copies.
 GRAIN_BYTES: Final = 64 << 10
@@ -180,17 +179,8 @@ def _rounded(size_bytes: int) -> int:
     return max(1, -(-size_bytes // GRAIN_BYTES)) * GRAIN_BYTES
 
 
-_PROCESS: Final[dict[str, UploadBuffers]] = {}
-
-
 def process_buffers(budget_bytes: int, machine: Machine) -> UploadBuffers:
-    """The buffers that all managers of this process share, of the largest budget that one of them asked for.
-
-    A machine whose threads are not this process's (a simulated one) has its own.
-    """
-    made = UploadBuffers(budget_bytes, machine=machine)
-    if not isinstance(machine.scheduler, ThreadScheduler):
-        return made
-    shared = _PROCESS.setdefault("buffers", made)
+    """The buffers that all managers of a process share, of the largest budget that one of them asked for."""
+    shared = machine.process.shared("upload buffers", lambda: UploadBuffers(budget_bytes, machine=machine))
     shared.grow(budget_bytes)
     return shared
