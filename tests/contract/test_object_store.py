@@ -93,6 +93,15 @@ def test_a_put_of_several_buffers(store: ObjectStore) -> None:
     assert store.find("a/c") is None
 
 
+def test_a_buffer_is_the_callers_again_after_a_put(store: ObjectStore) -> None:
+    """A copy fills the same memory with the next segment: a store that kept it would change what it stored."""
+    buffer = bytearray(b"first" * 1000)
+    store.put("kept", memoryview(buffer))
+    buffer[:] = b"other" * 1000
+    assert bytes(store.fetch("kept")) == b"first" * 1000
+    store.delete(["kept"])
+
+
 def test_odd_keys(store: ObjectStore) -> None:
     """If this fails, a topic's name decides whether its segments can be copied and removed."""
     names = ["a b", "100%25", "ü/п", "t-1/0/x.log", "~+&=;,@!'()", '<x>&"y"']

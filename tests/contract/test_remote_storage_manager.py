@@ -1,0 +1,125 @@
+"""The contract of storage managers over ours: every backend that needs no server, every layout, every transform; over a
+third party's store; and over a third party's whole manager.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.conftest import DATA
+from tests.contract.folder_manager import FolderStorageManager
+from tests.contract.storage_manager_suite import StorageManagerContract
+from tests.support.servers import StoreServer
+from tierlog.remote.api import RemoteStorageManager
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.store_opening import open_store
+
+KEYS = {
+    "encryption.enabled": "true",
+    "encryption.key.pair.id": "k2",
+    "encryption.key.pairs": "k1,k2",
+} | {
+    f"encryption.key.pairs.{key_id}.{kind}.key.file": str(DATA / "keys" / key_id / f"{kind}.der")
+    for key_id in ("k1", "k2")
+    for kind in ("public", "private")
+}
+ZSTD = {"compression.enabled": "true"}
+TRANSFORMS: Mapping[str, Mapping[str, str]] = {
+    "plain": {},
+    "zstd": ZSTD,
+    "aes": KEYS,
+    "zstd-aes": ZSTD | KEYS,
+    "heuristic": ZSTD | {"compression.heuristic.enabled": "true"},
+}
+SHAPES: Mapping[str, Mapping[str, str]] = {
+    **{f"aiven-{name}": keys for name, keys in TRANSFORMS.items()},
+    "aiven-large-chunks": ZSTD | KEYS | {"chunk.size": "1073741823"},
+    "aiven-custom": {
+        "key.prefix": "some/prefix/",
+        "key.prefix.mask": "true",
+        "custom.metadata.fields.include": "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY",
+        "remote.log.metadata.custom.metadata.max.bytes": "1000",
+        "manifest.digest.enabled": "true",
+    },
+    "aiven-cached": ZSTD
+    | {
+        "fetch.chunk.cache.class": "io.aiven.kafka.tieredstorage.fetch.cache.MemoryChunkCache",
+        "fetch.chunk.cache.size": "1000000",
+        "fetch.chunk.cache.prefetch.max.size": "65536",
+    },
+    "kafka": {"layout": "kafka"},
+}
+BASE = {"chunk.size": "16384", "broker.id": 1}
+
+
+def local_keys(folder: pathlib.Path) -> dict[str, object]:
+    folder.mkdir(exist_ok=True)
+    return BASE | {
+        "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",
+        "storage.root": str(folder),
+    }
+
+
+class TestLocal(StorageManagerContract):
+    """A folder."""
+
+    @pytest.fixture(params=SHAPES)
+    def manager(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RemoteStorageManager]:
+        with TieredStorageManager() as manager:
+            manager.configure(local_keys(tmp_path / "store") | SHAPES[request.param])
+            yield manager
+
+
+class TestMemory(StorageManagerContract):
+    """Memory of this process."""
+
+    @pytest.fixture(params=["aiven-plain", "aiven-zstd-aes", "kafka"])
+    def manager(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RemoteStorageManager]:
+        store = open_store(f"memory://{uuid.uuid4()}")
+        with TieredStorageManager(wrap_store=lambda _: store) as manager:
+            manager.configure(local_keys(tmp_path / "unused") | SHAPES[request.param])
+            yield manager
+
+
+class TestThirdPartyStore(StorageManagerContract):
+    """A store that is named by its class, as HDFS would be."""
+
+    @pytest.fixture(params=["aiven-zstd-aes", "kafka"])
+    def manager(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RemoteStorageManager]:
+        (tmp_path / "store").mkdir()
+        keys = {
+            "storage.backend.class": "tests.contract.hdfs_store.FolderStore",
+            "storage.folder": str(tmp_path / "store"),
+        }
+        with TieredStorageManager() as manager:
+            manager.configure(BASE | keys | SHAPES[request.param])
+            yield manager
+
+
+class TestThirdPartyManager(StorageManagerContract):
+    """A whole manager of another's: the suite judges the interface, not our classes."""
+
+    @pytest.fixture
+    def manager(self, tmp_path: pathlib.Path) -> Iterator[RemoteStorageManager]:
+        (tmp_path / "store").mkdir()
+        with FolderStorageManager() as manager:
+            manager.configure({"folder": str(tmp_path / "store")})
+            yield manager
+
+
+@pytest.mark.server
+class TestS3(StorageManagerContract):
+    """A real S3 server."""
+
+    @pytest.fixture(params=["aiven-plain", "aiven-zstd-aes", "kafka"])
+    def manager(
+        self, request: pytest.FixtureRequest, s3: StoreServer, tmp_path: pathlib.Path
+    ) -> Iterator[RemoteStorageManager]:
+        store = open_store(f"{s3.url}/contract/{uuid.uuid4()}", s3.options)
+        with TieredStorageManager(wrap_store=lambda _: store) as manager:
+            manager.configure(local_keys(tmp_path / "unused") | SHAPES[request.param])
+            yield manager
