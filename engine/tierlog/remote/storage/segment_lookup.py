@@ -22,7 +22,9 @@ from tierlog.remote.storage.layouts.kafka import DESCRIPTION, DESCRIPTION_BYTES_
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.local_tiered import describe_local_tiered
 from tierlog.remote.storage.manifest import MANIFEST_BYTES_MAX, parse_manifest
+from tierlog.remote.storage.object_keys import aiven_segment_path, kafka_segment_path
 from tierlog.remote.storage.segment import StoredSegment
+from tierlog.remote.storage.segment_places import SegmentPlace, places_of
 from tierlog.runtime.object_store import ObjectStore
 
 #: Of a part whose size nobody knows: its object is fetched whole.
@@ -65,35 +67,8 @@ def make_lookup(layout: str, store: ObjectStore, *, key_prefix: str, mask: bool)
     raise ConfigError(f"layout {layout!r}: segments are fetched from aiven, kafka and local-tiered")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a segment may be: its key without suffix, and the prefix of that, which messages mask."""
-
-    prefix: str
-    main: str
-
-    @property
-    def base(self) -> str:
-        return self.prefix + self.main
-
-
-def _places(custom: SegmentCustomMetadata, main: str, prefix: str) -> list[_Place]:
-    """As its custom metadata says, then as configured."""
-    named = _Place(
-        prefix if custom.object_prefix is None else custom.object_prefix,
-        main if custom.object_key is None else custom.object_key,
-    )
-    configured = _Place(prefix, main)
-    return [named] if named == configured else [named, configured]
-
-
 def _custom(metadata: RemoteLogSegmentMetadata) -> SegmentCustomMetadata:
     return decode_custom_metadata(metadata.custom_metadata, where=str(metadata.remote_log_segment_id))
-
-
-def _topic_folder(metadata: RemoteLogSegmentMetadata) -> str:
-    partition = metadata.topic_id_partition
-    return f"{partition.topic}-{partition.topic_id}/{partition.partition}"
 
 
 def _fetch(store: ObjectStore, key: str, limit: int, where: str) -> memoryview:
@@ -154,22 +129,19 @@ class _AivenLookup:
         self._store = store
         self._scope = scope
 
-    def _main(self, metadata: RemoteLogSegmentMetadata) -> str:
-        return f"{_topic_folder(metadata)}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
-
     def cache_key(self, metadata: RemoteLogSegmentMetadata) -> str:
         """See SegmentLookup."""
         custom = metadata.custom_metadata or b""
-        return f"{self._main(metadata)}\0{custom.hex()}"
+        return f"{aiven_segment_path(metadata)}\0{custom.hex()}"
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
         """See SegmentLookup."""
         custom = _custom(metadata)
-        places = _places(custom, self._main(metadata), self._scope.key_prefix)
+        places = places_of(custom, aiven_segment_path(metadata), self._scope.key_prefix)
         return _first_found(self._try(place, metadata, custom) for place in places)
 
     def _try(
-        self, place: _Place, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
+        self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
     ) -> FoundSegment | ObjectNotFoundError:
         key = f"{place.base}.{MANIFEST}"
         name = self._scope.name(key, place.prefix)
@@ -180,7 +152,9 @@ class _AivenLookup:
         _require_digest(data, custom, name)
         manifest = parse_manifest(data, where=name)
         if manifest.metadata is not None:
-            _check_manifest(manifest.metadata, metadata, is_own_key=place.main == self._main(metadata), where=name)
+            _check_manifest(
+                manifest.metadata, metadata, is_own_key=place.path == aiven_segment_path(metadata), where=name
+            )
         segment = describe_aiven(
             manifest, base=place.base, metadata=metadata, name=self._scope.name, prefix=place.prefix
         )
@@ -194,22 +168,19 @@ class _KafkaLookup:
         self._store = store
         self._scope = scope
 
-    def _main(self, metadata: RemoteLogSegmentMetadata) -> str:
-        return f"{_topic_folder(metadata)}/{metadata.remote_log_segment_id.id}"
-
     def cache_key(self, metadata: RemoteLogSegmentMetadata) -> str:
         """See SegmentLookup."""
         custom = metadata.custom_metadata or b""
-        return f"{self._main(metadata)}\0{custom.hex()}"
+        return f"{kafka_segment_path(metadata)}\0{custom.hex()}"
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
         """See SegmentLookup."""
         custom = _custom(metadata)
-        places = _places(custom, self._main(metadata), self._scope.key_prefix)
+        places = places_of(custom, kafka_segment_path(metadata), self._scope.key_prefix)
         return _first_found(self._try(place, metadata, custom) for place in places)
 
     def _try(
-        self, place: _Place, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
+        self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
     ) -> FoundSegment | ObjectNotFoundError:
         key = f"{place.base}/{DESCRIPTION}"
         name = self._scope.name(key, place.prefix)

@@ -15,8 +15,8 @@ from tierlog.remote.storage.key_ring import SegmentKey
 from tierlog.remote.storage.layouts.segment_objects import (
     Removal,
     StoredLog,
+    bases_of,
     check_parts,
-    places_of,
     require_stored,
 )
 from tierlog.remote.storage.manifest import Manifest
@@ -132,8 +132,8 @@ class AivenObjects:
 
 def aiven_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
     """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
-    places = places_of(metadata, aiven_segment_path(metadata), key_prefix)
+    bases = bases_of(metadata, aiven_segment_path(metadata), key_prefix)
     return Removal(
-        descriptions=tuple(place + _MANIFEST for place in places),
-        others=tuple(place + suffix for place in places for suffix in (_LOG, _INDEXES)),
+        descriptions=tuple(base + _MANIFEST for base in bases),
+        others=tuple(base + suffix for base in bases for suffix in (_LOG, _INDEXES)),
     )

@@ -17,8 +17,8 @@ from tierlog.remote.storage.layouts.kafka import DESCRIPTION
 from tierlog.remote.storage.layouts.segment_objects import (
     Removal,
     StoredLog,
+    bases_of,
     check_parts,
-    places_of,
     require_stored,
 )
 from tierlog.remote.storage.object_keys import kafka_segment_path
@@ -100,11 +100,11 @@ class KafkaObjects:
 
 def kafka_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
     """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
-    places = places_of(metadata, kafka_segment_path(metadata), key_prefix)
+    bases = bases_of(metadata, kafka_segment_path(metadata), key_prefix)
     names = [f"{metadata.start_offset:020d}.log", *(_file_name(kind, metadata) for kind in _SUFFIXES)]
     return Removal(
-        descriptions=tuple(f"{place}/{DESCRIPTION}" for place in places),
-        others=tuple(f"{place}/{name}" for place in places for name in names),
+        descriptions=tuple(f"{base}/{DESCRIPTION}" for base in bases),
+        others=tuple(f"{base}/{name}" for base in bases for name in names),
     )
 
 

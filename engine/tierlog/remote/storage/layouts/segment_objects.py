@@ -19,6 +19,7 @@ from tierlog.remote.storage.chunk_assembly import ChunkAssembler
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 from tierlog.remote.storage.manifest_writing import INDEX_ORDER
+from tierlog.remote.storage.segment_places import places_of
 
 REQUIRED_PARTS = tuple(kind for kind in INDEX_ORDER if kind is not IndexType.TRANSACTION)
 
@@ -130,16 +131,11 @@ class Removal:
     others: tuple[str, ...]
 
 
-def places_of(metadata: RemoteLogSegmentMetadata, segment_path: str, key_prefix: str) -> list[str]:
-    """Prefix and path together, where the segment's objects may be: as its custom metadata says, then as configured.
-
-    ``key.prefix`` may have changed since it was copied; the plugin then leaves its objects for ever (18.3 of the
-    object format).
+def bases_of(metadata: RemoteLogSegmentMetadata, segment_path: str, key_prefix: str) -> list[str]:
+    """What the keys of a segment begin with, at every place where it may be.
 
     Raises:
         CorruptObjectError: its custom metadata is damaged.
     """
     custom = decode_custom_metadata(metadata.custom_metadata, where=str(metadata.remote_log_segment_id))
-    prefix = key_prefix if custom.object_prefix is None else custom.object_prefix
-    path = segment_path if custom.object_key is None else custom.object_key
-    return list(dict.fromkeys((prefix + path, key_prefix + segment_path)))
+    return [place.base for place in places_of(custom, segment_path, key_prefix)]

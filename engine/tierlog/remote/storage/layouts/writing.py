@@ -29,5 +29,5 @@ def plan_objects(
 
 
 def plan_removal(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> Removal:
-    """What a delete of a segment takes away, and a copy that failed. Raises CorruptObjectError: see ``places_of``."""
+    """What a delete of a segment takes away, and a copy that failed. Raises CorruptObjectError: see ``bases_of``."""
     return (kafka_removal if config.layout == "kafka" else aiven_removal)(metadata, config.key_prefix)
