@@ -36,7 +36,7 @@ class HttpSettings:
     Args:
         timeout_seconds: Without a byte sent or received.
         root_certificate: PEM; the system's if None.
-        proxy_url: ``http://`` or ``https://``, with a login perhaps; the environment's if None.
+        proxy_url: ``http://``, ``https://`` or ``socks5h://``, with a login perhaps; the environment's if None.
     """
 
     timeout_seconds: float = 30.0
@@ -45,10 +45,6 @@ class HttpSettings:
     root_certificate: str | None = field(default=None, repr=False)
     proxy_url: str | None = field(default=None, repr=False)
     user_agent: str = "tierlog"
-
-    def __post_init__(self) -> None:
-        if self.proxy_url is not None and not self.proxy_url.startswith(("http://", "https://")):
-            raise ConfigError("store.proxy_url: writing goes through http proxies only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +227,7 @@ class HttpClient:
                     headers=headers,
                     data=body,
                     allow_redirects=False,
-                    proxy=self._settings.proxy_url,
+                    proxy=None if _is_socks(self._settings.proxy_url) else self._settings.proxy_url,
                 ) as answer:
                     taken = await _whole_body(answer, lambda: _extend(limit, self._settings.timeout_seconds))
                     return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.headers.items()}, taken)
@@ -257,10 +253,9 @@ class HttpClient:
             trust = False
         elif settings.root_certificate is not None:
             trust = ssl.create_default_context(cadata=settings.root_certificate)
+        limits = {"limit": _CONNECTIONS_MAX, "keepalive_timeout": _IDLE_SECONDS, "ssl": trust}
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=_CONNECTIONS_MAX, keepalive_timeout=_IDLE_SECONDS, ssl=trust, enable_cleanup_closed=False
-            ),
+            connector=_connector(settings.proxy_url, limits),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_seconds),
             headers={"User-Agent": settings.user_agent},
             skip_auto_headers=("Content-Type", "Accept-Encoding"),
@@ -271,6 +266,23 @@ class HttpClient:
         # It would send a PUT a second time by itself: who counts tries, and asks what an earlier one did, must know.
         session._retry_connection = False  # noqa: SLF001
         return session
+
+
+def _is_socks(proxy_url: str | None) -> bool:
+    return proxy_url is not None and proxy_url.startswith("socks")
+
+
+def _connector(proxy_url: str | None, limits: dict[str, Any]) -> aiohttp.BaseConnector:
+    """Through a SOCKS proxy, host names are resolved by the proxy."""
+    import aiohttp
+
+    if proxy_url is None or not _is_socks(proxy_url):
+        return aiohttp.TCPConnector(**limits)
+    try:
+        from aiohttp_socks import ProxyConnector
+    except ImportError:
+        raise ConfigError("writing through a SOCKS proxy needs the package aiohttp-socks") from None
+    return ProxyConnector.from_url(proxy_url.replace("socks5h://", "socks5://"), rdns=True, **limits)
 
 
 def _extend(limit: asyncio.Timeout, seconds: float) -> None:

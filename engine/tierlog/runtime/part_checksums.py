@@ -39,6 +39,11 @@ def md5_digest(data: Sequence[memoryview]) -> bytes:
     return found.digest()
 
 
+def content_md5(data: Sequence[memoryview]) -> str:
+    """As in ``Content-MD5``."""
+    return base64.b64encode(md5_digest(data)).decode()
+
+
 def plain_etag(etag: str) -> str:
     """Without quotes and the mark of weakness, in lower case."""
     return etag.removeprefix("W/").strip('"').lower()

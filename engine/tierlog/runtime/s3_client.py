@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.aws_credentials import AwsCredentials, AwsKeys
-from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpClient, HttpRequest
-from tierlog.runtime.machine import Machine
-from tierlog.runtime.request_counts import RequestCounts
-from tierlog.runtime.retrying import RetryPolicy, retrying
-from tierlog.runtime.s3_messages import S3Fault, error_of, find_fault
+from tierlog.runtime.bucket_client import BucketClient
+from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpRequest
+from tierlog.runtime.s3_messages import StoreFault
 
 _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
@@ -63,87 +60,45 @@ class S3Call:
     body: Sequence[memoryview] = field(default=(), repr=False)
 
 
-class S3Failure(Exception):
-    """An answer that says no, for callers that know what to make of it; else ``error`` is what it means."""
-
-    def __init__(self, answer: HttpAnswer, fault: S3Fault, tries: int) -> None:
-        super().__init__(fault.code)
-        self.answer = answer
-        self.fault = fault
-        self.tries = tries
-
-
 class S3Client:
     """See the module. Any number of threads."""
 
-    def __init__(
-        self,
-        settings: S3Settings,
-        http: HttpClient,
-        credentials: AwsCredentials,
-        policy: RetryPolicy,
-        machine: Machine,
-        counts: RequestCounts,
-    ) -> None:
+    def __init__(self, settings: S3Settings, client: BucketClient, credentials: AwsCredentials) -> None:
         self.settings = settings
         self.credentials = credentials
-        self._http = http
-        self._policy = policy
-        self._machine = machine
-        self._counts = counts
+        self._client = client
 
     def place(self, key: str | None) -> str:
         """Of an object, for messages."""
-        return f"{self.settings.name}/{key}" if key else self.settings.name
+        return self._client.place(key)
 
     def scope(self) -> CancelScope:
         """For requests that end together."""
-        return CancelScope(self._machine.scheduler)
+        return self._client.scope()
+
+    def close(self) -> None:
+        """Cancel what runs."""
+        self._client.close()
 
     def send(
         self, call: S3Call, scope: CancelScope | None = None, *, passing: frozenset[str] = frozenset()
     ) -> HttpAnswer:
-        """Send until an answer comes that is no passing failure.
-
-        Args:
-            call: What to ask.
-            scope: What cancels it.
-            passing: Codes of errors that the caller wants to see, as S3Failure.
-
-        Raises:
-            S3Failure: one of those. StoreError and its kinds: all others, after the retries that make sense.
-        """
+        """See BucketClient.send."""
         digest = self._digest(call)
+        used: list[AwsKeys | None] = []
 
-        def attempt(tries: int) -> HttpAnswer:
-            return self._attempt(call, digest, scope, passing, tries)
+        def build() -> HttpRequest:
+            used.append(self.credentials.keys())
+            return self._signed(call, digest, used[-1])
 
-        return retrying(self._machine, self._policy, attempt, scope)
+        def renewed(fault: StoreFault) -> bool:
+            """Credentials that expired between signing and arrival: the source has others by now."""
+            return fault.code in ("ExpiredToken", "InvalidAccessKeyId") and self.credentials.keys() != used[-1]
 
-    def _attempt(
-        self, call: S3Call, digest: str, scope: CancelScope | None, passing: frozenset[str], tries: int
-    ) -> HttpAnswer:
-        keys = self.credentials.keys()
-        request = self._signed(call, digest, keys)
-        self._counts.add("LIST" if "uploads" in call.query and call.verb == "GET" else call.verb)
-        place = self.place(call.key)
-        try:
-            answer = self._http.send(request, scope)
-        except StoreUnavailableError as error:
-            raise StoreUnavailableError(f"{place}: {error}") from None
-        fault = find_fault(answer)
-        if fault is None:
-            return answer
-        if fault.code in passing or str(answer.status) in passing:
-            raise S3Failure(answer, fault, tries)
-        meant = error_of(place, call.verb, answer, fault)
-        if fault.code in ("ExpiredToken", "InvalidAccessKeyId") and self._renewed(keys):
-            raise StoreUnavailableError(str(meant))
-        raise meant
-
-    def _renewed(self, used: AwsKeys | None) -> bool:
-        """Whether the source of the credentials has others by now: they expired between signing and arrival."""
-        return self.credentials.keys() != used
+        listing = call.verb == "GET" and "uploads" in call.query
+        return self._client.send(
+            call.key, build, scope, passing=passing, counted="LIST" if listing else None, mends=renewed
+        )
 
     def _digest(self, call: S3Call) -> str:
         """What the signature says of the body."""

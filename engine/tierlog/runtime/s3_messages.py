@@ -25,19 +25,26 @@ _THROTTLED_STATUS: Final = frozenset((429, 503))
 _PASSING_STATUS: Final = frozenset((408, 425, 500, 502, 504))
 _THROTTLED_CODES: Final = frozenset(("SlowDown", "ThrottlingException", "Throttling", "RequestLimitExceeded"))
 _PASSING_CODES: Final = frozenset(
-    ("RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "ConditionalRequestConflict")
+    (
+        "RequestTimeout",
+        "InternalError",
+        "ServiceUnavailable",
+        "OperationAborted",
+        "ConditionalRequestConflict",
+        "ServerBusy",
+    )
 )
 #: Sent with a status that says less.
 _REFUSED_CODES: Final = frozenset(
     ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 )
 #: The bytes were damaged on their way, or the check of them is: the same request may work.
-_DAMAGED_CODES: Final = frozenset(("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"))
+_DAMAGED_CODES: Final = frozenset(("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "Md5Mismatch"))
 _MESSAGE_CHARACTERS_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class S3Fault:
+class StoreFault:
     """An error in an answer."""
 
     code: str
@@ -62,24 +69,24 @@ def text_of(element: ElementTree.Element, name: str) -> str:
     return element.findtext(name) or ""
 
 
-def find_fault(answer: HttpAnswer) -> S3Fault | None:
+def find_fault(answer: HttpAnswer) -> StoreFault | None:
     """The error that an answer is; also one with status 200, as a slow completion has it."""
     if answer.status < 300:
         return _fault_in(answer.body) if b"<Error" in answer.body.lstrip()[:500] else None
-    return _fault_in(answer.body) or S3Fault("", "")
+    return _fault_in(answer.body) or StoreFault(answer.headers.get("x-ms-error-code", ""), "")
 
 
-def _fault_in(body: bytes) -> S3Fault | None:
+def _fault_in(body: bytes) -> StoreFault | None:
     try:
         root = parse(body)
     except StoreError:
         return None
     if root.tag != "Error":
         return None
-    return S3Fault(text_of(root, "Code"), text_of(root, "Message")[:_MESSAGE_CHARACTERS_MAX])
+    return StoreFault(text_of(root, "Code"), text_of(root, "Message")[:_MESSAGE_CHARACTERS_MAX])
 
 
-def error_of(place: str, verb: str, answer: HttpAnswer, fault: S3Fault) -> StoreError:
+def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> StoreError:
     """What an error means for a caller."""
     status, code = answer.status, fault.code
     told = f"{place}: {verb}: status {status} {code}: {fault.message}".rstrip(": ")
@@ -88,7 +95,7 @@ def error_of(place: str, verb: str, answer: HttpAnswer, fault: S3Fault) -> Store
         return StoreError(f"{told}; the bucket is in region {region}")
     if status in (401, 403) or code in _REFUSED_CODES:
         return StorePermissionError(told)
-    if status == 412 or code == "PreconditionFailed":
+    if status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists"):
         return ObjectConflictError(told)
     if status in _THROTTLED_STATUS or code in _THROTTLED_CODES:
         return ThrottledError(told, _seconds_asked(answer))
@@ -127,12 +134,12 @@ def fits_xml(key: str) -> bool:
     return all(c >= " " and c not in "\ufffe\uffff" for c in key)
 
 
-def delete_faults(body: bytes) -> Iterator[tuple[str, S3Fault]]:
+def delete_faults(body: bytes) -> Iterator[tuple[str, StoreFault]]:
     """Key and error of what DeleteObjects could not remove."""
     if not body.strip():
         return
     for each in parse(body).iter("Error"):
-        fault = S3Fault(text_of(each, "Code"), text_of(each, "Message")[:_MESSAGE_CHARACTERS_MAX])
+        fault = StoreFault(text_of(each, "Code"), text_of(each, "Message")[:_MESSAGE_CHARACTERS_MAX])
         if fault.code != "NoSuchKey":
             yield text_of(each, "Key"), fault
 

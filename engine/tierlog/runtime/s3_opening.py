@@ -7,16 +7,15 @@ import hashlib
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.aws_credentials import AwsCredentials, FixedCredentials, choose_credentials, read_key_file
 from tierlog.runtime.files import Files
-from tierlog.runtime.http_client import HttpClient, HttpSettings
+from tierlog.runtime.http_opening import make_client
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.request_counts import RequestCounts
-from tierlog.runtime.retrying import RetryPolicy
 from tierlog.runtime.s3_client import S3Client, S3Settings
 from tierlog.runtime.s3_writer import S3Writer
 from tierlog.runtime.store_options import StoreOptions
@@ -140,11 +139,9 @@ def make_s3_writer(
         customer_key=_customer_key(given),
         payer={"x-amz-request-payer": "requester"} if given.find("request_payer") else {},
     )
-    http = HttpClient(http_settings(options), machine.scheduler, name="s3")
-    policy = RetryPolicy(options.max_retries, options.retry_timeout.total_seconds())
-    client = S3Client(settings, http, credentials, policy, machine, counts)
+    client = S3Client(settings, make_client(name, options, machine, counts), credentials)
     batched = not given.is_set("disable_bulk_delete")
-    return S3Writer(client, http, checksums=options.checksums, batch_deletes=batched)
+    return S3Writer(client, checksums=options.checksums, batch_deletes=batched)
 
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
@@ -183,17 +180,3 @@ def _customer_key(given: S3Options) -> dict[str, str]:
         raise ConfigError("store.sse_customer_key_base64: not base64") from None
     prefix = "x-amz-server-side-encryption-customer-"
     return {f"{prefix}algorithm": "AES256", f"{prefix}key": key, f"{prefix}key-MD5": b64encode(digest).decode()}
-
-
-def http_settings(options: StoreOptions) -> HttpSettings:
-    """Of obstore's client, for ours."""
-    client: Mapping[str, Any] = options.client
-    unchecked = str(client.get("allow_invalid_certificates", "false")).lower() == "true"
-    return HttpSettings(
-        timeout_seconds=options.timeout_seconds,
-        connect_seconds=options.connect_seconds,
-        check_certificates=not unchecked,
-        root_certificate=client.get("root_certificate"),
-        proxy_url=client.get("proxy_url"),
-        user_agent=client.get("user_agent", "tierlog"),
-    )

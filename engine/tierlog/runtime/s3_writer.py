@@ -6,24 +6,25 @@ sent from then on, which every store of this kind has checked from the beginning
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.bucket_client import RefusedError
 from tierlog.runtime.failed_deletes import deletion_error
-from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpClient
+from tierlog.runtime.http_client import CancelScope, HttpAnswer
 from tierlog.runtime.object_store import ABSENT, ObjectInfo, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.part_checksums import (
     CRC32C_HEADER,
     ChecksumMode,
+    content_md5,
     crc32c_base64,
     is_md5_etag,
     md5_digest,
     plain_etag,
 )
-from tierlog.runtime.s3_client import S3Call, S3Client, S3Failure
+from tierlog.runtime.s3_client import S3Call, S3Client
 from tierlog.runtime.s3_messages import delete_body, delete_faults, error_of, fits_xml, upload_page
 from tierlog.runtime.s3_upload import S3Upload
 
@@ -41,7 +42,6 @@ class S3Writer:
 
     Args:
         client: Signs and sends.
-        http: What the client sends through; closed with the writer.
         checksums: What to send; None finds out.
         batch_deletes: False sends one request a key.
     """
@@ -49,13 +49,11 @@ class S3Writer:
     def __init__(
         self,
         client: S3Client,
-        http: HttpClient,
         *,
         checksums: ChecksumMode | None = None,
         batch_deletes: bool = True,
     ) -> None:
         self.client = client
-        self._http = http
         self._fixed = checksums
         self._mode = checksums or ChecksumMode.CRC32C
         self._batch_deletes = batch_deletes
@@ -87,11 +85,11 @@ class S3Writer:
             headers["If-Match"] = f'"{plain_etag(expected_etag)}"'
         try:
             answer = self.send_body(S3Call("PUT", key, {}, headers, data), passing=_CONDITION)
-        except S3Failure as failure:
+        except RefusedError as failure:
             return self._conflict(key, data, failure)
         return StoredObject(sum(len(view) for view in data), answer.headers.get("etag"))
 
-    def _conflict(self, key: str, data: Sequence[memoryview], failure: S3Failure) -> StoredObject:
+    def _conflict(self, key: str, data: Sequence[memoryview], failure: RefusedError) -> StoredObject:
         """The condition does not hold: perhaps since a try of ours, whose answer got lost, has stored the object."""
         if failure.tries:
             found = self.find(key)
@@ -124,14 +122,14 @@ class S3Writer:
             passing: See S3Client.send.
 
         Raises:
-            S3Failure: of ``passing``. StoreUnavailableError: the store says that it holds other bytes.
+            RefusedError: of ``passing``. StoreUnavailableError: the store says that it holds other bytes.
         """
         used = mode or self._mode
         finding_out = mode is None and self._fixed is None and used is ChecksumMode.CRC32C
         sent = _with_checksum(call, used)
         try:
             answer = self.client.send(sent, scope, passing=passing | (_UNKNOWN if finding_out else frozenset()))
-        except S3Failure as failure:
+        except RefusedError as failure:
             if failure.fault.code in passing or str(failure.answer.status) in passing:
                 raise
             self._settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
@@ -176,7 +174,7 @@ class S3Writer:
             answer = self.client.send(
                 S3Call("POST", key, {"uploads": ""}, headers), passing=_UNKNOWN if self._fixed is None else frozenset()
             )
-        except S3Failure as failure:
+        except RefusedError as failure:
             if not headers.pop("x-amz-checksum-algorithm", None):
                 raise error_of(self.client.place(key), "POST", failure.answer, failure.fault) from None
             self._settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
@@ -215,12 +213,12 @@ class S3Writer:
         """One request for up to a thousand keys; returns those that must be removed one by one."""
         folder = self.client.settings.folder
         body = [memoryview(delete_body([folder + key for key in keys]))]
-        headers = {"Content-MD5": _content_md5(body), "Content-Type": "application/xml"}
+        headers = {"Content-MD5": content_md5(body), "Content-Type": "application/xml"}
         if self._mode is ChecksumMode.CRC32C:
             headers |= {CRC32C_HEADER: crc32c_base64(body), "x-amz-sdk-checksum-algorithm": "CRC32C"}
         try:
             answer = self.client.send(S3Call("POST", None, {"delete": ""}, headers, body), passing=_UNKNOWN)
-        except S3Failure as failure:
+        except RefusedError as failure:
             _log.info("%s: objects are removed one by one: %s", self.client.settings.name, failure.fault.code)
             self._batch_deletes = False
             return keys
@@ -258,7 +256,7 @@ class S3Writer:
 
     def close(self) -> None:
         """See StoreWriter."""
-        self._http.close()
+        self.client.close()
 
 
 def _with_checksum(call: S3Call, mode: ChecksumMode) -> S3Call:
@@ -266,9 +264,5 @@ def _with_checksum(call: S3Call, mode: ChecksumMode) -> S3Call:
     if mode is ChecksumMode.CRC32C:
         more = {CRC32C_HEADER: crc32c_base64(call.body)}
     elif mode is ChecksumMode.MD5:
-        more = {"Content-MD5": _content_md5(call.body)}
+        more = {"Content-MD5": content_md5(call.body)}
     return S3Call(call.verb, call.key, call.query, {**call.headers, **more}, call.body)
-
-
-def _content_md5(data: Sequence[memoryview]) -> str:
-    return base64.b64encode(md5_digest(data)).decode()

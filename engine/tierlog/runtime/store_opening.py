@@ -13,6 +13,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from tierlog.errors import ConfigError
+from tierlog.runtime.azure_opening import make_azure_writer
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_writer import MemoryBucket, MemoryWriter
@@ -82,6 +83,8 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
         writer = make_s3_writer(bucket, folder, name, made, credentials, machine, counts)
         return RemoteStore(store, name, writer, counts)
     store = _make(scheme, bucket, folder, made, config=made.config)
+    if scheme == "az":
+        return RemoteStore(store, name, make_azure_writer(store, bucket, folder, name, made, machine, counts), counts)
     return RemoteStore(store, name, ObstoreWriter(store, name, _LIMITS, counts), counts)
 
 

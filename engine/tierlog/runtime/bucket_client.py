@@ -1,0 +1,104 @@
+"""Requests to a bucket of any cloud: sent, counted, tried again where that helps, and their errors told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tierlog.errors import StoreError, StoreUnavailableError
+from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpClient, HttpRequest
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.retrying import RetryPolicy, retrying
+from tierlog.runtime.s3_messages import StoreFault, error_of, find_fault
+
+
+class RefusedError(Exception):
+    """An answer that says no in a way that its caller asked to see.
+
+    Attributes:
+        tries: How many tries came before: what they asked may have been done.
+    """
+
+    def __init__(self, answer: HttpAnswer, fault: StoreFault, tries: int) -> None:
+        super().__init__(fault.code)
+        self.answer = answer
+        self.fault = fault
+        self.tries = tries
+
+
+class BucketClient:
+    """See the module. Any number of threads.
+
+    Args:
+        name: The URL of the store, for messages.
+        http: What sends; closed by its owner.
+    """
+
+    def __init__(
+        self, name: str, http: HttpClient, policy: RetryPolicy, machine: Machine, counts: RequestCounts
+    ) -> None:
+        self.name = name
+        self._http = http
+        self._policy = policy
+        self._machine = machine
+        self._counts = counts
+
+    def place(self, key: str | None) -> str:
+        """Of an object, for messages."""
+        return f"{self.name}/{key}" if key else self.name
+
+    def scope(self) -> CancelScope:
+        """For requests that end together."""
+        return CancelScope(self._machine.scheduler)
+
+    def close(self) -> None:
+        """Cancel what runs."""
+        self._http.close()
+
+    def send(
+        self,
+        key: str | None,
+        build: Callable[[], HttpRequest],
+        scope: CancelScope | None = None,
+        *,
+        passing: frozenset[str] = frozenset(),
+        counted: str | None = None,
+        mends: Callable[[StoreFault], bool] = lambda _: False,
+    ) -> HttpAnswer:
+        """Send until an answer comes that is no passing failure.
+
+        Args:
+            key: For messages.
+            build: Makes the request, signed as of now.
+            scope: What cancels it.
+            passing: Codes and statuses of errors that the caller wants to see, as RefusedError.
+            counted: What it counts as; its verb if None.
+            mends: Whether an error that is none of a passing kind is worth another try.
+
+        Raises:
+            RefusedError: one of ``passing``. StoreError and its kinds: all others, after the tries that make sense.
+        """
+
+        def attempt(tries: int) -> HttpAnswer:
+            request = build()
+            self._counts.add(counted or request.method)
+            try:
+                answer = self._http.send(request, scope)
+            except StoreUnavailableError as error:
+                raise StoreUnavailableError(f"{self.place(key)}: {error}") from None
+            fault = find_fault(answer)
+            if fault is None:
+                return answer
+            if fault.code in passing or str(answer.status) in passing:
+                raise RefusedError(answer, fault, tries)
+            meant = error_of(self.place(key), request.method, answer, fault)
+            if not isinstance(meant, StoreUnavailableError) and mends(fault):
+                raise StoreUnavailableError(str(meant))
+            raise meant
+
+        try:
+            return retrying(self._machine, self._policy, attempt, scope)
+        except StoreError as error:
+            if str(error) == "cancelled":
+                raise StoreError(f"{self.place(key)}: cancelled") from None
+            raise

@@ -1,0 +1,26 @@
+"""From options to the client that the write half sends through."""
+
+from __future__ import annotations
+
+from tierlog.runtime.bucket_client import BucketClient
+from tierlog.runtime.http_client import HttpClient, HttpSettings
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.retrying import RetryPolicy
+from tierlog.runtime.store_options import StoreOptions
+
+
+def make_client(name: str, options: StoreOptions, machine: Machine, counts: RequestCounts) -> BucketClient:
+    """With the limits and the trust of obstore's. Raises ConfigError: a proxy that cannot be used."""
+    client = options.client
+    settings = HttpSettings(
+        timeout_seconds=options.timeout_seconds,
+        connect_seconds=options.connect_seconds,
+        check_certificates=client.get("allow_invalid_certificates", "false").lower() != "true",
+        root_certificate=client.get("root_certificate"),
+        proxy_url=client.get("proxy_url"),
+        user_agent=client.get("user_agent", "tierlog"),
+    )
+    policy = RetryPolicy(options.max_retries, options.retry_timeout.total_seconds())
+    http = HttpClient(settings, machine.scheduler, name=name.partition(":")[0])
+    return BucketClient(name, http, policy, machine, counts)
