@@ -31,6 +31,9 @@ export JAVA_HOME
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' engine/tierlog/_version.py)
 : "${version:?is not in engine/tierlog/_version.py}"
 mkdir -p "$out/native"
+# Two builds at once would put the one's half-written classes into the other's jar. (test-jar.sh takes the lock too.)
+exec 9>build/jar.lock
+flock --nonblock 9 || { echo "tierlog: another build of the jar runs here; waiting for it" >&2; flock 9; }
 
 # A libzstd of newer-zstd.sh is named as a file.
 zstd=$(pkg-config --libs libzstd | xargs)
@@ -70,4 +73,6 @@ if ! "${maven[@]}" --offline >"$out/maven.log" 2>&1 && ! "${maven[@]}" >"$out/ma
   exit 1
 fi
 mkdir -p "$(dirname "$jar")"
-install -m 644 "$java/target/tierlog-spark.jar" "$jar"
+# Whole or not at all: Spark may be reading the jar of before.
+install -m 644 "$java/target/tierlog-spark.jar" "$jar.new"
+mv "$jar.new" "$jar"

@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 java=bindings/spark/java
+mkdir -p build
+exec 9>build/jar.lock # as build-jar.sh: both write to Maven's target
+flock 9
 
 if [ -f bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar ]; then
   JAVA_HOME=$(.ci/java-home.sh)
