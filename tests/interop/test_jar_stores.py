@@ -14,8 +14,15 @@ import pytest
 
 import pyspark_tierlog
 import tierlog
+from tests.support.golden import config_of
 from tests.support.servers import StoreServer
-from tierlog.errors import ConfigError
+from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
+from tierlog import open_tier
+from tierlog.errors import ConfigError, StoreError
+from tierlog.remote.manager.scan_plan import plan_scan
+from tierlog.remote.manager.scan_read import read_scan_range
+from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
+from tierlog.runtime.store_opening import address_store
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -50,14 +57,19 @@ def server(request: pytest.FixtureRequest) -> StoreServer:
     return found
 
 
-def answers_of(requests: list[dict[str, str]]) -> list[list[object]]:
-    """What one driver prints for each ``load()``, with no credentials of this machine in sight."""
+def need_store_client() -> None:
+    """Skips the test where the jar has none."""
     try:
         with zipfile.ZipFile(pyspark_tierlog.jar_path()) as jar:
             if not any(name.endswith("libtierlog_store.so") for name in jar.namelist()):
                 pytest.skip("the jar was built without Rust: object stores take the Python path")
     except ConfigError as error:
         pytest.skip(str(error))
+
+
+def answers_of(requests: list[dict[str, str]]) -> list[list[object]]:
+    """What one driver prints for each ``load()``, with no credentials of this machine in sight."""
+    need_store_client()
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("no JDK: Spark cannot start")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
@@ -95,3 +107,34 @@ def test_a_bucket_gives_the_rows_of_its_folder(server: StoreServer, data: pathli
     for local, remote in zip(answers[::2], answers[1::2], strict=True):
         assert local[1:] == remote[1:]
         assert int(str(local[1])) > 0
+
+
+@pytest.mark.parametrize("wrong", ["path", "secret"])
+def test_a_masked_prefix_is_in_no_message(
+    s3: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path, wrong: str
+) -> None:
+    """What an operator hides by key.prefix.mask would be in executors' logs: the server's answers name whole keys."""
+    need_store_client()
+    run = data / "custom-meta"
+    options = dict(s3.options) | ({"store.secret_access_key": "another"} if wrong == "secret" else {})
+    config = config_of(run) | options
+    with open_tier(str(run / "objects"), config=config_of(run)) as planned:
+        ranges = plan_scan(planned, ScanRequest(TopicSelection.matching(".*"))).ranges
+    url = f"{s3.url}/nothing-is-here"
+    with open_tier(url, config=config, layout="aiven") as tier, pytest.raises(StoreError) as python:
+        list(read_scan_range(tier, ranges[0]))
+    address = address_store(url, options)
+    try:
+        process = TaskReaderProcess(tmp_path)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with process:
+        store = Store(address.url, address.kind, tuple(address.options.items()))
+        answer = process.read(ranges[:1], store, ("offset",))
+    assert answer.error is not None
+    assert answer.error[0] == type(python.value).__name__
+    for text in (answer.error[1], str(python.value)):
+        assert "<prefix>/fx-custom-" in text
+        assert "dev-cluster" not in text
+    if wrong == "path":
+        assert answer.error[1] == str(python.value)

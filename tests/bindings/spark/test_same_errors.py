@@ -205,6 +205,24 @@ def test_a_bucket_that_is_harmed(
     assert found["jar", "false"] == found["python", "false"]
 
 
+def test_a_masked_prefix(by_engine: dict[str, Read], data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """What an operator hides by key.prefix.mask would be in the logs of executors."""
+    run = data / "custom-meta"
+    shutil.copytree(run / "objects", tmp_path / "objects")
+    options = config_of(run) | {"subscribePattern": ".*"}
+    frames = {engine: read(tmp_path / "objects", **options) for engine, read in by_engine.items()}
+    for log in (tmp_path / "objects").rglob("*.log"):
+        log.unlink()
+    found = {}
+    for engine, frame in frames.items():
+        with pytest.raises(Exception, match="gone since it was listed") as caught:
+            frame.collect()
+        assert "dev-cluster" not in str(caught.value)
+        found[engine] = said(str(caught.value))
+    assert found["jar"] == found["python"]
+    assert found["jar"].count("<prefix>/fx-custom-") == 2
+
+
 @pytest.mark.parametrize("what", ["no keys", "other key", "no such file"])
 def test_keys(by_engine: dict[str, Read], data: pathlib.Path, tmp_path: pathlib.Path, what: str) -> None:
     """A key that was rotated away is an operator's task, if the message names it."""

@@ -2,6 +2,9 @@ package io.tierlog.engine;
 
 /** Words for messages, as the Python path writes them. */
 final class Texts {
+  /** As {@code tierlog.remote.storage.masked_store}. */
+  private static final String MASK = "<prefix>/";
+
   private static final long MINUTE_MS = 60_000;
   private static final long HOUR_MS = 60 * MINUTE_MS;
   private static final long DAY_MS = 24 * HOUR_MS;
@@ -22,6 +25,20 @@ final class Texts {
       }
     }
     return out.append(quote).toString();
+  }
+
+  /**
+   * A message of a store without the key's prefix, where the segment's name masks it ({@code key.prefix.mask}).
+   *
+   * @param name of the segment for messages, as {@code <prefix>/orders-…}
+   * @param key of its object
+   */
+  static String masked(String message, String name, String key) {
+    if (!name.startsWith(MASK) || !key.endsWith(name.substring(MASK.length()))) {
+      return message;
+    }
+    String prefix = key.substring(0, key.length() - (name.length() - MASK.length()));
+    return prefix.isEmpty() ? message : message.replace(prefix, MASK);
   }
 
   /** A span of time, to the hour or minute. */

@@ -86,7 +86,10 @@ final class WindowLoader implements AutoCloseable {
       }
       long rangeEnd = segment.logPosition() + piece.range().endPosition();
       store.expect(segment, end, segment.transformed() ? end + (end - start) : Math.min(rangeEnd, end + (end - start)));
-    } catch (TierlogException error) {
+    } catch (CorruptDataException error) {
+      throw error; // names the segment as messages may
+    } catch (TierlogException told) {
+      TierlogException error = masked(told, segment);
       if (!error.kind().equals("ObjectNotFoundError")) {
         throw error;
       }
@@ -97,6 +100,15 @@ final class WindowLoader implements AutoCloseable {
     } finally {
       cancel();
     }
+  }
+
+  /** What a store says, without the cause: that would tell the prefix again. */
+  private static TierlogException masked(TierlogException error, SegmentPlan segment) {
+    if (error.kind().equals("ConfigError")) {
+      return error;
+    }
+    String text = Texts.masked(error.getMessage(), segment.name(), segment.key());
+    return text.equals(error.getMessage()) ? error : new TierlogException(error.kind(), text);
   }
 
   /** Gives up what is under way. */
