@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,6 +135,46 @@ def test_a_child_that_was_killed_is_started_anew(jar_spark: SparkSession, read: 
     assert after != before
     assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
     assert planners(os.getpid()) == after
+
+
+# Runs the planner, but for listings of paths that end in "slow": those wait for a file.
+HELD_UP = """#!{python}
+import pathlib, sys, time
+from pyspark_tierlog.plan import planner, process
+list_tiers = planner.list_tiers
+def held_up(options):
+    while options.paths[0].endswith("slow") and not pathlib.Path({gate!r}).exists():
+        time.sleep(0.02)
+    return list_tiers(options)
+planner.list_tiers = held_up
+sys.exit(process.main())
+"""
+
+
+def test_a_slow_listing_holds_no_other_query_up(read: Read, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """One DataFrame over a bucket of a million objects would stop every notebook of the driver for minutes."""
+    gate, python = tmp_path / "gate", tmp_path / "python-of-a-test"
+    python.write_text(HELD_UP.format(python=sys.executable, gate=str(gate)))
+    python.chmod(0o755)
+    (tmp_path / "slow").symlink_to(bucket.root)
+    before = planners(os.getpid())
+
+    def load(path: pathlib.Path) -> list[int]:
+        return offsets(read(path, subscribe="orders", plannerPython=str(python)))
+
+    with ThreadPoolExecutor(7) as pool:
+        try:
+            slow = [pool.submit(load, tmp_path / "slow") for _ in range(3)]
+            assert load(bucket.root) == [*range(60)]
+            assert not any(each.done() for each in slow)
+            slow += [pool.submit(load, tmp_path / "slow") for _ in range(3)]
+            quick = pool.submit(load, bucket.root)
+            time.sleep(0.5)
+            assert not quick.done()
+            assert len(set(planners(os.getpid())) - set(before)) == 4
+        finally:
+            gate.touch()
+        assert [each.result(60) for each in [*slow, quick]] == [[*range(60)]] * 7
 
 
 ALONE = """

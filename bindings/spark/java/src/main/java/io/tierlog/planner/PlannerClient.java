@@ -3,17 +3,23 @@ package io.tierlog.planner;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedDeque;
+import java.util.concurrent.Semaphore;
 import java.util.function.UnaryOperator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Asks a child that stays between requests. A child that was killed is started anew, and the request asked once more.
+ * Asks children that stay between requests: one, and more while it is busy, so that a listing that takes minutes holds
+ * no other query up. A child that was killed is started anew, and the request asked once more.
  *
- * <p>Thread safety: any number of threads; they are answered one after another.
+ * <p>Thread safety: any number of threads; four are answered at once, the others wait their turn.
  */
 public final class PlannerClient implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(PlannerClient.class);
@@ -21,9 +27,18 @@ public final class PlannerClient implements AutoCloseable {
   /** Of all frames of an answer: far above 10^6 ranges, and what a child gone mad can fill. */
   private static final long ANSWER_BYTES_MAX = Math.min(4L << 30, Runtime.getRuntime().maxMemory() / 2);
 
+  /** Each has a core's work and its 100 to 200 MiB while it plans. */
+  private static final int CHILDREN_MAX = 4;
+
   private final PythonCommand python;
   private final UnaryOperator<Runnable> atEnd;
-  private volatile PlannerProcess process;
+  private final Semaphore turns = new Semaphore(CHILDREN_MAX, true);
+
+  /** Of this client, busy or not. */
+  private final Set<PlannerProcess> children = ConcurrentHashMap.newKeySet();
+
+  /** Those that nobody asks, the last one asked first: so the others come to their end. */
+  private final Deque<PlannerProcess> idle = new ConcurrentLinkedDeque<>();
 
   /**
    * @param atEnd has a child ended with the application, and gives what forgets it
@@ -90,13 +105,10 @@ public final class PlannerClient implements AutoCloseable {
     return plan[0];
   }
 
-  /** Ends the child; a later request starts another. Never waits for a request that runs: that one fails. */
+  /** Ends the children; a later request starts another. Never waits for a request that runs: that one fails. */
   @Override
   public void close() {
-    PlannerProcess running = process;
-    if (running != null) {
-      running.close();
-    }
+    children.forEach(PlannerProcess::close);
   }
 
   private interface Answer {
@@ -109,51 +121,70 @@ public final class PlannerClient implements AutoCloseable {
     Answer begin();
   }
 
-  private synchronized void ask(Map<String, Object> request, List<byte[]> blobs, Asking asking) {
-    for (boolean again = false; ; again = true) {
-      PlannerProcess running = running();
-      PlannerException told;
-      try {
-        running.busy();
-        told = exchange(running.frames(), request, blobs, asking.begin());
-        running.idle();
-      } catch (FrameException e) {
-        process = null;
-        throw PlannerException.broken(
-            "the planner " + running.python() + " gave an answer that is none: " + e.getMessage() + "; it "
-                + running.ended(), e);
-      } catch (IOException e) {
-        process = null;
-        String said = running.ended();
-        if (again) {
-          throw PlannerException.broken(
-              "the planner " + running.python() + " ended twice over one request; it " + said, e);
-        }
-        LOG.warn("tierlog: the planner {} {}; it is started anew", running.python(), said);
-        continue;
-      } catch (RuntimeException | Error e) {
-        process = null; // what it would say next belongs to nobody
-        running.close();
-        throw e;
-      }
-      if (told != null) {
-        throw told;
-      }
-      return;
+  private void ask(Map<String, Object> request, List<byte[]> blobs, Asking asking) {
+    PlannerException told;
+    turns.acquireUninterruptibly();
+    try {
+      told = answered(request, blobs, asking);
+    } finally {
+      turns.release();
+    }
+    if (told != null) {
+      throw told;
     }
   }
 
-  private PlannerProcess running() {
-    PlannerProcess running = process;
-    if (running != null && !running.isAlive()) {
-      running.close(); // forgotten by all who would end it
-      running = null;
+  /** The error that the planner told; null: it answered. */
+  private PlannerException answered(Map<String, Object> request, List<byte[]> blobs, Asking asking) {
+    for (boolean again = false; ; again = true) {
+      PlannerProcess child = take();
+      try {
+        PlannerException told = exchange(child.frames(), request, blobs, asking.begin());
+        giveBack(child);
+        return told;
+      } catch (FrameException e) {
+        children.remove(child);
+        throw PlannerException.broken(
+            "the planner " + child.python() + " gave an answer that is none: " + e.getMessage() + "; it "
+                + child.ended(), e);
+      } catch (IOException e) {
+        children.remove(child);
+        String said = child.ended();
+        if (again) {
+          throw PlannerException.broken(
+              "the planner " + child.python() + " ended twice over one request; it " + said, e);
+        }
+        LOG.warn("tierlog: the planner {} {}; it is started anew", child.python(), said);
+      } catch (RuntimeException | Error e) {
+        end(child); // what it would say next belongs to nobody
+        throw e;
+      }
     }
-    if (running == null) {
-      running = PlannerProcess.start(python, atEnd);
-      process = running;
+  }
+
+  /** A child that is this thread's alone. */
+  private PlannerProcess take() {
+    for (PlannerProcess child = idle.pollFirst(); child != null; child = idle.pollFirst()) {
+      child.busy();
+      if (child.isAlive()) {
+        return child;
+      }
+      end(child); // forgotten by all who would end it
     }
-    return running;
+    PlannerProcess started = PlannerProcess.start(python, atEnd);
+    started.busy();
+    children.add(started);
+    return started;
+  }
+
+  private void giveBack(PlannerProcess child) {
+    child.idle(idle.isEmpty());
+    idle.addFirst(child);
+  }
+
+  private void end(PlannerProcess child) {
+    children.remove(child);
+    child.close();
   }
 
   /** The error that the planner told; null: it answered. */

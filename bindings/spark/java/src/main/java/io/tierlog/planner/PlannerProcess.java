@@ -22,6 +22,9 @@ final class PlannerProcess implements AutoCloseable {
   /** A child that nobody asks is ended: a session with artifacts of its own has its own child, and may be gone. */
   private static final long IDLE_SECONDS_MAX = 600;
 
+  /** The same where another one is idle too. */
+  private static final long SPARE_SECONDS_MAX = 60;
+
   private static final int LINE_CHARS_MAX = 4096;
   private static final int LINES_KEPT = 20;
 
@@ -65,7 +68,7 @@ final class PlannerProcess implements AutoCloseable {
     }
     try {
       started.checkVersion(PlanDecoder.json(started.frames.read()));
-      started.idle();
+      started.idle(true);
       return started;
     } catch (IOException e) {
       String said = started.ended();
@@ -106,9 +109,13 @@ final class PlannerProcess implements AutoCloseable {
     dueNanos = Long.MAX_VALUE;
   }
 
-  /** A request is over. */
-  void idle() {
-    dueNanos = System.nanoTime() + TimeUnit.SECONDS.toNanos(IDLE_SECONDS_MAX);
+  /**
+   * A request is over.
+   *
+   * @param only whether no other child waits for requests
+   */
+  void idle(boolean only) {
+    dueNanos = System.nanoTime() + TimeUnit.SECONDS.toNanos(only ? IDLE_SECONDS_MAX : SPARE_SECONDS_MAX);
   }
 
   /** Ends the child. Any thread, any number of times. */
