@@ -91,6 +91,7 @@ class TaskReaderProcess:
             env=os.environ | ({"LD_PRELOAD": preload} if preload else {}),
             text=True,
         )
+        self.pid = self._process.pid
 
     def __enter__(self) -> Self:
         return self

@@ -135,6 +135,7 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
         (BASE | {"minPartitions": "11", "maxPartitions": "10"}, "minPartitions 11 is above maxPartitions 10"),
         (BASE | {"maxPartitions": "0"}, "option maxPartitions: "),
         (BASE | {"offHeapBytesPerTask": "much"}, "option offHeapBytesPerTask: "),
+        (BASE | {"reportPartitioning": "perhaps"}, "option reportPartitioning: "),
         (BASE | {"includeheaders": "true", "table": "batches"}, "includeHeaders belongs to table=records"),
         (BASE | {"includeheaders": "false", "columns": "key,headers"}, "columns names headers"),
         (BASE | {"columns": "key,key"}, "names key twice"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -247,6 +248,51 @@ def test_the_ceiling_of_native_memory(jvm: TaskReaderProcess, tmp_path: pathlib.
     roomy = jvm.read(ranges, store_of(tmp_path), ALL, offHeapBytesPerTask=16 << 20)
     assert (roomy.error, len(roomy.rows)) == (None, 1)
     assert roomy.told["nativeBytesHigh"] <= 16 << 20
+
+
+def test_any_ceiling_is_kept(jvm: TaskReaderProcess, data: pathlib.Path) -> None:
+    """Either the rows, in no more memory than the option allows, or an error that names it and leaves nothing."""
+    outcomes = {True: 0, False: 0}
+    for case in tiered_topics(data):
+        with open_tier(str(case.objects), config=config_of(case.run)) as tier:
+            ranges = plan_scan(tier, topic_request(case.topic)).ranges
+            rows, _, _ = by_python(tier, ranges)
+        for limit in (1, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 3 << 20, 1 << 26):
+            answer = jvm.read(ranges, store_of(case.objects, config_of(case.run)), ALL, offHeapBytesPerTask=limit)
+            outcomes[answer.error is None] += 1
+            assert answer.told["nativeBytesHigh"] <= limit
+            assert [answer.told[name] for name in ("nativeBytes", "files", "readers")] == [0, 0, 0]
+            if answer.error is None:
+                assert answer.rows == rows
+            else:
+                assert answer.error[0] == "ConfigError"
+                assert f"offHeapBytesPerTask is {limit}: raise it" in answer.error[1]
+    assert min(outcomes.values()) > 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the memory of a process")
+def test_the_process_grows_by_no_more_than_the_ceiling(jvm: TaskReaderProcess, tmp_path: pathlib.Path) -> None:
+    """Counters that count something else than the kernel does would size executors wrongly."""
+    batches = [Batch(offset, (b"v" * (1 << 20),)) for offset in range(8)]
+    Bucket(tmp_path).segment("u1", batches, lineage={0: 0})
+    with open_tier(str(tmp_path)) as tier:
+        ranges = plan_scan(tier, topic_request("orders")).ranges * 16
+    request = plan_of(ranges, store_of(tmp_path)) | {"columns": ALL, "verifyChecksums": True}
+    request["offHeapBytesPerTask"] = ceiling = 16 << 20
+    jvm.ask(request)
+    pathlib.Path(f"/proc/{jvm.pid}/clear_refs").write_text("5")  # the high-water mark begins anew
+    before = memory_of(jvm.pid)["VmRSS"]
+    told = jvm.ask(request)
+    assert told["records"] == 128
+    assert 3 << 20 < told["nativeBytesHigh"] <= ceiling
+    # What Java's heap takes meanwhile is no more than half of it.
+    assert memory_of(jvm.pid)["VmHWM"] - before <= ceiling * 3 // 2
+
+
+def memory_of(pid: int) -> dict[str, int]:
+    """VmRSS, VmHWM and the like, in bytes."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {line.partition(":")[0]: int(line.split()[1]) << 10 for line in lines if line.endswith(" kB")}
 
 
 def test_nulls_where_the_schema_has_none(jvm: TaskReaderProcess, tmp_path: pathlib.Path) -> None:
