@@ -180,7 +180,7 @@ class TestCrash:
         self.write(files, "/d/name", b"data", fsync=False, named=True)
         self.write(files, "/d/data", b"data", fsync=True, named=False)
         self.write(files, "/d/none", b"data", fsync=False, named=False)
-        files.crash()
+        files = files.crash()
         found = {entry.name: files.read_whole(entry.path) for entry in files.iter_directory("/d")}
         assert found == {"both": b"data", "name": b""}
 
@@ -192,25 +192,27 @@ class TestCrash:
         with files.open_write("/d/e/f") as file:
             file.write(b"new")
             file.commit()
-            files.crash()
+            files = files.crash()
         assert files.read_whole("/d/e/f") == b"new"
         with files.open_write("/d/e/f") as file:
             file.write(b"newer")
-            files.crash()
+            after = files.crash()
             with pytest.raises(StoreError, match="crashed"):
                 file.commit()
-        assert files.read_whole("/d/e/f") == b"new"
+        with pytest.raises(StoreError, match="crashed"):
+            files.read_whole("/d/e/f")
+        assert after.read_whole("/d/e/f") == b"new"
 
     def test_a_removal_can_be_undone(self) -> None:
         """If this fails, a delete that relies on its order is never tried in the other one."""
         files = MemoryFiles()
         files.put("/d/f", b"x")
         files.remove("/d/f")
-        files.crash()
+        files = files.crash()
         assert files.find("/d/f") is not None
         files.remove("/d/f")
         files.fsync_directory("/d")
-        files.crash()
+        files = files.crash()
         assert files.find("/d/f") is None
 
     def test_locks_are_free_after_it(self) -> None:
@@ -218,7 +220,7 @@ class TestCrash:
         files = MemoryFiles()
         held = files.try_lock("/lock")
         assert held is not None
-        files.crash()
+        files = files.crash()
         again = files.try_lock("/lock")
         assert again is not None
         held.release()  # of the life before: it is not this one's
@@ -236,7 +238,7 @@ class TestCrash:
             self.write(files, "/d/t", b"x", fsync=True, named=False)
             files.rename("/d/t", "/d/u")
             files.remove("/d/u")
-            files.crash(SeededRng(seed))
+            files = files.crash(SeededRng(seed))
             data = files.read_whole("/d/f")
             sectors = {data[start : start + 512] for start in range(0, len(data), 512)}
             assert sectors <= {b"a" * 512, b"b" * 512, bytes(512)}
@@ -262,7 +264,7 @@ class TestCrash:
             files.rename("/d/t", "/e/t")  # its directory is fsynced, so what led to it stays too
             files.remove("/e/t")
             files.put("/e/other", b"")
-            files.crash(SeededRng(seed))
+            files = files.crash(SeededRng(seed))
             assert files.find("/d/t") is None
             assert files.find("/e/t") is None
             assert files.read_whole("/d/a") == b"old"

@@ -132,7 +132,7 @@ class FileLock(Protocol):
     """A lock that is held; leaving the ``with`` block, or the end of the process, releases it."""
 
     def release(self) -> None:
-        """Let others have it; idempotent."""
+        """Let others have it; idempotent. Does not fail: at worst the file of its name stays, and holds nobody up."""
 
     def __enter__(self) -> Self:
         return self
@@ -143,8 +143,8 @@ class FileLock(Protocol):
         self.release()
 
 
-class Files(Protocol):
-    """A file system. Paths are absolute or relative to the working directory, with "/".
+class ReadableFiles(Protocol):
+    """Files to read: of a file system, or what looks like it. Paths have "/".
 
     Raises:
         ObjectNotFoundError, StorePermissionError, StoreUnavailableError (an I/O error that may pass), StoreError.
@@ -153,15 +153,22 @@ class Files(Protocol):
     """
 
     def stat(self, path: str) -> FileInfo: ...
+    def open_read(self, path: str) -> ReadableFile: ...
+    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
+        """The content. Raises StoreError if it is larger than the limit."""
+
+
+class Files(ReadableFiles, Protocol):
+    """A file system. Paths are absolute or relative to the working directory.
+
+    Raises, thread safety: as ReadableFiles.
+    """
+
     def find(self, path: str) -> FileInfo | None:
         """As stat, None if nothing is there."""
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
         """Entries by name; symbolic links are followed, what vanishes meanwhile or is no file or folder is skipped."""
-
-    def open_read(self, path: str) -> ReadableFile: ...
-    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """The content. Raises StoreError if it is larger than the limit."""
 
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit; its directory must exist. Of a link, the file that it points at.

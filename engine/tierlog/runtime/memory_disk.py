@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from typing_extensions import Buffer
@@ -29,21 +31,30 @@ NameChange = dict[str, Content | None]
 
 
 class MemoryDisk:
-    """See the module. Names have no "/" in front or behind; "" is the root.
-
-    ``lock`` is held by whoever looks at more than one thing; it can be taken again by its holder.
-    """
+    """See the module. Names have no "/" in front or behind; "" is the root."""
 
     def __init__(self, clock: Clock, capacity_bytes: int) -> None:
         self.clock = clock
         self.capacity_bytes = capacity_bytes
-        self.lock = threading.RLock()
+        self.lost = False
+        self._lock = threading.RLock()
         self.files: dict[str, Content] = {}
         self.directories: set[str] = {""}
         self.locked: set[str] = set()
-        self.boots = 0
         self._durable: dict[str, Content] = {}
         self._changes: list[NameChange] = []
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else changes anything meanwhile; its holder can take it again.
+
+        Raises:
+            StoreError: the machine has crashed.
+        """
+        with self._lock:
+            if self.lost:
+                raise StoreError("the machine has crashed: what it ran before is no more")
+            yield
 
     def change(self, names: NameChange) -> None:
         """Change names, until a crash."""
@@ -65,10 +76,11 @@ class MemoryDisk:
             _apply(self._durable, names)
         self._changes = kept[::-1]
 
-    def crash(self, rng: Rng | None) -> None:
+    def crash(self, rng: Rng | None) -> MemoryDisk:
         """See MemoryFiles."""
-        self.boots += 1
-        self.locked.clear()
+        with self.held():
+            self.lost = True
+        left = MemoryDisk(self.clock, self.capacity_bytes)
         lost: set[str] = set()
         for names in self._changes:
             # What follows from a change that was lost is lost too.
@@ -76,13 +88,16 @@ class MemoryDisk:
                 lost |= names.keys()
             else:
                 _apply(self._durable, names)
-        for content in {id(content): content for content in self._durable.values()}.values():
-            content.data = bytearray(content.durable) if rng is None else _torn(content, rng)
-            content.durable = bytes(content.data)
-        self.files, self._changes = dict(self._durable), []
-        for name in self.files:
+        found: dict[int, Content] = {}
+        for name, content in self._durable.items():
+            if id(content) not in found:
+                data = bytearray(content.durable) if rng is None else _torn(content, rng)
+                found[id(content)] = Content(content.modified_ms, data, bytes(data))
+            left._durable[name] = left.files[name] = found[id(content)]
             while name := parent(name):
-                self.directories.add(name)
+                left.directories.add(name)
+        left.directories |= self.directories
+        return left
 
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - sum(len(content.data) for content in self.files.values()))
@@ -95,13 +110,7 @@ class OpenContent:
     disk: MemoryDisk
     path: str
     content: Content
-    boots: int
     is_open: bool = True
-
-    @property
-    def outlived(self) -> bool:
-        """The machine has crashed since it was opened."""
-        return self.boots != self.disk.boots
 
     @property
     def size_bytes(self) -> int:
@@ -110,12 +119,10 @@ class OpenContent:
     def _check(self) -> None:
         if not self.is_open:
             raise StoreError(f"{self.path}: closed")
-        if self.outlived:
-            raise StoreError(f"{self.path}: the machine has crashed since it was opened")
 
     def read_into(self, buffer: Buffer, position: int) -> int:
         view = memoryview(buffer).cast("B")
-        with self.disk.lock:
+        with self.disk.held():
             self._check()
             part = self.content.data[position : position + len(view)]
         view[: len(part)] = part
@@ -123,7 +130,7 @@ class OpenContent:
 
     def write(self, data: Buffer, position: int) -> None:
         view = memoryview(data).cast("B")
-        with self.disk.lock:
+        with self.disk.held():
             self._check()
             held = self.content.data
             grown = max(0, position + len(view) - len(held))
@@ -134,13 +141,13 @@ class OpenContent:
             self.content.modified_ms = self.disk.clock.time_ms()
 
     def truncate(self, size_bytes: int) -> None:
-        with self.disk.lock:
+        with self.disk.held():
             self._check()
             del self.content.data[size_bytes:]
             self.write(b"", size_bytes)
 
     def fsync(self) -> None:
-        with self.disk.lock:
+        with self.disk.held():
             self._check()
             self.content.durable = bytes(self.content.data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from typing_extensions import Buffer
@@ -27,20 +28,24 @@ class MemoryFiles:
         self.clock = clock or ManualClock()
         self._disk = MemoryDisk(self.clock, capacity_bytes)
 
-    def crash(self, rng: Rng | None = None) -> None:
-        """The machine loses its power and is started again: what was open fails from now on, locks are free.
+    def crash(self, rng: Rng | None = None) -> MemoryFiles:
+        """The machine loses its power: this, and all that was opened from it, fails from now on.
+
+        Returns:
+            What the machine finds when it is started again.
 
         Args:
             rng: Decides of everything that was not fsynced whether it survived: of each sector of a file that was
                 written, its length, each change of a name. None: nothing of it did.
         """
-        with self._disk.lock:
-            self._disk.crash(rng)
+        left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
+        left._disk = self._disk.crash(rng)
+        return left
 
     def find(self, path: str) -> FileInfo | None:
         """See Files."""
         name = normal(path)
-        with self._disk.lock:
+        with self._disk.held():
             content = self._disk.files.get(name)
             if content is not None:
                 return FileInfo(path, len(content.data), content.modified_ms, is_directory=False)
@@ -58,7 +63,7 @@ class MemoryFiles:
         if not self.stat(path).is_directory:
             raise ObjectNotFoundError(f"{path}: not a directory")
         folder = normal(path)
-        with self._disk.lock:
+        with self._disk.held():
             below = [name for name in (*self._disk.files, *self._disk.directories) if name and parent(name) == folder]
         for name in sorted(below):
             found = self.find(name)
@@ -72,7 +77,7 @@ class MemoryFiles:
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
         """See Files."""
-        with self._disk.lock:
+        with self._disk.held():
             data = bytes(self._open(path, make=False).content.data)
         if len(data) > limit_bytes:
             raise StoreError(f"{path}: {len(data)} bytes, more than the limit of {limit_bytes}")
@@ -101,7 +106,7 @@ class MemoryFiles:
     def make_directories(self, path: str) -> None:
         """See Files."""
         name = normal(path)
-        with self._disk.lock:
+        with self._disk.held():
             while name:
                 if name in self._disk.files:
                     raise StoreError(f"{path}: a file is in the way")
@@ -111,7 +116,7 @@ class MemoryFiles:
     def rename(self, source: str, target: str) -> None:
         """See Files."""
         old, new = normal(source), normal(target)
-        with self._disk.lock:
+        with self._disk.held():
             self._require_parent(new, target)
             content = self._disk.files.get(old)
             if content is None:
@@ -123,7 +128,7 @@ class MemoryFiles:
     def remove(self, path: str) -> None:
         """See Files."""
         name = normal(path)
-        with self._disk.lock:
+        with self._disk.held():
             if any(parent(other) == name for other in (*self._disk.files, *self._disk.directories) if other != name):
                 raise StoreError(f"{path}: directory not empty")
             if name in self._disk.files:
@@ -132,7 +137,7 @@ class MemoryFiles:
 
     def fsync_directory(self, path: str) -> None:
         """See Files."""
-        with self._disk.lock:
+        with self._disk.held():
             if not self.stat(path).is_directory:
                 raise StoreError(f"{path}: not a directory")
             self._disk.make_durable(normal(path))
@@ -140,13 +145,13 @@ class MemoryFiles:
     def free_bytes(self, path: str) -> int:
         """See Files."""
         self.stat(path)
-        with self._disk.lock:
+        with self._disk.held():
             return self._disk.free_bytes()
 
     def try_lock(self, path: str) -> FileLock | None:
         """See Files."""
         name = normal(path)
-        with self._disk.lock:
+        with self._disk.held():
             self._require_parent(name, path)
             if name in self._disk.locked:
                 return None
@@ -156,11 +161,11 @@ class MemoryFiles:
 
     def unlock(self, held: OpenContent) -> None:
         """Of a lock of ``try_lock``."""
-        with self._disk.lock:
-            if held.is_open and not held.outlived:
+        if held.is_open:
+            held.is_open = False
+            with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
                 self.remove(held.path)
                 self._disk.locked.discard(normal(held.path))
-            held.is_open = False
 
     def _require_parent(self, name: str, path: str) -> None:
         if parent(name) not in self._disk.directories:
@@ -168,7 +173,7 @@ class MemoryFiles:
 
     def _open(self, path: str, *, make: bool) -> OpenContent:
         name = normal(path)
-        with self._disk.lock:
+        with self._disk.held():
             if name in self._disk.directories:
                 raise StoreError(f"{path}: a directory")
             content = self._disk.files.get(name)
@@ -178,7 +183,7 @@ class MemoryFiles:
                 self._require_parent(name, path)
                 content = Content(self.clock.time_ms())
                 self._disk.change({name: content})
-            return OpenContent(self._disk, path, content, self._disk.boots)
+            return OpenContent(self._disk, path, content)
 
 
 class _MemoryFile(ReadableFile):
@@ -214,7 +219,7 @@ class _MemoryNewFile(WritableFile):
     def abort(self) -> None:
         if self._file.is_open:
             self._file.is_open = False
-            if not self._file.outlived:
+            if not self._file.disk.lost:
                 self._files.remove(self._file.path)
 
 

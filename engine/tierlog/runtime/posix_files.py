@@ -211,7 +211,7 @@ class PosixLock(FileLock):
 
     def release(self) -> None:
         if self._file.number >= 0:
-            with translated(self._file.path), contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # gone, or a disk that fails: the lock is the descriptor's
                 os.unlink(self._file.path)
             self._file.close()
 
