@@ -42,9 +42,28 @@ def make_azure_writer(
         machine,
         sas_token=sas_token,
         url=url,
+        identity=_identity(options),
         tier=options.storage_class,
         encryption_scope=options.encryption_key,
     )
+
+
+def _identity(options: StoreOptions) -> str:
+    account = _find(options, "account_name") or "of the endpoint"
+    kinds = {
+        "skip_signature": "nobody: requests are not signed",
+        "sas_key": "a SAS token",
+        "sas_token": "a SAS token",
+        "account_key": "the account's shared key",
+        "access_key": "the account's shared key",
+        "client_secret": "a client's secret",
+        "federated_token_file": "a workload identity",
+        "use_azure_cli": "the login of the az command",
+        "token": "a bearer token",
+    }
+    kind = next((told for name, told in kinds.items() if _find(options, name)), "the managed identity of this machine")
+    client = _find(options, "client_id")
+    return f"account {account} by {kind}" + (f", client {client}" if client else "")
 
 
 def _find(options: StoreOptions, *names: str) -> str | None:

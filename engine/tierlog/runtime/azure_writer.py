@@ -52,9 +52,12 @@ class AzureWriter(ObstoreWriter):
         client: Sends and tries again.
         sas_token: The one that is configured; obstore signs nothing with it, it is the signature.
         url: Of the folder, for such a token.
+        identity: Who we are, for messages.
         tier: Of what is written; the account's if None.
         encryption_scope: Of what is written; the container's if None.
     """
+
+    checksum_name = "md5"
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class AzureWriter(ObstoreWriter):
         *,
         sas_token: str | None = None,
         url: str = "",
+        identity: str = "",
         tier: str | None = None,
         encryption_scope: str | None = None,
     ) -> None:
@@ -74,6 +78,7 @@ class AzureWriter(ObstoreWriter):
         self.machine = machine
         self._sas_token = sas_token
         self._url = url
+        self._identity = identity
         self._scope_header = {"x-ms-encryption-scope": encryption_scope} if encryption_scope else {}
         self._tier_header = {"x-ms-access-tier": tier} if tier else {}
 
@@ -133,6 +138,10 @@ class AzureWriter(ObstoreWriter):
         if not self._can_sign(key):
             raise StoreError(f"{self.client.place(key)}: a key that can have no parts on Azure: use letters and digits")
         return AzureUpload(self, key, part_bytes, self._tier_header)
+
+    def identity(self) -> str:
+        """See ProbedStore."""
+        return self._identity
 
     def close(self) -> None:
         """See StoreWriter."""

@@ -71,6 +71,11 @@ class FailingStore:
         self.injected: dict[str, int] = dict.fromkeys(FAULTS, 0)
 
     @property
+    def inner(self) -> ObjectStore:
+        """What answers."""
+        return self._store
+
+    @property
     def is_local(self) -> bool:
         return self._store.is_local
 

@@ -238,7 +238,7 @@ class HttpClient:
             raise StorePermissionError(f"{request.method}: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
             # Its text names host and cause; without the cause, which holds the request's headers.
-            text = str(error) or type(error).__name__
+            text = str(error).replace(" ssl:default", "") or type(error).__name__
             raise StoreUnavailableError(f"{request.method}: no answer: {text}") from None
         finally:
             if body is not None and not body.done:

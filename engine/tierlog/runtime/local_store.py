@@ -7,6 +7,7 @@ come with their first object and go with their last.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -29,6 +30,8 @@ from tierlog.runtime.object_store import (
     views_of,
 )
 from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.store_probe import plain_traits
+from tierlog.runtime.store_traits import StoreTraits
 
 #: A folder can be pruned by another thread between its making and the file in it.
 _FOLDER_TRIES: Final = 20
@@ -259,6 +262,14 @@ class LocalStore:
     def describe(self) -> str:
         """The directory."""
         return self._root
+
+    def identity(self) -> str:
+        """See ProbedStore."""
+        return f"user {os.geteuid()}, group {os.getegid()} of this machine"
+
+    def traits(self, key: str) -> StoreTraits:
+        """See ProbedStore."""
+        return plain_traits(self, key, addressing=f"{self._root} ({'fsynced' if self._durable else 'NOT fsynced'})")
 
     def close(self) -> None:
         """Nothing is held."""

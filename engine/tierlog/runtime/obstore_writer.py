@@ -13,6 +13,7 @@ from tierlog.runtime.failed_deletes import deletion_error
 from tierlog.runtime.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.obstore_errors import translated
 from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.store_traits import StoreTraits
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -26,6 +27,8 @@ class ObstoreWriter:
         name: The URL, without secrets.
         limits: Of the kind of store.
     """
+
+    checksum_name = "none"
 
     def __init__(self, store: ObstoreStore, name: str, limits: UploadLimits, counts: RequestCounts) -> None:
         self._store = store
@@ -74,6 +77,14 @@ class ObstoreWriter:
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Raises StoreError: there are none."""
         raise StoreError(f"{self._name}/{upload.key}: this store has no unfinished uploads")
+
+    def identity(self) -> str:
+        """See ProbedStore."""
+        return "this process"
+
+    def traits(self, key: str) -> StoreTraits | None:  # noqa: ARG002 - nothing to ask
+        """See StoreWriter."""
+        return None
 
     def close(self) -> None:
         """Nothing is held."""

@@ -27,6 +27,8 @@ from tierlog.runtime.object_store import (
 )
 from tierlog.runtime.obstore_errors import BEHIND_END, translated
 from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.store_probe import plain_traits
+from tierlog.runtime.store_traits import StoreTraits
 from tierlog.runtime.store_writer import StoreWriter
 
 if TYPE_CHECKING:
@@ -144,6 +146,14 @@ class RemoteStore:
     def describe(self) -> str:
         """The URL."""
         return self._name
+
+    def identity(self) -> str:
+        """See ProbedStore."""
+        return self._writer.identity()
+
+    def traits(self, key: str) -> StoreTraits:
+        """See ProbedStore."""
+        return self._writer.traits(key) or plain_traits(self, key, checksums=self._writer.checksum_name)
 
     def close(self) -> None:
         """Ends what is being written; obstore keeps its connections until the process ends."""

@@ -27,6 +27,7 @@ from tierlog.runtime.part_checksums import (
 from tierlog.runtime.s3_client import S3Call, S3Client
 from tierlog.runtime.s3_messages import delete_body, delete_faults, error_of, fits_xml, upload_page
 from tierlog.runtime.s3_upload import S3Upload
+from tierlog.runtime.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class S3Writer:
         self._mode = checksums or ChecksumMode.CRC32C
         self._batch_deletes = batch_deletes
 
+    checksum_name = "crc32c"
+
     @property
     def limits(self) -> UploadLimits:
         """See StoreWriter."""
@@ -73,12 +76,15 @@ class S3Writer:
         """Whether the store removes many objects in one request, as far as is known."""
         return self._batch_deletes
 
+    def write_headers(self) -> dict[str, str]:
+        """What every new object carries."""
+        settings = self.client.settings
+        storage_class = {"x-amz-storage-class": settings.storage_class} if settings.storage_class else {}
+        return {**settings.encryption, **settings.customer_key, **storage_class}
+
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
         """See StoreWriter."""
-        settings = self.client.settings
-        headers = {**settings.encryption, **settings.customer_key}
-        if settings.storage_class:
-            headers["x-amz-storage-class"] = settings.storage_class
+        headers = self.write_headers()
         if expected_etag == ABSENT:
             headers["If-None-Match"] = "*"
         elif expected_etag is not None:
@@ -132,14 +138,15 @@ class S3Writer:
         except RefusedError as failure:
             if failure.fault.code in passing or str(failure.answer.status) in passing:
                 raise
-            self._settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
+            self.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
             return self.client.send(_with_checksum(call, ChecksumMode.MD5), scope, passing=passing)
         if not self._confirmed(sent, answer) and finding_out:
-            self._settle(ChecksumMode.MD5, "it does not repeat a CRC-32C")
+            self.settle(ChecksumMode.MD5, "it does not repeat a CRC-32C")
         return answer
 
-    def _settle(self, mode: ChecksumMode, reason: str) -> None:
-        if self._mode is not mode:
+    def settle(self, mode: ChecksumMode, reason: str) -> None:
+        """Send this checksum from here on, unless one is configured."""
+        if self._fixed is None and self._mode is not mode:
             _log.info("%s: uploads carry %s: %s", self.client.settings.name, mode.value, reason)
             self._mode = mode
 
@@ -164,10 +171,7 @@ class S3Writer:
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
         """See StoreWriter."""
-        settings = self.client.settings
-        headers = {**settings.encryption, **settings.customer_key}
-        if settings.storage_class:
-            headers["x-amz-storage-class"] = settings.storage_class
+        headers = self.write_headers()
         if self._mode is ChecksumMode.CRC32C:
             headers["x-amz-checksum-algorithm"] = "CRC32C"
         try:
@@ -177,7 +181,7 @@ class S3Writer:
         except RefusedError as failure:
             if not headers.pop("x-amz-checksum-algorithm", None):
                 raise error_of(self.client.place(key), "POST", failure.answer, failure.fault) from None
-            self._settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
+            self.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
             answer = self.client.send(S3Call("POST", key, {"uploads": ""}, headers))
         repeated = answer.headers.get("x-amz-checksum-algorithm", "").upper() == "CRC32C"
         mode = self._mode
@@ -253,6 +257,18 @@ class S3Writer:
             self.client.send(S3Call("DELETE", key, {"uploadId": upload_id}))
         except ObjectNotFoundError:
             pass
+
+    def identity(self) -> str:
+        """See ProbedStore: the source of the keys, and whose they are."""
+        keys = self.client.credentials.keys()
+        shown = f", access key {keys.access_key_id}" if keys is not None else ""
+        return f"{self.client.credentials.name}{shown}"
+
+    def traits(self, key: str) -> StoreTraits:
+        """See ProbedStore."""
+        from tierlog.runtime.s3_probe import probe_s3
+
+        return probe_s3(self, key)
 
     def close(self) -> None:
         """See StoreWriter."""

@@ -55,6 +55,11 @@ class CountingStore:
         return self._counts
 
     @property
+    def inner(self) -> ObjectStore:
+        """What answers."""
+        return self._store
+
+    @property
     def is_local(self) -> bool:
         return self._store.is_local
 

@@ -29,6 +29,11 @@ class MaskedStore:
         self._prefix = prefix
 
     @property
+    def inner(self) -> ObjectStore:
+        """What answers."""
+        return self._store
+
+    @property
     def is_local(self) -> bool:
         return self._store.is_local
 

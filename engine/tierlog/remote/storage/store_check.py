@@ -1,0 +1,209 @@
+"""A round trip through the configured store: each thing that a copy, a read and a deletion do, once and small.
+
+For ``tierlog check-config``, and for whoever wants to know before a broker does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.errors import (
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TierlogError,
+)
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.store_probe import probe_key, probe_store, unwrapped
+from tierlog.runtime.store_traits import ProbedStore
+
+_log = logging.getLogger(__name__)
+
+_SMALL: Final = b"Tierlog was here, and removes this again.\n"
+_RANGE: Final = (8, 16)
+#: Two parts: enough to see that there are parts.
+_LAST_PART: Final = b"the end"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One step.
+
+    Args:
+        step: Its name, stable.
+        passed: Whether it did what it should.
+        told: What was found, or what failed.
+        advice: What to do; "" where it passed.
+    """
+
+    step: str
+    passed: bool
+    told: str
+    advice: str = ""
+
+
+class StoreCheck:
+    """The round trip, below a key that nobody else has.
+
+    Args:
+        store: Of the configuration.
+        key_prefix: In front of all keys.
+        part_bytes: Of uploads, as configured.
+    """
+
+    def __init__(self, store: ObjectStore, *, key_prefix: str, part_bytes: int, machine: Machine) -> None:
+        self._store = store
+        self._machine = machine
+        self._prefix = key_prefix
+        self._key = probe_key(machine, key_prefix)
+        self._part_bytes = max(store.upload_limits.part_bytes_min, min(part_bytes, store.upload_limits.part_bytes_max))
+
+    def __iter__(self) -> Iterator[CheckResult]:
+        """Step by step, as they are done; what was written is removed at the end, whatever failed."""
+        yield self._run("identity", self._identity)
+        written = self._run("write", self._write)
+        yield written
+        if not written.passed:
+            return  # all that follows would fail for the same reason
+        for step, action in (
+            ("find", self._find),
+            ("read", self._read),
+            ("range", self._range),
+            ("list", self._list),
+            ("multipart", self._multipart),
+            ("abort", self._abort),
+            ("delete", self._delete),
+            ("traits", self._traits),
+        ):
+            yield self._run(step, action)
+
+    def _run(self, step: str, action: Callable[[], str]) -> CheckResult:
+        try:
+            return CheckResult(step, passed=True, told=action())
+        except TierlogError as error:
+            return CheckResult(step, passed=False, told=str(error), advice=_advice(step, error))
+
+    def _identity(self) -> str:
+        inner = unwrapped(self._store)
+        return inner.identity() if isinstance(inner, ProbedStore) else "not known: a store of a third party"
+
+    def _write(self) -> str:
+        stored = self._store.put(self._key, [_SMALL])
+        return f"{self._key}, {stored.size_bytes} bytes"
+
+    def _find(self) -> str:
+        found = self._store.find(self._key)
+        if found is None:
+            raise StoreError(f"{self._key} was written, and is not found")
+        _expect("size", found.size_bytes, len(_SMALL))
+        apart = abs(found.last_modified_ms - self._machine.clock.time_ms()) / 1000
+        return f"{found.size_bytes} bytes; the store's clock and this one are within {apart + 1:.0f} s"
+
+    def _read(self) -> str:
+        _expect("content", bytes(self._store.fetch(self._key)), _SMALL)
+        return "the same bytes"
+
+    def _range(self) -> str:
+        start, end = _RANGE
+        part = self._store.fetch_range(self._key, start_position=start, end_position_exclusive=end)
+        _expect("range", bytes(part), _SMALL[start:end])
+        behind = self._store.fetch_range(self._key, start_position=1 << 20, end_position_exclusive=(1 << 20) + 1)
+        _expect("range behind the end", bytes(behind), b"")
+        return f"bytes {start} to {end - 1} alone"
+
+    def _list(self) -> str:
+        if not any(info.key == self._key for info in self._store.iter_objects(self._key)):
+            raise StoreError(f"{self._key} was written, and is not listed")
+        return "the object is listed"
+
+    def _multipart(self) -> str:
+        key = f"{self._key}-parts"
+        upload = self._store.begin_upload(key, part_bytes=self._part_bytes)
+        try:
+            upload.put_part(1, [bytes(self._part_bytes)])
+            upload.put_part(2, [_LAST_PART])
+            upload.complete()
+        except TierlogError:
+            upload.abort()
+            raise
+        end = self._part_bytes + len(_LAST_PART)
+        tail = self._store.fetch_range(key, start_position=self._part_bytes - 1, end_position_exclusive=end)
+        _expect("last bytes", bytes(tail), b"\0" + _LAST_PART)
+        self._store.delete([key])
+        return f"two parts, the first of {self._part_bytes} bytes"
+
+    def _abort(self) -> str:
+        key = f"{self._key}-aborted"
+        upload = self._store.begin_upload(key, part_bytes=self._part_bytes)
+        upload.put_part(1, [_LAST_PART])
+        upload.abort()
+        if self._store.find(key) is not None:
+            raise StoreError(f"{key}: an upload that was aborted is there")
+        left = [each for each in self._store.iter_uploads(key) if each.key == key]
+        if left:
+            raise StoreError(f"{key}: an upload that was aborted is still listed")
+        return "an upload given up leaves nothing"
+
+    def _delete(self) -> str:
+        self._store.delete([f"{self._key}{end}" for end in ("", "-parts", "-aborted", "-gone")])
+        if self._store.find(self._key) is not None:
+            raise StoreError(f"{self._key} was removed, and is still there")
+        return "the objects are gone, and removing what is not there is fine"
+
+    def _traits(self) -> str:
+        return str(probe_store(self._store, self._machine, key_prefix=self._prefix))
+
+
+def _expect(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise StoreError(f"{what}: {expected!r} expected, {found!r} found")
+
+
+#: What each step needs of the store's rights: S3's names, then Google's, then Azure's.
+_RIGHTS: Final = {
+    "write": "s3:PutObject (and kms:GenerateDataKey where a KMS key encrypts); storage.objects.create and delete; "
+    "Storage Blob Data Contributor",
+    "find": "s3:GetObject; storage.objects.get; Storage Blob Data Reader",
+    "read": "s3:GetObject (and kms:Decrypt where a KMS key encrypts); storage.objects.get; Storage Blob Data Reader",
+    "range": "s3:GetObject; storage.objects.get; Storage Blob Data Reader",
+    "list": "s3:ListBucket on the bucket itself; storage.objects.list; Storage Blob Data Reader",
+    "multipart": "s3:PutObject and s3:ListMultipartUploadParts; storage.objects.create; Storage Blob Data Contributor",
+    "abort": "s3:AbortMultipartUpload and s3:ListBucketMultipartUploads; storage.objects.create; "
+    "Storage Blob Data Contributor",
+    "delete": "s3:DeleteObject; storage.objects.delete; Storage Blob Data Contributor",
+}
+
+
+def _advice(step: str, error: TierlogError) -> str:
+    text = str(error).lower()
+    if "certificate" in text:
+        return "the server's certificate is not trusted: give store.root_certificate, or check the endpoint's name"
+    if isinstance(error, StorePermissionError):
+        return _permission_advice(step, text)
+    if isinstance(error, ObjectNotFoundError) and step == "write":
+        return "there is no such bucket, container or folder: check its name, the region and the endpoint"
+    if isinstance(error, StoreUnavailableError):
+        if any(word in text for word in ("name or service", "getaddrinfo", "resolve", "dns", "connect to host")):
+            return "nobody answers at the endpoint: check its name and port, DNS, proxy and firewall"
+        return "the store does not answer in time or asks to slow down: try again; if it stays, look at the store"
+    if "region" in text:
+        return "give the bucket's own region (storage.s3.region)"
+    return "see what the store says above"
+
+
+def _permission_advice(step: str, text: str) -> str:
+    if step == "identity":
+        return "the one source of credentials that is configured gives none: mend it, or configure another one"
+    if "expired" in text:
+        return "the credentials have expired: renew them at their source"
+    if "signaturedoesnotmatch" in text:
+        return "the secret key, or the region, does not belong to the access key"
+    if "requesttimetooskewed" in text:
+        return "this machine's clock is wrong: set it"
+    needed = _RIGHTS.get(step)
+    return f"this identity needs the right to {step}: {needed}" if needed else "give this identity more rights"
