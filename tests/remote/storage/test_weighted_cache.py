@@ -13,7 +13,7 @@ from tierlog.runtime.machine import Machine
 
 
 def cache_of(limit: int, *, clock: ManualClock | None = None, **settings: int) -> WeightedCache[int, str]:
-    return WeightedCache(limit, machine=Machine(clock=clock or ManualClock()), **settings)
+    return WeightedCache(limit, machine=Machine(clock=clock or ManualClock()), entry_bytes_min=0, **settings)
 
 
 class TestPolicy:
@@ -61,6 +61,14 @@ class TestBounds:
         assert cache.put(2, "large", 11) == [(2, "large")]
         assert cache.find(1) == "small"
         assert 2 not in cache
+
+    def test_tiny_values_count_for_what_they_take(self) -> None:
+        """If this fails, a hostile manifest with chunks of one byte fills the memory of the process."""
+        cache: WeightedCache[int, str] = WeightedCache(100 << 10, machine=Machine(clock=ManualClock()))
+        for key in range(10_000):
+            cache.put(key, "", 1)
+        assert len(cache) == 200
+        assert len(cache._ghosts) <= 1024
 
     def test_unbounded_keeps_everything_and_zero_nothing(self) -> None:
         """If this fails, -1 and 0 do not mean what the plugin's documentation says."""

@@ -37,7 +37,8 @@ class _Run:
     log: SegmentLog
     views: Sequence[ChunkView]
     cached: bool
-    is_wanted: Callable[[], bool] | None
+    ahead: bool
+    is_wanted: Callable[[], bool]
     is_begun: bool = False
 
     @property
@@ -103,12 +104,21 @@ class ChunkFetcher:
         """For what nobody waits for yet."""
         return self._ahead_pool
 
-    def request(self, log: SegmentLog, views: Sequence[ChunkView], *, again: bool = False) -> list[ChunkSource]:
+    def request(
+        self,
+        log: SegmentLog,
+        views: Sequence[ChunkView],
+        *,
+        is_wanted: Callable[[], bool],
+        again: bool = False,
+    ) -> list[ChunkSource]:
         """Each chunk, whole, or the future of it; nothing is waited for.
 
         Args:
             log: Of the chunks.
             views: Neighbouring ones, ascending.
+            is_wanted: Asked before a download begins that no cache would keep; it must not wait. Of one that is not
+                wanted any more the futures are never done.
             again: The first one was asked for by the same reader just before.
         """
         found: list[ChunkSource] = []
@@ -132,7 +142,7 @@ class ChunkFetcher:
         self._note_taken(log, views)
         for run in promoted.values():
             self._submit(run, self._pool)
-        for run in self._runs(log, missing, None):
+        for run in self._runs(log, missing, is_wanted, ahead=False):
             self._submit(run, self._pool)
         return found
 
@@ -154,7 +164,7 @@ class ChunkFetcher:
             key = log.key(view.number)
             if not self._cache.holds(key) and self._flights.begin(key):
                 missing.append((view, False))
-        runs = self._runs(log, missing, is_wanted)
+        runs = self._runs(log, missing, is_wanted, ahead=True)
         with self._lock:
             self._waiting.update((key, run) for run in runs for key in run.keys)
         for run in runs:
@@ -197,7 +207,12 @@ class ChunkFetcher:
                     self._awaited.pop(log.key(view.number), None)
 
     def _runs(
-        self, log: SegmentLog, missing: Sequence[tuple[ChunkView, bool]], is_wanted: Callable[[], bool] | None
+        self,
+        log: SegmentLog,
+        missing: Sequence[tuple[ChunkView, bool]],
+        is_wanted: Callable[[], bool],
+        *,
+        ahead: bool,
     ) -> list[_Run]:
         """Neighbours together, as many as one request may have; what is on the disk's cache one by one."""
         runs: list[_Run] = []
@@ -206,15 +221,15 @@ class ChunkFetcher:
         for view, cached in missing:
             full = size + view.original_size > self._request_bytes_max or len(part) >= CHUNKS_PER_REQUEST_MAX
             if part and (cached or full or part[-1].number + 1 != view.number):
-                runs.append(_Run(log, part, cached=False, is_wanted=is_wanted))
+                runs.append(_Run(log, part, cached=False, ahead=ahead, is_wanted=is_wanted))
                 part, size = [], 0
             if cached:
-                runs.append(_Run(log, [view], cached=True, is_wanted=is_wanted))
+                runs.append(_Run(log, [view], cached=True, ahead=ahead, is_wanted=is_wanted))
             else:
                 part.append(view)
                 size += view.original_size
         if part:
-            runs.append(_Run(log, part, cached=False, is_wanted=is_wanted))
+            runs.append(_Run(log, part, cached=False, ahead=ahead, is_wanted=is_wanted))
         return runs
 
     def _submit(self, run: _Run, pool: Pool) -> None:
@@ -237,7 +252,7 @@ class ChunkFetcher:
             if run.is_begun:
                 return False
             run.is_begun = True
-            if run.is_wanted is not None:
+            if run.ahead:
                 for key in run.keys:
                     self._waiting.pop(key, None)
             return True
@@ -247,7 +262,7 @@ class ChunkFetcher:
             return
         left = collections.deque(run.views)
         try:
-            if run.is_wanted is not None and not run.is_wanted():
+            if (run.ahead or self._cache is None) and not run.is_wanted():
                 self._abandon(run, left)
             if run.cached and self._land_cached(run.log, run.views[0]):
                 return
@@ -287,7 +302,7 @@ class ChunkFetcher:
     def _land_fetched(self, run: _Run, left: collections.deque[ChunkView]) -> None:
         first, last = left[0].position, left[-1].position + left[-1].stored_size
         stored = self._get(run.log, first, last)
-        if run.is_wanted is not None:
+        if run.ahead:
             self._note_ahead(run.log, left)
         if self._cache is not None and self._cache.is_slow and not run.cached:
             self._metrics.add("cache_misses_total", len(left), label=self._cache.label)

@@ -120,10 +120,13 @@ class RangeReader:
         """The bytes of the next chunk, or what of it belongs to the range; None at the end."""
         if self._position >= self._end:
             return None
+        self._require_open()
         is_low = self._is_steady and self._requested - self._position < self._window // 2
         if not self._pieces or is_low:
             self._request()
-        piece = self._pieces.popleft()
+        with self._changed:
+            self._require_open()
+            piece = self._pieces.popleft()
         view = self._wait(piece)[piece.start : piece.end]
         if self._check is not None:
             self._check.feed(view)
@@ -144,7 +147,7 @@ class RangeReader:
         else:
             end = min(self._end, self._log.chunk_end(end - 1))
             views = self._log.views(start, end)
-            sources = self._chunks.request(self._log, views, again=self._again)
+            sources = self._chunks.request(self._log, views, is_wanted=self._is_open, again=self._again)
             self._again = False
             self._pieces += [_Piece(s, v.start, v.end) for s, v in zip(sources, views, strict=True)]
         self._requested = end
@@ -160,7 +163,11 @@ class RangeReader:
         if self._requests == 0:
             return wanted
         granted = self._budget.take(wanted)
-        self._granted += granted
+        with self._changed:
+            if self._closed:
+                self._budget.give_back(granted)
+            else:
+                self._granted += granted
         return max(granted // unit * unit, unit)
 
     def _request_plain(self, start: int, end: int) -> None:
@@ -186,29 +193,41 @@ class RangeReader:
                     left = deadline - self._clock.monotonic_seconds()
                     if left <= 0 or not self._changed.wait(left):
                         break
-        if self._closed:
-            raise ValueError("the stream was closed while it was read")
+        self._require_open()
         if not source.done():
-            self._pieces.appendleft(piece)
+            with self._changed:
+                self._pieces.appendleft(piece)
             raise late_error(self._log.name, self._limits.timeout_seconds)
         return source.result()
+
+    def _is_open(self) -> bool:
+        return not self._closed
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("the stream was closed while it was read")
 
     def _wake(self, _: object) -> None:
         with self._changed:
             self._changed.notify_all()
 
     def _give_back(self, size_bytes: int) -> None:
-        size_bytes = min(size_bytes, self._granted)
-        self._granted -= size_bytes
-        self._budget.give_back(size_bytes)
+        with self._changed:
+            returned = min(size_bytes, self._granted)
+            self._granted -= returned
+        self._budget.give_back(returned)
 
     def close(self) -> None:
-        """Wake who waits; what was not begun and nobody else asked for is dropped where that can be."""
+        """Wake who waits. A download that was not begun and that no cache would keep is dropped, if only this reader
+        asked for it; what runs lands in the cache.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for piece in self._pieces:
+            pieces = list(self._pieces)
+            self._pieces.clear()
+            granted, self._granted = self._granted, 0
+        self._budget.give_back(granted)
+        for piece in pieces:
             if not isinstance(piece.source, memoryview | _Deferred):
                 piece.source.cancel()
-        self._pieces.clear()
-        self._give_back(self._granted)

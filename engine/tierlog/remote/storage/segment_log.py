@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tierlog._native.chunks import ChunkIndex
+from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.chunk_reading import UnitReader, new_buffer
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import StoredSegment
@@ -63,12 +64,23 @@ class SegmentLog:
         return self.index.original_chunk_size
 
     def views(self, start: int, end_exclusive: int) -> list[ChunkView]:
-        """The chunks of a range, which is not empty."""
+        """The chunks of a range, which is not empty.
+
+        Raises:
+            CorruptObjectError: a chunk is said to be larger than any way to store it makes it.
+        """
         base = self.segment.log.position
-        return [
+        views = [
             ChunkView(number, size, first, last, base + position, stored)
             for number, size, first, last, position, stored in self.index.views(start, end_exclusive).tolist()
         ]
+        for view in views:
+            if view.stored_size > _stored_bytes_max(view.original_size):
+                text = f"chunk {view.number} of {view.original_size} bytes is said to be stored in {view.stored_size}"
+                raise CorruptObjectError(
+                    text, fault="BAD_SIZE", position=view.position, found=view.stored_size, where=self.name
+                )
+        return views
 
     def key(self, number: int) -> ChunkKey:
         return ChunkKey(self.segment.log.key, number)
@@ -86,6 +98,11 @@ class SegmentLog:
         out = new_buffer(view.original_size)
         self.reader.open_chunk(stored, out, position=view.position)
         return out.toreadonly()
+
+
+def _stored_bytes_max(original_size: int) -> int:
+    """More than zstd makes of what it cannot compress (a 256th and 64 bytes), and IV and tag."""
+    return original_size + original_size // 64 + 4096
 
 
 def open_log(key_ring: KeyRing, segment: StoredSegment) -> SegmentLog:

@@ -87,18 +87,12 @@ def _require_digest(data: Buffer, custom: SegmentCustomMetadata, where: str) -> 
         raise CorruptObjectError(text, fault="NOT_AUTHENTIC", where=where)
 
 
-def _require_size(segment: StoredSegment, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
-    """The description and the metadata topic say the same; the topic's word is taken for all but sizes."""
-    if segment.size_bytes != metadata.segment_size_in_bytes:
-        text = f"describes a log of {segment.size_bytes} bytes, its metadata one of {metadata.segment_size_in_bytes}"
-        raise CorruptObjectError(
-            text,
-            fault="BAD_SIZE",
-            expected=metadata.segment_size_in_bytes,
-            found=segment.size_bytes,
-            where=segment.name,
-        )
-    return replace(segment, metadata=metadata)
+def _require_size(size_bytes: int, metadata: RemoteLogSegmentMetadata, where: str) -> None:
+    """The description and the metadata topic say the same of the log."""
+    expected = metadata.segment_size_in_bytes
+    if size_bytes != expected:
+        text = f"describes a log of {size_bytes} bytes, its metadata one of {expected}"
+        raise CorruptObjectError(text, fault="BAD_SIZE", expected=expected, found=size_bytes, where=where)
 
 
 def _check_manifest(
@@ -155,10 +149,11 @@ class _AivenLookup:
             _check_manifest(
                 manifest.metadata, metadata, is_own_key=place.path == aiven_segment_path(metadata), where=name
             )
+        _require_size(manifest.chunk_index.original_file_size, metadata, name)
         segment = describe_aiven(
             manifest, base=place.base, metadata=metadata, name=self._scope.name, prefix=place.prefix
         )
-        return FoundSegment(_require_size(segment, metadata), len(data))
+        return FoundSegment(segment, len(data))
 
 
 class _KafkaLookup:
@@ -196,7 +191,8 @@ class _KafkaLookup:
             name=self._scope.name,
             prefix=place.prefix,
         )
-        return FoundSegment(_require_size(segment, metadata), len(data))
+        _require_size(segment.size_bytes, metadata, name)
+        return FoundSegment(replace(segment, metadata=metadata), len(data))
 
 
 class _LocalTieredLookup:

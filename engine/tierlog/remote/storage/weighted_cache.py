@@ -25,6 +25,11 @@ Value = TypeVar("Value")
 SMALL_SHARE: Final = 0.1
 #: Uses that are counted.
 USES_MAX: Final = 3
+#: What an entry counts for at least: its own objects take so much.
+ENTRY_BYTES_MIN: Final = 512
+#: Keys that are remembered beside those of entries, at most so many for each of these, and as many in any case.
+_GHOSTS_PER_ENTRY: Final = 4
+_GHOSTS_MIN: Final = 1024
 #: Without a limit of bytes nothing leaves but by age.
 UNBOUNDED: Final = -1
 
@@ -57,6 +62,7 @@ class WeightedCache(Generic[Key, Value]):
         machine: Its clock and locks.
         retention_ms: What was not asked for in so long is gone; -1 for ever.
         entries_max: A second limit; UNBOUNDED for none.
+        entry_bytes_min: What each counts for at least, so that a cache of tiny values is bounded too.
         on_evict: Told how many had to make room.
 
     Invariant: the sizes of what is held never add up to more than ``size_bytes_max``.
@@ -70,10 +76,12 @@ class WeightedCache(Generic[Key, Value]):
         machine: Machine,
         retention_ms: int = -1,
         entries_max: int = UNBOUNDED,
+        entry_bytes_min: int = ENTRY_BYTES_MIN,
         on_evict: Callable[[int], None] | None = None,
     ) -> None:
         self._limit = size_bytes_max
         self._entries_max = entries_max
+        self._entry_bytes_min = entry_bytes_min
         self._on_evict = on_evict
         self._clock = machine.clock
         self._retention_seconds = retention_ms / 1000 if retention_ms >= 0 else None
@@ -141,6 +149,7 @@ class WeightedCache(Generic[Key, Value]):
         return left
 
     def _put(self, key: Key, value: Value, size_bytes: int) -> list[tuple[Key, Value]]:
+        size_bytes = max(size_bytes, self._entry_bytes_min)
         now = self._clock.monotonic_seconds()
         left = self._sweep(now)
         left += self._remove([key])
@@ -224,5 +233,6 @@ class WeightedCache(Generic[Key, Value]):
     def _remember(self, key: Key, size_bytes: int) -> None:
         self._ghosts[key] = size_bytes
         self._ghost_bytes += size_bytes
-        while self._ghost_bytes > self._limit and self._ghosts:
+        most = max(_GHOSTS_MIN, _GHOSTS_PER_ENTRY * len(self))
+        while self._ghosts and (self._ghost_bytes > self._limit or len(self._ghosts) > most):
             self._ghost_bytes -= self._ghosts.popitem(last=False)[1]
