@@ -24,7 +24,7 @@ from tierlog.log.producer_snapshot import parse_producer_snapshot
 from tierlog.records.batch_runs import BatchRun, BatchRuns
 from tierlog.records.batch_table import CODEC_MASK
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
-from tierlog.runtime.files import FileInfo, Files, ReadableFile
+from tierlog.runtime.files import FileInfo, ReadableFile, ReadableFiles
 
 #: Headers that are looked at to decide on compression, spread over the segment.
 _SAMPLED_BATCHES: Final = 512
@@ -37,11 +37,11 @@ _ATTRIBUTES_OF_OLD: Final = 17
 class SourceFiles:
     """The files of a segment as they were when the copy began; ``check_unchanged`` says whether they still are."""
 
-    files: Files
+    files: ReadableFiles
     infos: tuple[FileInfo, ...]
 
     @classmethod
-    def of(cls, files: Files, data: LogSegmentData) -> SourceFiles:
+    def of(cls, files: ReadableFiles, data: LogSegmentData) -> SourceFiles:
         """Raises ObjectNotFoundError and other kinds of StoreError for a file that is not there or not readable."""
         paths = [data.log_segment, data.offset_index, data.time_index, data.producer_snapshot, data.transaction_index]
         return cls(files, tuple(files.stat(path) for path in paths if path is not None))

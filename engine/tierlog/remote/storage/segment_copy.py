@@ -49,7 +49,7 @@ from tierlog.remote.storage.part_stream import PartStream
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.running_copies import RunningCopies, RunningCopy
 from tierlog.remote.storage.upload_buffers import LentBuffer, UploadBuffers
-from tierlog.runtime.files import ReadableFile
+from tierlog.runtime.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ABSENT, ObjectStore, StoredObject
 
@@ -71,6 +71,7 @@ class _Attempt:
     data: LogSegmentData
     running: RunningCopy
     paths: dict[IndexType, str]
+    files: ReadableFiles
     stream: PartStream | None = None
     tried_keys: list[str] = field(default_factory=list)
     tried_description: str | None = None
@@ -88,7 +89,7 @@ class SegmentCopier:
         buffers: Memory of all copies of the process.
         running: Where copies are entered.
         metrics: Where they are counted.
-        machine: Its files hold the segments, its threads work.
+        machine: Its files hold the segments unless a copy says otherwise, its threads work.
 
     Thread safety: any number of threads; each copies in its own.
     """
@@ -119,8 +120,15 @@ class SegmentCopier:
         self._lock = machine.scheduler.lock()
         self._leftovers: dict[RemoteLogSegmentId, None] = {}
 
-    def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+    def copy(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, *, files: ReadableFiles | None = None
+    ) -> bytes | None:
         """See RemoteStorageManager.copy_log_segment_data.
+
+        Args:
+            metadata: Of the segment.
+            data: Names its files.
+            files: Where they are; by default the machine's.
 
         Raises:
             CorruptDataError: the segment, or an index of it, is not what it should be. ObjectNotFoundError: a file of
@@ -130,7 +138,7 @@ class SegmentCopier:
         began = clock.monotonic_seconds()
         running = self._running.begin(metadata.remote_log_segment_id)
         try:
-            attempt = _Attempt(metadata, data, running, _index_paths(data))
+            attempt = _Attempt(metadata, data, running, _index_paths(data), files or self._machine.files)
             try:
                 custom_metadata = self._copy(attempt)
             except BaseException as error:
@@ -146,8 +154,8 @@ class SegmentCopier:
     def _copy(self, attempt: _Attempt) -> bytes | None:
         metadata, running = attempt.metadata, attempt.running
         path = attempt.data.log_segment
-        sources = SourceFiles.of(self._machine.files, attempt.data)
-        with ExitStack() as held, self._machine.files.open_read(path) as log:
+        sources = SourceFiles.of(attempt.files, attempt.data)
+        with ExitStack() as held, attempt.files.open_read(path) as log:
             check_size(log, path, metadata)
             sizes = self._plan(metadata)
             first, *scratch = self._borrow(sizes, running)
@@ -193,7 +201,7 @@ class SegmentCopier:
     def _objects(self, attempt: _Attempt, log: ReadableFile) -> tuple[SegmentObjects, dict[IndexType, bytes], bool]:
         """What is going to be stored, of indexes that were read and checked; and whether it is compressed."""
         metadata, config = attempt.metadata, self._config
-        files, paths = self._machine.files, attempt.paths
+        files, paths = attempt.files, attempt.paths
         parts = {kind: files.read_whole(path, limit_bytes=_INDEX_BYTES_MAX) for kind, path in paths.items()}
         parts[IndexType.LEADER_EPOCH] = attempt.data.leader_epoch_index
         if config.copy_source_verification_enabled:
