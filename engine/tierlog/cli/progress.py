@@ -35,6 +35,12 @@ class ByteProgress:
             self._bar.start()
         return self
 
+    def set_total(self, total_bytes: int) -> None:
+        """What was not known when it began."""
+        self._total_bytes = total_bytes
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=total_bytes)
+
     def advance(self, size_bytes: int) -> None:
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, size_bytes)

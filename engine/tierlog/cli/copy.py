@@ -1,0 +1,154 @@
+"""``tierlog copy``: the closed segments of a log directory or a bucket, into a bucket."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption, PartitionOption
+from tierlog.cli.progress import ByteProgress
+from tierlog.cli.tiers import open_path
+from tierlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tierlog.remote.manager.bucket_copy import BucketCopy, SegmentOutcome
+
+_WORKERS = 4
+
+
+def register(app: typer.Typer) -> None:
+    app.command("copy")(guarded(copy))
+
+
+def copy(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SRC", help="A broker's log directory, or a bucket of any layout.", show_default=False),
+    ],
+    dest: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEST", help="A bucket URL or folder; a local one is made if it is not there.", show_default=False
+        ),
+    ],
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="Only these topics. ID:TOPIC picks one of two of a name."),
+    ] = None,
+    partition: PartitionOption = None,
+    config: ConfigOption = None,
+    dest_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--dest-config",
+            metavar="FILE",
+            help="The RSM's keys for DEST: chunks, compression, encryption, key.prefix, layout=kafka. As --config.",
+        ),
+    ] = None,
+    layout: LayoutOption = LayoutName.AUTO,
+    output: OutputOption = Output.TEXT,
+    recheck: Annotated[
+        bool,
+        typer.Option(
+            "--recheck/--no-recheck",
+            help="Read again what an earlier run has copied, or go by its description and the sizes of its objects.",
+        ),
+    ] = True,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once.")] = _WORKERS,
+) -> ExitCode:
+    """Copy closed segments into a bucket: chunked, compressed, encrypted and named as DEST's configuration says.
+
+    Segments keep their ids, offsets, leader epochs, indexes and bytes. Those of a log directory, which have no id, get
+    one made of topic id, partition, offsets and content. Every batch is checked before anything of its segment can be
+    seen in DEST; then it is read back and compared. A missing or wrong offset or time index is built anew from the log,
+    which is said; a segment that is damaged otherwise is named and left out, and the command ends with 3.
+
+    A copy that was interrupted is continued by the same command: what is whole in DEST is checked and left alone.
+
+    JSON: one object a segment, with what a broker would keep of it (customMetadata, base64).
+    """
+    from tierlog.remote.manager.bucket_copy import BucketCopy
+    from tierlog.remote.storage.copy_target import open_copy_target
+
+    given = None if dest_config is None else {"rsm.config.file": str(dest_config)}
+    failed = 0
+    with open_path(source, layout=layout, config=config) as tier:
+        target = open_copy_target(dest, config=given)
+        try:
+            with ByteProgress("copy") as progress:
+                run = BucketCopy(
+                    tier,
+                    target,
+                    topics=topics or (),
+                    partitions=partition,
+                    recheck=recheck,
+                    workers=jobs,
+                    on_bytes=progress.advance,
+                )
+                if tier.url and tier.url.rstrip("/") == dest.rstrip("/"):
+                    raise ConfigError(f"{dest} is both SRC and DEST")
+                progress.set_total(run.size_bytes)
+                _tell_left_out(run)
+                for error in run.faults:
+                    complain(str(error))
+                    failed += 1
+                for outcome in run:
+                    failed += outcome.error is not None
+                    _say(outcome, output)
+        finally:
+            target.close()
+    return ExitCode.DATA_ERROR if failed else ExitCode.DONE
+
+
+def _tell_left_out(run: BucketCopy) -> None:
+    if run.internal:
+        complain(f"left out: Kafka's own topics {', '.join(run.internal)}")
+    if run.active:
+        complain(f"left out: {len(run.active)} active segments, which a broker may still write to")
+
+
+def _say(outcome: SegmentOutcome, output: Output) -> None:
+    for note in outcome.notes:
+        complain(f"warning: {note}")
+    if outcome.error is not None:
+        complain(str(outcome.error))
+    if output is Output.JSON:
+        print(json.dumps(_as_dict(outcome), ensure_ascii=False))
+    elif outcome.stored is not None:
+        print(
+            f"{outcome.stored.segment.name}: {outcome.state}, {outcome.source.size_bytes} bytes, "
+            f"{outcome.stored.stored_bytes} stored"
+        )
+    else:
+        print(f"{outcome.source.name}: {outcome.state}")
+
+
+def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
+    partition = outcome.source.topic_id_partition
+    told: dict[str, object] = {
+        "state": str(outcome.state),
+        "source": outcome.source.name,
+        "topic": partition.topic,
+        "topicId": str(partition.topic_id),
+        "partition": partition.partition,
+        "startOffset": outcome.source.start_offset,
+        "endOffset": outcome.source.end_offset,
+        "sizeBytes": outcome.source.size_bytes,
+        "segmentId": str(outcome.metadata.remote_log_segment_id.id) if outcome.metadata else None,
+        "object": None,
+        "storedBytes": None,
+        "customMetadata": None,
+        "notes": list(outcome.notes),
+        "error": None if outcome.error is None else str(outcome.error),
+    }
+    if outcome.stored is not None:
+        custom = outcome.stored.custom_metadata
+        told["object"] = outcome.stored.segment.name
+        told["storedBytes"] = outcome.stored.stored_bytes
+        told["customMetadata"] = None if custom is None else base64.b64encode(custom).decode("ascii")
+    return told
