@@ -182,7 +182,7 @@ class FailingStore:
         return self.write(
             key,
             lambda: self._store.put(key, data, expected_etag=expected_etag),
-            lambda: self._store.put(key, copy),
+            lambda: if_possible(lambda: self._store.put(key, copy, expected_etag=expected_etag)),
         )
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
@@ -231,19 +231,21 @@ class _FailingUpload:
         self._store.write(
             f"{self.key} part {number}",
             lambda: self._upload.put_part(number, data),
-            lambda: self._if_open(lambda: self._upload.put_part(number, [copy])),
+            lambda: if_possible(lambda: self._upload.put_part(number, [copy])),
         )
 
     def complete(self) -> StoredObject:
         return self._store.write(
-            f"complete {self.key}", self._upload.complete, lambda: self._if_open(self._upload.complete)
+            f"complete {self.key}", self._upload.complete, lambda: if_possible(self._upload.complete)
         )
 
     def abort(self) -> None:
         self._store.write(f"abort {self.key}", self._upload.abort, self._upload.abort)
 
-    def _if_open(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except StoreError:  # aborted or completed meanwhile: the store answers nobody
-            pass
+
+def if_possible(action: Callable[[], object]) -> None:
+    """What lands late may find its upload ended, or its condition broken: the store answers nobody."""
+    try:
+        action()
+    except StoreError:
+        pass

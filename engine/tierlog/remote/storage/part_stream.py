@@ -62,6 +62,7 @@ class PartStream:
         self._lock = running.machine.scheduler.lock()
         self._made: Upload | None = None
         self._given_up = False
+        self._in_doubt = False  # an upload may have been begun whose answer was lost
         self.size_bytes = 0
 
     @property
@@ -148,7 +149,9 @@ class PartStream:
 
     def _begin(self) -> Upload:
         """In the pool: the copy may be called off before the store has answered."""
+        self._in_doubt = True
         upload = self._store.begin_upload(self._key, part_bytes=self._part_bytes)
+        self._in_doubt = False
         with self._lock:
             self._made = upload
             given_up = self._given_up
@@ -182,6 +185,9 @@ class PartStream:
             upload = self._made
         if upload is not None:
             upload.abort()
+        elif self._in_doubt:
+            for found in list(self._store.iter_uploads(self._key)):
+                self._store.abort_upload(found)
 
     def close(self) -> None:
         """Give all buffers back, those under way as soon as they are done."""

@@ -47,7 +47,7 @@ from tierlog.remote.storage.log_copy import LogCopy, LogSizes, plan_sizes
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.part_stream import PartStream
 from tierlog.remote.storage.rate_limiter import RateLimiter
-from tierlog.remote.storage.running_copies import RunningCopies, RunningCopy
+from tierlog.remote.storage.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
 from tierlog.remote.storage.upload_buffers import LentBuffer, UploadBuffers
 from tierlog.runtime.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine import Machine
@@ -142,6 +142,8 @@ class SegmentCopier:
             try:
                 custom_metadata = self._copy(attempt)
             except BaseException as error:
+                if isinstance(error, CopyDeadlineError):
+                    self._metrics.add("copies_overdue_total")
                 self._undo(attempt, error)
                 raise
         finally:
