@@ -82,8 +82,9 @@ class Bucket:
         """
         start = batches[0].base_offset
         end = batches[-1].last_offset if end_offset is None else end_offset
-        log = b"".join(encode(batch) for batch in batches)
-        offset_index, time_index = _indexes(batches, self.index_interval_bytes)
+        encoded = [encode(batch) for batch in batches]
+        log = b"".join(encoded)
+        offset_index, time_index = _indexes(batches, [len(each) for each in encoded], self.index_interval_bytes)
         parts = {
             "offset": offset_index,
             "timestamp": time_index,
@@ -196,13 +197,13 @@ def producer_snapshot(open_transactions: dict[int, int]) -> bytes:
     return struct.pack(">hI", 1, crc32c(entries)) + entries
 
 
-def _indexes(batches: Sequence[Batch], interval_bytes: int) -> tuple[bytes, bytes]:
+def _indexes(batches: Sequence[Batch], sizes: Sequence[int], interval_bytes: int) -> tuple[bytes, bytes]:
     """Offset and time index as LogSegment#append writes them: no entry for the first batch, one on roll."""
     base = batches[0].base_offset
     offsets, times = bytearray(), bytearray()
     position = since = 0
     largest, holder, written = -1, base, -1
-    for batch in batches:
+    for batch, size in zip(batches, sizes, strict=True):
         if batch.max_timestamp_ms > largest:
             largest, holder = batch.max_timestamp_ms, batch.last_offset
         if since > interval_bytes:
@@ -211,7 +212,6 @@ def _indexes(batches: Sequence[Batch], interval_bytes: int) -> tuple[bytes, byte
                 times += struct.pack(">qi", largest, holder - base)
                 written = largest
             since = 0
-        size = len(encode(batch))
         position += size
         since += size
     if largest > written:
