@@ -28,7 +28,12 @@ def crc32c_base64(data: Sequence[memoryview]) -> str:
     found = 0
     for view in data:
         found = crc32c(view, found)
-    return base64.b64encode(found.to_bytes(4, "big")).decode()
+    return crc32c_text(found)
+
+
+def crc32c_text(checksum: int) -> str:
+    """A checksum in base64."""
+    return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
 def md5_digest(data: Sequence[memoryview]) -> bytes:

@@ -7,6 +7,7 @@ where the store is made.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import obstore
@@ -117,7 +118,8 @@ class RemoteStore:
         self._counts.add("HEAD")
         try:
             with translated(self._place(key)):
-                return _info(obstore.head(self._store, key))
+                found = obstore.head(self._store, key)
+                return replace(_info(found), etag=found["version" if self._writer.etag_is_version else "e_tag"])
         except ObjectNotFoundError:
             return None
 

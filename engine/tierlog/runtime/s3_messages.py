@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -77,6 +78,8 @@ def find_fault(answer: HttpAnswer) -> StoreFault | None:
 
 
 def _fault_in(body: bytes) -> StoreFault | None:
+    if body.lstrip().startswith(b"{"):
+        return _google_fault(body)
     try:
         root = parse(body)
     except StoreError:
@@ -84,6 +87,16 @@ def _fault_in(body: bytes) -> StoreFault | None:
     if root.tag != "Error":
         return None
     return StoreFault(text_of(root, "Code"), text_of(root, "Message")[:_MESSAGE_CHARACTERS_MAX])
+
+
+def _google_fault(body: bytes) -> StoreFault | None:
+    """``{"error": {"message": …, "errors": [{"reason": …}]}}``"""
+    try:
+        error = json.loads(body)["error"]
+        reasons = [each["reason"] for each in error.get("errors", ())]
+        return StoreFault(str(reasons[0]) if reasons else "", str(error.get("message", ""))[:_MESSAGE_CHARACTERS_MAX])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> StoreError:

@@ -14,12 +14,14 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.azure_opening import make_azure_writer
+from tierlog.runtime.gcs_opening import make_gcs_writer
+from tierlog.runtime.google_credentials import choose_google_tokens
+from tierlog.runtime.google_credentials import credential_provider as google_provider
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_writer import MemoryBucket, MemoryWriter
-from tierlog.runtime.object_store import ObjectStore, UploadLimits
+from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.obstore_errors import short_text
-from tierlog.runtime.obstore_writer import ObstoreWriter
 from tierlog.runtime.remote_store import RemoteStore
 from tierlog.runtime.request_counts import RequestCounts
 from tierlog.runtime.s3_opening import (
@@ -43,8 +45,6 @@ _SCHEMES: Final = {
     "file": "file",
 }
 _MAKERS: Final[dict[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-
-_LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=5 << 30, parts_max=1, put_bytes_max=5 << 30)
 
 _memory_lock = threading.Lock()
 #: The memory stores of this process by name: a second ``memory://name`` sees what the first one put.
@@ -82,10 +82,12 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
         store = _make(scheme, bucket, folder, made, config=config, credential_provider=credential_provider(credentials))
         writer = make_s3_writer(bucket, folder, name, made, credentials, machine, counts)
         return RemoteStore(store, name, writer, counts)
-    store = _make(scheme, bucket, folder, made, config=made.config)
     if scheme == "az":
+        store = _make(scheme, bucket, folder, made, config=made.config)
         return RemoteStore(store, name, make_azure_writer(store, bucket, folder, name, made, machine, counts), counts)
-    return RemoteStore(store, name, ObstoreWriter(store, name, _LIMITS, counts), counts)
+    tokens = choose_google_tokens(made.config, machine.files)
+    store = _make(scheme, bucket, folder, made, config=made.config, credential_provider=google_provider(tokens))
+    return RemoteStore(store, name, make_gcs_writer(bucket, folder, name, made, tokens, machine, counts), counts)
 
 
 @dataclass(frozen=True, slots=True)
