@@ -60,6 +60,7 @@ class DiskChunkCache:
         encrypted: Keep chunks as they are in the object; False keeps the broker's bytes, in the clear.
         machine: Its files, clock and locks.
         on_evict: Told how many had to make room.
+        on_damage: Told of each file that does not match its checksum, or is gone.
 
     Raises:
         ConfigError: no such directory, not writable, or another process has it.
@@ -80,9 +81,10 @@ class DiskChunkCache:
         retention_ms: int = -1,
         encrypted: bool = True,
         on_evict: Callable[[int], None] | None = None,
+        on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.keeps_stored = encrypted
-        self.damaged = 0
+        self._on_damage = on_damage
         self._files = machine.files
         self._clock = machine.clock
         self._lock = machine.scheduler.lock()
@@ -145,8 +147,7 @@ class DiskChunkCache:
             _log.warning("chunk cache: %s cannot be read, fetched again: %s", self._path(name), error)
             found = None
         if found is None:
-            with self._lock:
-                self.damaged += 1
+            self._on_damage()
             self._remove(self._cache.remove(name))
         return found
 

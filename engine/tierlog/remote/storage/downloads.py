@@ -51,6 +51,11 @@ class Downloads:
         self.metrics.add("fetch_bytes_total", size)
         return found
 
+    def charge(self, size_bytes: int) -> None:
+        """Count what was fetched otherwise, because its size was not known before; the next ones wait for it."""
+        self._acquire(size_bytes)
+        self.metrics.add("fetch_bytes_total", size_bytes)
+
     def _acquire(self, size_bytes: int) -> None:
         if self._limiter is not None:
             self._limiter.acquire(size_bytes, check=self._require_open)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
@@ -33,6 +34,7 @@ class IndexCache:
         retention_ms: After the last use; -1 for ever.
         timeout_seconds: How long one caller waits.
         machine: Its clock and locks.
+        on_evict: Told how many had to make room.
 
     Thread safety: any number of threads.
     """
@@ -47,13 +49,14 @@ class IndexCache:
         retention_ms: int,
         timeout_seconds: float,
         machine: Machine,
+        on_evict: Callable[[int], None] | None = None,
     ) -> None:
         self._downloads = downloads
         self._key_ring = key_ring
         self._timeout_seconds = timeout_seconds
         self._metrics = downloads.metrics
         self._cache: WeightedCache[_Key, bytes] = WeightedCache(
-            size_bytes_max, machine=machine, retention_ms=retention_ms
+            size_bytes_max, machine=machine, retention_ms=retention_ms, on_evict=on_evict
         )
         self._flights: SingleFlight[_Key, bytes] = SingleFlight(pool, machine)
 
@@ -93,7 +96,7 @@ class IndexCache:
             return known  # it came with another one meanwhile
         if part.size_bytes == UNKNOWN_SIZE:
             data = bytes(self._downloads.store.fetch(part.key))
-            self._metrics.add("fetch_bytes_total", len(data))
+            self._downloads.charge(len(data))
             self._keep(segment, index_type, data)
             return data
         start, end = _run_around(segment, part)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.storage.metrics import StorageMetrics
+from tierlog.remote.storage.downloads import Downloads
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.segment_lookup import SegmentLookup
 from tierlog.remote.storage.single_flight import SingleFlight
@@ -29,7 +30,8 @@ class ManifestCache:
         retention_ms: After the last use; -1 for ever.
         timeout_seconds: How long one caller waits.
         machine: Its clock and locks.
-        metrics: Where it counts.
+        downloads: Counts them, by the limit.
+        on_evict: Told how many had to make room.
 
     Thread safety: any number of threads.
     """
@@ -44,13 +46,15 @@ class ManifestCache:
         retention_ms: int,
         timeout_seconds: float,
         machine: Machine,
-        metrics: StorageMetrics,
+        downloads: Downloads,
+        on_evict: Callable[[int], None] | None = None,
     ) -> None:
         self._lookup = lookup
         self._timeout_seconds = timeout_seconds
-        self._metrics = metrics
+        self._downloads = downloads
+        self._metrics = downloads.metrics
         self._cache: WeightedCache[str, StoredSegment] = WeightedCache(
-            size_bytes_max, machine=machine, retention_ms=retention_ms, entries_max=entries_max
+            size_bytes_max, machine=machine, retention_ms=retention_ms, entries_max=entries_max, on_evict=on_evict
         )
         self._flights: SingleFlight[str, StoredSegment] = SingleFlight(pool, machine)
 
@@ -88,7 +92,7 @@ class ManifestCache:
 
     def _load(self, key: str, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
         found = self._lookup.find(metadata)
-        self._metrics.add("fetch_bytes_total", found.description_bytes)
+        self._downloads.charge(found.description_bytes)
         self._cache.put(key, found.segment, _size_of(found.segment, found.description_bytes))
         return found.segment
 

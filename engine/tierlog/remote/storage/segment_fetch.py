@@ -79,7 +79,12 @@ class SegmentFetcher:
         self._translate = translate
         self._metrics = metrics or StorageMetrics()
         lookup = make_lookup(layout or config.layout, store, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
-        self._cache = make_chunk_cache(config, machine, self._count_evictions)
+        self._cache = make_chunk_cache(
+            config,
+            machine,
+            self._count_evictions,
+            lambda: self._metrics.add("cache_damaged_total", label="chunks_disk"),
+        )
         self._chunks = ChunkFetcher(
             Downloads(store, limiter, self._metrics),
             cache=self._cache,
@@ -95,7 +100,8 @@ class SegmentFetcher:
             retention_ms=config.fetch_manifest_cache_retention_ms,
             timeout_seconds=config.fetch_manifest_cache_get_timeout_ms / 1000,
             machine=machine,
-            metrics=self._metrics,
+            downloads=self._chunks.downloads,
+            on_evict=lambda count: self._count_evictions("manifests", count),
         )
         self._indexes = IndexCache(
             self._chunks.downloads,
@@ -105,6 +111,7 @@ class SegmentFetcher:
             retention_ms=config.fetch_indexes_cache_retention_ms,
             timeout_seconds=config.fetch_indexes_cache_get_timeout_ms / 1000,
             machine=machine,
+            on_evict=lambda count: self._count_evictions("indexes", count),
         )
         self._limits = StreamLimits(
             request_bytes_max=config.fetch_request_max_bytes,
@@ -252,7 +259,10 @@ def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | 
 
 
 def make_chunk_cache(
-    config: StorageConfig, machine: Machine, count_evictions: Callable[[str, int], None]
+    config: StorageConfig,
+    machine: Machine,
+    count_evictions: Callable[[str, int], None],
+    on_damage: Callable[[], None],
 ) -> ChunkCache | None:
     """The configured cache; None for none. Raises ConfigError."""
     kind, size = config.fetch_chunk_cache_class, config.fetch_chunk_cache_size
@@ -275,4 +285,5 @@ def make_chunk_cache(
         retention_ms=retention_ms,
         encrypted=config.fetch_chunk_cache_encryption_enabled,
         on_evict=lambda count: count_evictions("chunks_disk", count),
+        on_damage=on_damage,
     )
