@@ -90,6 +90,7 @@ def run_application(
     queries: Sequence[str] = ("hash", "noop"),
     settings: str = "",
     until: str = "",
+    heap: str = "4g",
 ) -> list[Row]:
     """One Spark application over all topics, all sources in turn; its rows, those of the warm-up (run 0) too.
 
@@ -101,12 +102,13 @@ def run_application(
         queries: Of QUERIES.
         settings: ``key=value,…`` of Spark.
         until: ``endingOffsets`` of ours.
+        heap: The most that the JVM's may be.
     """
     jars = f"{install.class_path('spark-kafka')}:{jar_path()}"
     command = [str(install.python()), "-m", "bench.spark_source", "--bootstrap", running.bootstrap]
     command += ["--broker-pid", str(running.process.pid), "--path", str(running.log_dir), "--topics", *topics]
     command += ["--sources", *sources, "--queries", *queries, "--until", until]
-    command += ["--runs", str(runs), "--jars", jars]
+    command += ["--runs", str(runs), "--jars", jars, "--heap", heap]
     environment = install.environment() | {"TIERLOG_BENCH_SPARK_CONF": settings}
     rows: list[Row] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=install.ROOT) as process:

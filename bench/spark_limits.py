@@ -27,6 +27,7 @@ from pyspark_tierlog import jar_path
 from tierlog.records import scan
 
 PARTS = (1, 2, 4, 8)
+HEAP = "1g"
 GROWTH_BAR, FILTER_BAR, SEGMENTS_MIN = 1.15, 0.15, 100
 
 Finding = dict[str, Any]
@@ -42,16 +43,19 @@ def application(module: str, *arguments: str) -> list[dict[str, Any]]:
 
 
 def peak_memory(running: broker.Broker, topic: str) -> list[Finding]:
-    """VmHWM of the tree (JVM, Python) after one noop and one hash, each source in an application of its own."""
+    """VmHWM of the tree (JVM, Python) after one noop and one hash, each source in an application of its own.
+
+    The heap is at most Spark's default: of more, G1 takes what the rate of garbage asks for, which grows with speed.
+    """
     peaks, native = {}, 0
     for source in ("kafka-default", "kafka-tuned", "tierlog-jar", "tierlog-python"):
-        rows = spark.run_application(running, [topic], 1, sources=(source,), queries=("noop", "hash"))
+        rows = spark.run_application(running, [topic], 1, sources=(source,), queries=("noop", "hash"), heap=HEAP)
         peaks[source] = max(row["peak"] for row in rows)
         native = max(native, *(row["native"] for row in rows))
     ratio = peaks["tierlog-jar"] / peaks["kafka-default"]
     told = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in peaks.items())
     told += f", native memory of the columnar reader {native / 2**20:.0f} MiB"
-    return [finding(f"peak memory of the process tree, {topic}", told, ratio, 1.0)]
+    return [finding(f"peak memory of the process tree, -Xmx{HEAP}, {topic}", told, ratio, 1.0)]
 
 
 def growth(running: broker.Broker, topic: str, runs: int) -> list[Finding]:

@@ -401,6 +401,7 @@ tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_opt
     if (status != TL_OK || done) return status;
     *is_enough = is_settled(&r);
     step_over(&r);
+    if (!*is_enough) state->batches_skipped--; /* who looks at the records counts it */
     return TL_OK;
 }
 

@@ -36,6 +36,13 @@ tl_status tlj_walk_headers(tlj_decoder *decoder, tlj_walk *walk) {
             walk->ended = true;
             return TL_OK;
         }
+        if (walk->headers == TLJ_HEADERS_TO_JUDGE && position - base < walk->headers * walk->worth_bytes) {
+            if (walk->needed_from == walk->needed_to) walk->needed_from = position;
+            walk->needed_to = walk->end_position;
+            walk->ended = true;
+            return TL_OK;
+        }
+        walk->headers++;
         const uint8_t *head = NULL;
         size_t size = 0;
         bool is_enough = true;

@@ -258,10 +258,11 @@ METHOD(jint, decoderSkip)(JNIEnv *env, jclass type, jlong handle) {
 
 /* In the range that the decoder has begun. */
 METHOD(void, headersBegin)
-(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position) {
+(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position, jlong worth_bytes) {
     (void)env, (void)type;
     reader *r = pointer(handle);
-    r->walk = (tlj_walk){.file = file, .log_position = log_position, .end_position = end_position};
+    r->walk = (tlj_walk){
+        .file = file, .log_position = log_position, .end_position = end_position, .worth_bytes = worth_bytes};
 }
 
 /* A status, of tlj_walk_headers. `answer`: needed from, needed to, whether it ended, requests, bytes. */

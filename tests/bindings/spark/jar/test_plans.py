@@ -9,11 +9,12 @@ import pytest
 
 from tests.bindings.spark.jar.conftest import Read, batches, executed, offsets
 from tests.support.buckets import Bucket
+from tierlog.records.builder import encode_batch, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -28,6 +29,31 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
             for first in (0, 500):
                 bucket.segment(f"s{first}", batches(first, 100, value_bytes=4000), lineage={0: 0})
     return root
+
+
+def by_python(spark: SparkSession, root: pathlib.Path, topics: str) -> DataFrame:
+    """The records as Python workers read them, kept: what is asked of it is evaluated by Spark alone."""
+    source = spark.read.format("tierlog").option("engine", "python").option("subscribe", topics)
+    return source.load(str(root)).localCheckpoint()
+
+
+@pytest.fixture(scope="module")
+def topics_by_python(spark_session: SparkSession, topics: pathlib.Path) -> DataFrame:
+    return by_python(spark_session, topics, "orders,clicks")
+
+
+@pytest.fixture(scope="module")
+def sixty(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """As the bucket of the other tests."""
+    made = Bucket(tmp_path_factory.mktemp("sixty"), index_interval_bytes=1)
+    for first in (0, 20, 40):
+        made.segment(f"s{first}", batches(first), lineage={0: 0})
+    return made.root
+
+
+@pytest.fixture(scope="module")
+def sixty_by_python(spark_session: SparkSession, sixty: pathlib.Path) -> DataFrame:
+    return by_python(spark_session, sixty, "orders")
 
 
 def test_pushdown_fetches_nothing_else(read: Read, bucket: Bucket) -> None:
@@ -67,10 +93,10 @@ def test_pushdown_fetches_nothing_else(read: Read, bucket: Bucket) -> None:
         "partition IS NULL",
     ],
 )
-def test_filters_agree_with_spark(read: Read, bucket: Bucket, condition: str) -> None:
+def test_filters_agree_with_spark(read: Read, sixty: pathlib.Path, sixty_by_python: DataFrame, condition: str) -> None:
     """A filter that is absorbed is evaluated by nobody else."""
-    by_jar = read(bucket.root, subscribe="orders").filter(condition)
-    by_spark = read(bucket.root, subscribe="orders", engine="python").filter(condition)
+    by_jar = read(sixty, subscribe="orders").filter(condition)
+    by_spark = sixty_by_python.filter(condition)
     assert offsets(by_jar) == offsets(by_spark)
     assert by_jar.count() == by_spark.count()
 
@@ -111,15 +137,16 @@ def test_a_limit_is_kept(read: Read, bucket: Bucket) -> None:
         "SELECT partition, count(*) FROM records WHERE topic = 'clicks' GROUP BY 1 HAVING count(*) > 5 ORDER BY 1",
     ],
 )
-def test_aggregates_without_records(jar_spark: SparkSession, read: Read, topics: pathlib.Path, query: str) -> None:
+def test_aggregates_without_records(
+    jar_spark: SparkSession, read: Read, topics: pathlib.Path, topics_by_python: DataFrame, query: str
+) -> None:
     """A count that is not exact is worse than a slow one: it is compared to that of the records."""
-    options = {"subscribe": "orders,clicks", "maxBytesPerPartition": "1m"}
-    read(topics, **options).createOrReplaceTempView("records")
+    read(topics, subscribe="orders,clicks", maxBytesPerPartition="1m").createOrReplaceTempView("records")
     frame = jar_spark.sql(query)
     plan = executed(frame)
     assert "from headers" in plan or "LocalTableScan" in plan
     found = frame.collect()
-    read(topics, engine="python", **options).createOrReplaceTempView("records")
+    topics_by_python.createOrReplaceTempView("records")
     assert found == jar_spark.sql(query).collect()
 
 
@@ -134,14 +161,14 @@ def test_aggregates_without_records(jar_spark: SparkSession, read: Read, topics:
     ],
 )
 def test_other_aggregates_read_the_records(
-    jar_spark: SparkSession, read: Read, topics: pathlib.Path, query: str
+    jar_spark: SparkSession, read: Read, topics: pathlib.Path, topics_by_python: DataFrame, query: str
 ) -> None:
     """What headers do not say has to be read, not guessed."""
     read(topics, subscribe="orders").createOrReplaceTempView("records")
     frame = jar_spark.sql(query)
     assert "from headers" not in executed(frame)
     found = frame.collect()
-    read(topics, engine="python", subscribe="orders").createOrReplaceTempView("records")
+    topics_by_python.filter("topic = 'orders'").createOrReplaceTempView("records")
     assert found == jar_spark.sql(query).collect()
 
 
@@ -186,15 +213,47 @@ def test_sizes_reach_the_optimizer(read: Read, topics: pathlib.Path) -> None:
     assert 8_000_000 < whole < 9_000_000
 
 
+def metrics_of(frame: DataFrame, *names: str) -> dict[str, int]:
+    """Of the scan of a query that was run."""
+    scan = frame._jdf.queryExecution().executedPlan()
+    while scan.nodeName() != "BatchScan tierlog":
+        scan = scan.children().head()
+    return {name: scan.metrics().apply(name).value() for name in names}
+
+
+def append_time_batch(number: int) -> bytes:
+    """A record of 64 kB, appended in second ``number``."""
+    record = encode_record(offset_delta=0, timestamp_delta=0, key=None, value=bytes(64_000))
+    stamp = 1_700_000_000_000 + 1000 * number
+    return encode_batch(
+        base_offset=number,
+        records=record,
+        record_count=1,
+        last_offset_delta=0,
+        base_timestamp=stamp,
+        max_timestamp=stamp,
+        attributes=8,
+    )
+
+
+def test_an_end_in_time_reads_headers_alone(read: Read, tmp_path: pathlib.Path) -> None:
+    """No index says where a time ends: without headers everything behind it would be read."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    log = b"".join(append_time_batch(number) for number in range(100))
+    (folder / f"{0:020}.log").write_bytes(log)
+    frame = read(tmp_path, subscribe="orders").filter("timestamp < timestamp_seconds(1700000010)").select("offset")
+    assert [row[0] for row in frame.collect()] == [*range(10)]
+    found = metrics_of(frame, "tierlogBytesFetched", "tierlogBatchesSkipped")
+    assert found["tierlogBytesFetched"] < len(log) * 0.2
+    assert found["tierlogBatchesSkipped"] == 90
+
+
 def test_the_ui_shows_what_was_read(jar_spark: SparkSession, read: Read, bucket: Bucket) -> None:
     """Bytes fetched are what a bucket's bill counts."""
     frame = read(bucket.root, subscribe="orders").filter("offset >= 20")
     frame.collect()
-    scan = frame._jdf.queryExecution().executedPlan()
-    while scan.nodeName() != "BatchScan tierlog":
-        scan = scan.children().head()
-    names = ("tierlogBytesFetched", "tierlogRequests", "tierlogCrcTime")
-    metrics = {name: scan.metrics().apply(name).value() for name in names}
+    metrics = metrics_of(frame, "tierlogBytesFetched", "tierlogRequests", "tierlogCrcTime")
     logs = sum(bucket.path(name, "log").stat().st_size for name in ("s20", "s40"))
     assert metrics["tierlogBytesFetched"] == logs
     assert 0 < metrics["tierlogRequests"] <= 4

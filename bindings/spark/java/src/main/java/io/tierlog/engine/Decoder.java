@@ -86,8 +86,8 @@ final class Decoder {
   }
 
   /** Begins to look at the headers of the range under way, in a file. */
-  void beginHeaders(int file, long logPosition, long endPosition) {
-    Native.headersBegin(handle, file, logPosition, endPosition);
+  void beginHeaders(int file, long logPosition, long endPosition, long worthBytes) {
+    Native.headersBegin(handle, file, logPosition, endPosition, worthBytes);
   }
 
   /** A status, as {@link Native#headersNext}. */

@@ -8,11 +8,15 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Sums up ranges of logs that lie in local files as a broker wrote them, by their batch headers alone: a few bytes of
- * each batch are read. One thread, but for {@link #abort}.
+ * Looks at the batch headers of ranges of logs that lie in local files as a broker wrote them: a few bytes of each batch
+ * are read. Sums up what they say, or only rules out what does not count. One thread, but for {@link #abort}.
  */
 public final class HeaderWalk implements AutoCloseable {
+  /** Smaller batches are as soon read as looked at. */
+  private static final int WORTH_BYTES = 32 << 10;
+
   private final List<StoreLocation> locations;
+  private final long worthBytes;
   private final TaskMemory memory;
   private final Decoder decoder;
   private LocalLogStore store;
@@ -23,14 +27,16 @@ public final class HeaderWalk implements AutoCloseable {
 
   /**
    * @param locations of the segments to come
+   * @param wanted what is summed up; null: nothing is
    * @throws TierlogException ConfigError: the native library cannot be loaded
    */
   public HeaderWalk(List<StoreLocation> locations, Wanted wanted, ReaderSettings settings) {
     NativeLibrary.load(settings.nativeDirectory());
     this.locations = locations;
+    worthBytes = wanted == null ? WORTH_BYTES : 0;
     memory = new TaskMemory(settings.offHeapBytesPerTask());
     try {
-      decoder = Decoder.ofSummary(memory, wanted);
+      decoder = wanted == null ? Decoder.ofRows(memory, 0, 1) : Decoder.ofSummary(memory, wanted);
     } catch (OutOfMemoryError error) {
       memory.letGo();
       throw error;
@@ -38,7 +44,7 @@ public final class HeaderWalk implements AutoCloseable {
   }
 
   /**
-   * What the headers of a range say.
+   * What the headers of a range say: of no records where nothing is summed up.
    *
    * @param undecided gets the parts, between batch borders, whose records have to be looked at: all of the range where
    *     something is wrong with it, for who decodes says what
@@ -62,11 +68,11 @@ public final class HeaderWalk implements AutoCloseable {
 
   private RecordSummary walk(int file, RangePlan range, Consumer<RangePlan> undecided) throws InterruptedIOException {
     decoder.begin(range, false);
-    decoder.beginHeaders(file, range.segment().logPosition(), range.endPosition());
+    decoder.beginHeaders(file, range.segment().logPosition(), range.endPosition(), worthBytes);
     List<long[]> needed = new ArrayList<>();
     long[] answer = new long[5];
     while (answer[2] == 0) {
-      if (aborted) {
+      if (aborted || Thread.currentThread().isInterrupted()) {
         throw new InterruptedIOException("the task was ended");
       }
       int status = decoder.nextHeaders(answer);

@@ -95,8 +95,8 @@ final class Native {
   /** Bytes of the batch that was stepped over; -1: its end cannot be told. */
   static native int decoderSkip(long decoder);
 
-  /** In the range that the decoder, which sums up, has begun; positions in bytes. */
-  static native void headersBegin(long decoder, int file, long logPosition, long endPosition);
+  /** In the range that the decoder has begun; positions in bytes; where batches are below worthBytes it gives up. */
+  static native void headersBegin(long decoder, int file, long logPosition, long endPosition, long worthBytes);
 
   /** A status; {@code answer}: needed from, needed to, whether it ended, requests, bytes. */
   static native int headersNext(long decoder, long[] answer);

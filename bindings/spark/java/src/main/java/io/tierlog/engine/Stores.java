@@ -22,7 +22,12 @@ final class Stores implements AutoCloseable {
 
   /** A read was answered. */
   void counted(long bytes) {
-    requests++;
+    counted(1, bytes);
+  }
+
+  /** Reads were answered. */
+  void counted(long reads, long bytes) {
+    requests += reads;
     storedBytes += bytes;
   }
 

@@ -25,20 +25,25 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private static final Logger LOG = LoggerFactory.getLogger(TaskReader.class);
 
   private final TaskPlan task;
+  private final List<StoreLocation> locations;
+  private final ReaderSettings settings;
   private final Stores stores;
   private final RecordBatch rows;
   private final TaskMemory memory;
-  private final Windows windows;
   private final Decoder decoder;
   private final BiConsumer<RangePlan, RecordSummary> summaries;
   private final List<String> warnings = new ArrayList<>();
   private final ReentrantLock lock = new ReentrantLock();
 
+  private List<RangePlan> ranges;
+  private volatile HeaderWalk walk;
+  private volatile Windows windows;
   private int number = -1;
   private boolean inRange;
   private boolean finishing;
   private boolean allowPartial;
   private long logBytes;
+  private long batchesRuledOut;
   private long records;
   private Thread owner;
   private volatile boolean closing;
@@ -81,11 +86,12 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
       ReaderSettings settings) {
     NativeLibrary.load(settings.nativeDirectory());
     this.task = task;
+    this.locations = locations;
+    this.settings = settings;
     this.summaries = summaries;
     rows = new RecordBatch(columns, settings.notNull());
     stores = new Stores(locations, settings.nativeDirectory());
     memory = new TaskMemory(settings.offHeapBytesPerTask());
-    windows = windows(settings);
     try {
       decoder =
           wanted == null
@@ -98,11 +104,47 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     EngineCounters.READERS.incrementAndGet();
   }
 
-  private Windows windows(ReaderSettings settings) {
+  /** What is read, now that it begins. */
+  private void prepare() throws InterruptedIOException {
+    ranges = task.ranges();
+    if (ranges.stream().anyMatch(TaskReader::endsInTime)) {
+      ranges = narrowed();
+    }
+    windows = openWindows();
+  }
+
+  /** No index says where a time ends; headers do, of batches whose records have one time. */
+  private static boolean endsInTime(RangePlan range) {
+    return range.toTimestampExclusiveMs() < Long.MAX_VALUE;
+  }
+
+  private List<RangePlan> narrowed() throws InterruptedIOException {
+    List<RangePlan> left = new ArrayList<>();
+    try (HeaderWalk walking = new HeaderWalk(locations, null, settings)) {
+      walk = walking;
+      for (RangePlan range : ranges) {
+        if (closing) {
+          walking.abort();
+        }
+        if (endsInTime(range)) {
+          walking.read(range, left::add);
+        } else {
+          left.add(range);
+        }
+      }
+      stores.counted(walking.requests(), walking.storedBytes());
+      batchesRuledOut = walking.batches();
+    } finally {
+      walk = null;
+    }
+    return left;
+  }
+
+  private Windows openWindows() {
     boolean local = stores.areLocal();
     int standard = local ? ReaderSettings.LOCAL_WINDOW_BYTES : ReaderSettings.REMOTE_WINDOW_BYTES;
     int size = settings.windowBytes() > 0 ? settings.windowBytes() : standard;
-    Pieces pieces = new Pieces(task.ranges(), size);
+    Pieces pieces = new Pieces(ranges, size);
     return new Windows(stores, pieces, memory, local ? 0 : settings.windowsAhead());
   }
 
@@ -119,6 +161,9 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     lock.lock();
     try {
       owner = Thread.currentThread();
+      if (ranges == null && !closing) {
+        prepare();
+      }
       while (!closing) {
         if (!inRange && !beginRange()) {
           return false;
@@ -143,11 +188,11 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   // ---- one range after another ----
 
   private RangePlan range() {
-    return task.ranges().get(number);
+    return ranges.get(number);
   }
 
   private boolean beginRange() {
-    if (number + 1 >= task.ranges().size()) {
+    if (number + 1 >= ranges.size()) {
       return false;
     }
     number++;
@@ -256,7 +301,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
         logBytes,
         report.get(Report.DECOMPRESSED_BYTES),
         report.get(Report.BATCHES),
-        report.get(Report.BATCHES_SKIPPED),
+        report.get(Report.BATCHES_SKIPPED) + batchesRuledOut,
         records,
         report.get(Report.CRC_NS),
         memory.highBytes(),
@@ -266,14 +311,25 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   @Override
   public void close() {
     closing = true;
-    windows.abort();
+    HeaderWalk walking = walk;
+    if (walking != null) {
+      walking.abort();
+    }
+    Windows reading = windows;
+    if (reading != null) {
+      reading.abort();
+    }
     lock.lock();
     try {
       if (last != null) {
         return;
       }
       last = count();
-      windows.close();
+      if (windows != null) {
+        windows.close();
+      } else {
+        stores.close();
+      }
       if (owner == null || owner == Thread.currentThread()) {
         decoder.close();
       } else {
