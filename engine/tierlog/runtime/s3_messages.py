@@ -53,7 +53,11 @@ class StoreFault:
 
 
 def parse(body: bytes) -> ElementTree.Element:
-    """The root of an answer, without namespaces. Raises StoreError: it is none of S3's."""
+    """The root of an answer, without namespaces. Raises StoreError: it is none of S3's.
+
+    While it works on a completion, S3 sends spaces, before the answer or in it.
+    """
+    body = body.lstrip()
     if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
         raise StoreError("an answer with a document type, which S3 never sends")
     try:
@@ -73,7 +77,7 @@ def text_of(element: ElementTree.Element, name: str) -> str:
 def find_fault(answer: HttpAnswer) -> StoreFault | None:
     """The error that an answer is; also one with status 200, as a slow completion has it."""
     if answer.status < 300:
-        return _fault_in(answer.body) if b"<Error" in answer.body.lstrip()[:500] else None
+        return _fault_in(answer.body) if b"<Error" in answer.body else None
     return _fault_in(answer.body) or StoreFault(answer.headers.get("x-ms-error-code", ""), "")
 
 
