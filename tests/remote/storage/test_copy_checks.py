@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -69,6 +70,22 @@ def segment(tmp_path: pathlib.Path) -> ClosedSegment:
 def test_a_sound_segment_passes_however_it_is_read(segment: ClosedSegment, window_bytes: int) -> None:
     """Batches that straddle two windows are checked too, and are not mistaken for damage."""
     check(segment, window_bytes=window_bytes)
+
+
+def test_a_large_batch_is_not_held(tmp_path: pathlib.Path) -> None:
+    """Ten copies of segments of one batch each must fit their budget too."""
+    large = made_segment(tmp_path / "large", batches=1, value_bytes=12 << 20, index_interval=1)
+    log = memoryview(large.log)
+    assert len(log) > 24 << 20
+    windows = iter([log[at : at + (1 << 20)] for at in range(0, len(log), 1 << 20)])
+    parts, paths = parts_of(large)
+    tracemalloc.start()
+    try:
+        LogCheck(large.metadata, parts, paths, large.data.log_segment).follow(windows)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def flip(path: str, position: int) -> None:

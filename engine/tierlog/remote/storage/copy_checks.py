@@ -7,7 +7,7 @@ changed while it was read, a segment that was not closed: each is an error here,
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,13 +15,14 @@ import numpy as np
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
+from tierlog._native.batches import BatchStream
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptObjectError, CorruptRecordError
 from tierlog.log.checked_run import CheckedRun, SegmentCheck
 from tierlog.log.findings import Finding, Severity
 from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.producer_snapshot import parse_producer_snapshot
-from tierlog.records.batch_runs import BatchRun, BatchRuns
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import CODEC_MASK
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.runtime.files import FileInfo, ReadableFile, ReadableFiles
@@ -118,12 +119,22 @@ class LogCheck:
         """
         checks = self._index_checks()
         self._last_offset = self.metadata.start_offset - 1
-        runs = BatchRuns(windows, verify_crc=True)
-        for run in runs:
-            self._check_batches(run)
-            self._check_entries(checks, run)
-            self.end_position = runs.end_position
-        self._check_end(runs)
+        stream = BatchStream()
+        for window in windows:
+            columns, broken = stream.feed(window)
+            count = len(columns["position"])
+            if count:
+                run = CheckedRun(columns, np.ones(count, np.bool_), np.full(count, -1, np.int64), {})
+                self._check_batches(run)
+                for check in checks:
+                    self._raise_first(check.observe(run))
+                self.end_position = stream.end_position
+            if broken is not None:
+                raise broken.located(self.log_path)
+        if stream.partial:
+            left = self.metadata.segment_size_in_bytes - stream.end_position
+            text = f"the log ends inside a batch, of which it has {left} bytes"
+            raise self._corrupt(text, "TRUNCATED", stream.end_position)
         self.complete = True
         for check in checks:
             self._raise_first(check.finish(self))
@@ -137,9 +148,13 @@ class LogCheck:
             TimeIndexCheck(times, base, self.paths[IndexType.TIMESTAMP]),
         ]
 
-    def _check_batches(self, run: BatchRun) -> None:
-        wrong = np.flatnonzero(~run.columns["crc_ok"].astype(np.bool_))
+    def _check_batches(self, run: CheckedRun) -> None:
         positions, base, last = run.column("position"), run.column("base_offset"), run.column("last_offset")
+        oversized = np.flatnonzero(run.column("size_bytes") > BATCH_SIZE_BYTES_MAX)
+        if len(oversized):
+            at = int(oversized[0])
+            raise self._corrupt("no batch can be so large", "BAD_SIZE", int(positions[at]), int(base[at]))
+        wrong = np.flatnonzero(run.table["crc_ok"] == 0)
         if len(wrong):
             at = int(wrong[0])
             raise self._corrupt("the batch does not match its checksum", "BAD_CRC", int(positions[at]), int(base[at]))
@@ -154,25 +169,10 @@ class LogCheck:
             raise self._corrupt(text, "SEGMENT_OFFSET", int(positions[at]), int(base[at]))
         self._last_offset = int(last[-1])
 
-    def _check_entries(self, checks: Sequence[SegmentCheck], run: BatchRun) -> None:
-        count = len(run.columns["position"])
-        checked = CheckedRun(run.columns, np.ones(count, np.bool_), np.full(count, -1, np.int64), {})
-        for check in checks:
-            self._raise_first(check.observe(checked))
-
     def _raise_first(self, findings: Iterator[Finding]) -> None:
         for finding in findings:
             if finding.severity is not Severity.NOTE:
                 raise CorruptIndexError(str(finding), fault=finding.kind, position=finding.position)
-
-    def _check_end(self, runs: BatchRuns) -> None:
-        if runs.broken is not None:
-            raise runs.broken.located(self.log_path)
-        if runs.oversized:
-            raise self._corrupt("no batch can be so large", "BAD_SIZE", runs.end_position)
-        if runs.rest:
-            text = f"the log ends inside a batch, of which it has {len(runs.rest)} bytes"
-            raise self._corrupt(text, "TRUNCATED", runs.end_position)
 
     def _corrupt(self, text: str, fault: str, position: int, offset: int = -1) -> CorruptRecordError:
         return CorruptRecordError(text, fault=fault, position=position, base_offset=offset, where=self.log_path)
