@@ -1,29 +1,30 @@
-"""A Spark session whose class path has the jar: the same queries, by the other path."""
+"""The session of all tests of the binding, for those that mean nothing without the jar in it."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 import pyspark_tierlog
 import tierlog
+from tests.bindings.spark.conftest import NO_JAR, QUICK_START
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
-from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Read = Callable[..., "DataFrame"]
 ROOTS = [str(pathlib.Path(module.__file__ or "").parents[1]) for module in (tierlog, pyspark_tierlog)]
+#: Of drivers of their own.
 SETTINGS = {
     "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": QUICK_START,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
@@ -32,45 +33,18 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def jar() -> str:
+def jar_file(jar: str | None) -> str:
+    """The jar, for drivers of their own."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("no JDK: Spark cannot start")
-    try:
-        return pyspark_tierlog.jar_path()
-    except ConfigError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="package")
-def jar_session(jar: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A JVM of its own: one that runs already cannot be given a jar that others do not see."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    if SparkContext._gateway is not None:
-        pytest.skip("this process has a JVM without the jar: run tests/bindings/spark/jar by itself")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([*ROOTS, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    folder = tmp_path_factory.mktemp("spark-jar")
-    builder = SparkSession.builder.master("local[2,2]").appName("tierlog jar tests").config("spark.jars", jar)
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    gateway: Any = SparkContext._gateway
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=60)
-    SparkContext._gateway = SparkContext._jvm = None
+    if jar is None:
+        pytest.skip(NO_JAR)
+    return jar
 
 
 @pytest.fixture
-def jar_spark(jar_session: SparkSession) -> Iterator[SparkSession]:
-    yield jar_session
-    for table in jar_session.catalog.listTables():
-        jar_session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS {table.name}")
+def jar_spark(with_jar: SparkSession) -> SparkSession:
+    return with_jar
 
 
 @pytest.fixture

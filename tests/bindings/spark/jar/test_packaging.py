@@ -9,13 +9,19 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from typing import TYPE_CHECKING
 
 import pytest
 
 import pyspark_tierlog
 import tierlog
+from tests.bindings.spark.conftest import QUICK_START
+from tests.bindings.spark.jar.conftest import Read, executed
 from tests.support.servers import free_port
 from tierlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOTS = os.pathsep.join(str(pathlib.Path(m.__file__ or "").parents[1]) for m in (tierlog, pyspark_tierlog))
 
@@ -27,6 +33,7 @@ import pyspark_tierlog
 def session(**settings):
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= {"spark.driver.extraJavaOptions": sys.argv[-1]}
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -47,16 +54,6 @@ print(about(read(spark)))
 pyspark_tierlog.enable(spark)
 pyspark_tierlog.enable(spark)
 print(about(read(spark)))
-print(len(spark.sql("LIST JARS").collect()))
-spark.stop()
-"""
-CONFIGURED = """
-def plan(frame):
-    return frame._jdf.queryExecution().toString()
-
-spark = session(**{"spark.jars": pyspark_tierlog.jar_path()})
-print(about(read(spark)))
-pyspark_tierlog.enable(spark)
 print(len(spark.sql("LIST JARS").collect()))
 spark.stop()
 """
@@ -92,21 +89,13 @@ os._exit(0)  # the server would wait for its sessions
 """
 
 
-@pytest.fixture
-def jar() -> pathlib.Path:
-    try:
-        return pathlib.Path(pyspark_tierlog.jar_path())
-    except ConfigError as error:
-        pytest.skip(str(error))
-
-
 def lines_of(script: str, *arguments: str) -> list[str]:
     """What a driver of its own prints."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("no JDK: Spark cannot start")
     environment = {"PYTHONPATH": ROOTS, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + script, *arguments],
+        [sys.executable, "-c", BEGIN + script, *arguments, QUICK_START],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -123,9 +112,9 @@ def split(line: str) -> tuple[str, bool]:
     return rows, through_jar == "True"
 
 
-def test_the_jar_is_of_this_version(jar: pathlib.Path) -> None:
+def test_the_jar_is_of_this_version(jar_file: str) -> None:
     """Planner and executors would speak different protocols: the jar refuses to start, or reads other bytes."""
-    with zipfile.ZipFile(jar) as archive:
+    with zipfile.ZipFile(jar_file) as archive:
         properties = archive.read("io/tierlog/spark/build.properties").decode()
         manifest = archive.read("META-INF/MANIFEST.MF").decode()
         assert "io/tierlog/native/libtierlog_jni.so" in archive.namelist()
@@ -147,7 +136,7 @@ def test_the_package_names_what_it_has() -> None:
 
 
 @pytest.mark.spark
-def test_a_live_session_gets_the_jar(jar: pathlib.Path, data: pathlib.Path) -> None:
+def test_a_live_session_gets_the_jar(jar_file: str, data: pathlib.Path) -> None:
     """A notebook's session would stay on the slow path, or read other rows after it changed."""
     before, after, jars = lines_of(CLASSIC, str(data / "main-plain" / "objects"))
     assert (split(before)[1], split(after)[1]) == (False, True)
@@ -156,15 +145,17 @@ def test_a_live_session_gets_the_jar(jar: pathlib.Path, data: pathlib.Path) -> N
 
 
 @pytest.mark.spark
-def test_a_configured_session_has_the_jar(jar: pathlib.Path, data: pathlib.Path) -> None:
+def test_a_configured_session_has_the_jar(jar_spark: SparkSession, read: Read, data: pathlib.Path) -> None:
     """The one line in spark-defaults would do nothing, or enable() add the jar a second time."""
-    line, jars = lines_of(CONFIGURED, str(data / "main-plain" / "objects"))
-    assert split(line)[1]
-    assert jars == "1"
+    frame = read(data / "main-plain" / "objects", subscribe="fx-txn")
+    assert "engine=jar" in executed(frame)
+    before = jar_spark.sql("LIST JARS").collect()
+    pyspark_tierlog.enable(jar_spark)
+    assert jar_spark.sql("LIST JARS").collect() == before
 
 
 @pytest.mark.spark
-def test_two_connect_sessions_have_the_jar_at_once(jar: pathlib.Path, data: pathlib.Path) -> None:
+def test_two_connect_sessions_have_the_jar_at_once(jar_file: str, data: pathlib.Path) -> None:
     """Each session has a class loader of its own, and a JVM loads a file of native code for one only."""
     if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("grpc_status") is None:
         pytest.skip("pyspark[connect] is not installed")

@@ -52,8 +52,9 @@ def fake(tmp_path: pathlib.Path) -> Callable[..., str]:
     return make
 
 
-def planners(root: int) -> list[int]:
-    """The planner children of a process, however deep."""
+def planners(root: int, python: str = sys.executable) -> list[int]:
+    """The planner children of a process, however deep, that run under this interpreter."""
+    program = [python.encode(), b"-m", MODULE]
     parents: dict[int, int] = {}
     found = []
     for entry in pathlib.Path("/proc").iterdir():
@@ -61,7 +62,8 @@ def planners(root: int) -> list[int]:
             continue
         try:
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if MODULE in (entry / "cmdline").read_bytes().split(b"\0"):
+            # That of a script is behind its own interpreter.
+            if (entry / "cmdline").read_bytes().split(b"\0")[:-1][-3:] == program:
                 found.append(int(entry.name))
         except OSError:
             continue  # it ended meanwhile
@@ -157,7 +159,6 @@ def test_a_slow_listing_holds_no_other_query_up(read: Read, bucket: Bucket, tmp_
     python.write_text(HELD_UP.format(python=sys.executable, gate=str(gate)))
     python.chmod(0o755)
     (tmp_path / "slow").symlink_to(bucket.root)
-    before = planners(os.getpid())
 
     def load(path: pathlib.Path) -> list[int]:
         return offsets(read(path, subscribe="orders", plannerPython=str(python)))
@@ -171,7 +172,7 @@ def test_a_slow_listing_holds_no_other_query_up(read: Read, bucket: Bucket, tmp_
             quick = pool.submit(load, bucket.root)
             time.sleep(0.5)
             assert not quick.done()
-            assert len(set(planners(os.getpid())) - set(before)) == 4
+            assert len(planners(os.getpid(), str(python))) == 4
         finally:
             gate.touch()
         assert [each.result(60) for each in [*slow, quick]] == [[*range(60)]] * 7
@@ -191,12 +192,12 @@ def say(*words):
 """
 
 
-def alone(jar: str, bucket: Bucket, body: str) -> subprocess.Popen[str]:
+def alone(jar_file: str, bucket: Bucket, body: str) -> subprocess.Popen[str]:
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     environment["PYTHONPATH"] = os.pathsep.join(ROOTS)
     source = ALONE.format(settings=SETTINGS) + body
     return subprocess.Popen(
-        [sys.executable, "-c", source, jar, str(bucket.root)],
+        [sys.executable, "-c", source, jar_file, str(bucket.root)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -219,20 +220,36 @@ def ended(process: int, seconds: float = 20) -> bool:
     return False
 
 
-def test_the_child_ends_with_the_application(jar: str, bucket: Bucket) -> None:
-    """Children that outlive their application fill the machine; in one JVM the next application starts its own."""
-    body = """
-say(read().count())
+def test_a_driver_from_begin_to_end(jar_file: str, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """A /tmp that is mounted noexec must cost speed, not the query; engine=jar says that it cannot be had.
+
+    Children that outlive their application fill the machine; in one JVM the next application starts its own.
+    """
+    missing = str(tmp_path / "missing")
+    body = f"""
+frame = read(nativeDirectory={missing!r})
+say(frame._jdf.queryExecution().executedPlan().toString().replace("\\n", " "))
+say(frame.count())
+try:
+    read(engine="jar", nativeDirectory={missing!r})
+except Exception as error:
+    say(str(error).replace("\\n", " "))
+say(read(engine="jar").count())
 sys.stdin.readline()
 spark.stop()
 say("stopped")
 sys.stdin.readline()
 spark = builder.getOrCreate()
-say(read().count())
+say(read(engine="jar").count())
 os.kill(os.getpid(), 9)
 """
-    with alone(jar, bucket, body) as process:
+    with alone(jar_file, bucket, body) as process:
         assert process.stdin is not None
+        plan, count, error = told(process), told(process), told(process)
+        assert "tierlog engine=python (libtierlog_jni.so cannot be unpacked to" in plan
+        assert "give another folder by option nativeDirectory" in plan
+        assert count == "60"
+        assert "option engine: jar: libtierlog_jni.so cannot be unpacked" in error
         assert told(process) == "60"
         (first,) = planners(process.pid)
         process.stdin.write("\n")
@@ -246,22 +263,3 @@ os.kill(os.getpid(), 9)
             seen = planners(process.pid)
         assert told(process) == "60"
         assert all(ended(child, 60) for child in seen)
-
-
-def test_auto_goes_on_without_the_native_library(jar: str, bucket: Bucket, tmp_path: pathlib.Path) -> None:
-    """A /tmp that is mounted noexec must cost speed, not the query; engine=jar says that it cannot be had."""
-    body = f"""
-frame = read(nativeDirectory={str(tmp_path / "missing")!r})
-say(frame._jdf.queryExecution().executedPlan().toString().replace("\\n", " "))
-say(frame.count())
-try:
-    read(engine="jar", nativeDirectory={str(tmp_path / "missing")!r})
-except Exception as error:
-    say(str(error).replace("\\n", " "))
-"""
-    with alone(jar, bucket, body) as process:
-        plan, count, error = told(process), told(process), told(process)
-    assert "tierlog engine=python (libtierlog_jni.so cannot be unpacked to" in plan
-    assert "give another folder by option nativeDirectory" in plan
-    assert count == "60"
-    assert "option engine: jar: libtierlog_jni.so cannot be unpacked" in error
