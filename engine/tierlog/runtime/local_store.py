@@ -37,6 +37,7 @@ from tierlog.runtime.store_traits import StoreTraits
 _FOLDER_TRIES: Final = 20
 _LOCK_SECONDS_MAX: Final = 10.0
 _LOCK_STEP_SECONDS: Final = 0.005
+_LOCK_SUFFIX: Final = f".lock{TEMPORARY_SUFFIX}"
 _LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=1 << 40, parts_max=1 << 31, put_bytes_max=1 << 40)
 
 
@@ -171,8 +172,8 @@ class LocalStore:
         return StoredObject(stored.size_bytes, stored.etag)
 
     def _locked(self, key: str) -> FileLock:
-        """The lock of a key; its file is no object and no upload."""
-        path = f"{self._path(key)}.lock{TEMPORARY_SUFFIX}"
+        """The lock of a key; its file is no object, and outlives only a process that was killed."""
+        path = f"{self._path(key)}{_LOCK_SUFFIX}"
         clock = self._machine.clock
         deadline = clock.monotonic_seconds() + _LOCK_SECONDS_MAX
         while (lock := self._files.try_lock(path)) is None:
@@ -239,12 +240,14 @@ class LocalStore:
                 pass
 
     def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """See ObjectStore: files under a temporary name; the upload's id is that name."""
+        """See ObjectStore: files under a temporary name; the upload's id is that name. Locks of writers among them,
+        which a killed one leaves behind.
+        """
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
         for info in self._walk(folder, frozenset((self._files.stat(self._root).identity,)), temporary=True):
             above, _, name = info.key.rpartition("/")
-            final = uploaded_name(name)
+            final = _final_name(name)
             key = f"{above}/{final}" if above else final or ""
             if final and key.startswith(prefix):
                 yield UnfinishedUpload(key, name, info.last_modified_ms)
@@ -252,11 +255,15 @@ class LocalStore:
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """See ObjectStore."""
         name = upload.key.rpartition("/")[2]
-        if "/" in upload.upload_id or uploaded_name(upload.upload_id) != name:
+        if "/" in upload.upload_id or _final_name(upload.upload_id) != name:
             raise StoreError(f"{upload.upload_id!r}: not an upload of {upload.key}")
         self._counts.add("DELETE")
         folder = self._path(upload.key).rpartition("/")[0]
-        self._files.remove(f"{folder}/{upload.upload_id}")
+        path = f"{folder}/{upload.upload_id}"
+        if not upload.upload_id.endswith(_LOCK_SUFFIX):
+            self._files.remove(path)
+        elif self._files.find(path) is not None and (held := self._files.try_lock(path)) is not None:
+            held.release()  # which removes it; where a writer lives, it stays
         self._prune(folder)
 
     def describe(self) -> str:
@@ -273,6 +280,13 @@ class LocalStore:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _final_name(name: str) -> str | None:
+    """Which object a temporary file belongs to; None if it is none of ours."""
+    if name.endswith(_LOCK_SUFFIX):
+        return name.removesuffix(_LOCK_SUFFIX) or None
+    return uploaded_name(name)
 
 
 def _object(key: str, found: FileInfo) -> ObjectInfo:

@@ -86,7 +86,7 @@ def open_tier(
     if scope.mask and scope.key_prefix:
         store = MaskedStore(store, scope.key_prefix)
     made = _layout(found, store, scope, key_ring, machine)
-    return Tier(store, made, key_ring=key_ring, machine=machine, url=url)
+    return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope)
 
 
 def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine) -> Layout:

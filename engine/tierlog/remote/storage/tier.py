@@ -15,6 +15,7 @@ from tierlog.remote.storage.background import Background
 from tierlog.remote.storage.chunk_reading import fetch_part
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts import Layout, SegmentFilter
+from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.windows import iter_windows
 from tierlog.runtime.clock import Clock
@@ -44,6 +45,7 @@ class Tier:
 
     Attributes:
         url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if nobody said.
+        scope: Where in the store the segments are.
 
     Thread safety: any number of threads; nothing is locked across a store call. Iterators belong to one thread each.
     """
@@ -56,8 +58,10 @@ class Tier:
         key_ring: KeyRing | None = None,
         machine: Machine | None = None,
         url: str = "",
+        scope: Scope | None = None,
     ) -> None:
         self.url = url
+        self.scope = scope or Scope()
         self._store = store
         self._layout = layout
         self._key_ring = key_ring or KeyRing({})

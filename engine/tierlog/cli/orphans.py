@@ -1,0 +1,148 @@
+"""``tierlog orphans``: what a bucket holds that no segment owns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import ExitCode, guarded, one_line
+from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption
+from tierlog.cli.tiers import open_path
+from tierlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tierlog.remote.manager.orphans import Orphan, OrphanReport
+    from tierlog.remote.metadata.topic_folder import MetadataTopic
+
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGE = re.compile(r"(\d{1,9})([smhd])")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("orphans")(guarded(orphans))
+
+
+def orphans(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)],
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata",
+            metavar="DIR",
+            help="A log directory with __remote_log_metadata-N, or one such folder; repeat it for several brokers.",
+        ),
+    ] = None,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Leave alone what is younger: 90s, 30m, 24h, 7d.")
+    ] = "24h",
+    delete: Annotated[bool, typer.Option("--delete", help="Delete what was found; without it, only report.")] = False,
+    skip_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unknown", help="Leave alone what the metadata does not know, or may not know yet; do not refuse."
+        ),
+    ] = False,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+    output: OutputOption = Output.TEXT,
+) -> ExitCode:
+    """Find objects that no segment owns, segments whose objects miss, and uploads that nobody ends.
+
+    The bucket is listed first, then the metadata is read to its end. A segment owns its objects in every state but
+    DELETE_SEGMENT_FINISHED. Without --metadata, what is not part of a whole segment counts. Objects whose keys are no
+    segment's are never touched, nor are segments that lack objects: those are only named.
+
+    Refuses (2) where the metadata is empty, lacks its beginning, does not know a topic of the bucket, or is behind it.
+    Ages go by the store's clock with --delete (which writes and removes a small object), else by this machine's. Ends
+    with 1 if anything was found and is still there.
+
+    JSON: one object a finding, {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
+    """
+    from tierlog.remote.manager.orphans import OrphanSearch
+    from tierlog.remote.metadata.topic_folder import read_metadata_topic
+
+    older_than_ms = _age_ms(older_than)
+    with ExitStack() as held:
+        tier = held.enter_context(open_path(path, layout=layout, config=config))
+
+        def read_metadata() -> MetadataTopic:
+            # Opened only now: a log directory's end is that of its listing.
+            with ExitStack() as opened:
+                tiers = [opened.enter_context(open_path(folder, layout="log-dir")) for folder in metadata or ()]
+                return read_metadata_topic(tiers)
+
+        search = OrphanSearch(
+            tier, read_metadata if metadata else None, older_than_ms=older_than_ms, skip_unknown=skip_unknown
+        )
+        report = search.run(ask_store=delete)
+        if not delete:
+            for orphan in report.orphans:
+                _say(orphan, output, deleted=False)
+            left = len(report.orphans)
+        else:
+            left = _delete(search.delete(report.orphans), report, output)
+        if output is Output.TEXT:
+            _sum_up(report, left)
+    return ExitCode.FAULTS_FOUND if left else ExitCode.DONE
+
+
+def _delete(gone: Iterator[Orphan], report: OrphanReport, output: Output) -> int:
+    """How many findings are still there."""
+    deleted = set()
+    for orphan in gone:
+        _say(orphan, output, deleted=True)
+        deleted.add(id(orphan))
+    left = [orphan for orphan in report.orphans if id(orphan) not in deleted]
+    for orphan in left:
+        _say(orphan, output, deleted=False)
+    return len(left)
+
+
+def _say(orphan: Orphan, output: Output, *, deleted: bool) -> None:
+    if output is Output.TEXT:
+        objects = len(orphan.keys) + orphan.has_description
+        what = f"{objects} objects, {orphan.size_bytes} bytes, " if objects else ""
+        done = "deleted: " if deleted else ""
+        print(one_line(f"{done}{orphan.kind}: {orphan.key}: {what}{_in_words(orphan.age_ms)} old: {orphan.reason}"))
+        return
+    told = {
+        "kind": str(orphan.kind),
+        "key": orphan.key,
+        "topic": orphan.partition.topic,
+        "partition": orphan.partition.partition,
+        "segmentId": None if orphan.segment_id is None else str(orphan.segment_id),
+        "sizeBytes": orphan.size_bytes,
+        "ageMs": orphan.age_ms,
+        "reason": orphan.reason,
+        "deleted": deleted,
+    }
+    print(json.dumps(told, ensure_ascii=False))
+
+
+def _sum_up(report: OrphanReport, left: int) -> None:
+    found = len(report.orphans)
+    size_bytes = sum(orphan.size_bytes for orphan in report.orphans)
+    alone = f", {report.left_alone} unknown to the metadata left alone" if report.left_alone else ""
+    print(
+        f"{report.objects} objects, {report.segments} whole segments, {report.foreign} foreign objects: "
+        f"{found} found ({size_bytes} bytes), {found - left} deleted, {report.young} too young{alone}"
+    )
+
+
+def _in_words(age_ms: int) -> str:
+    for unit in ("d", "h", "m"):
+        if age_ms >= 2 * _UNITS[unit]:
+            return f"{age_ms // _UNITS[unit]} {'min' if unit == 'm' else unit}"
+    return f"{age_ms // 1000} s"
+
+
+def _age_ms(text: str) -> int:
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"--older-than {text!r}: a number and s, m, h or d expected, as 24h")
+    return int(match[1]) * _UNITS[match[2]]
