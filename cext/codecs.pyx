@@ -23,6 +23,7 @@ from tl_core cimport (
     tl_decompress_bound,
     tl_fault,
     tl_status,
+    tl_zstd_prefix,
 )
 from tl_errors cimport check_status
 
@@ -143,6 +144,29 @@ def decompress_into(data, int codec, out, *, int magic=2):
             with nogil:
                 status = tl_decompress(codecs, codec, magic, <const uint8_t *>view.buf, <size_t>view.len,
                                        <uint8_t *>target.buf, <size_t>target.len, <size_t>target.len, &written, &fault)
+        finally:
+            PyBuffer_Release(&target)
+    finally:
+        PyBuffer_Release(&view)
+    _give_back(_idle_codecs, contexts)
+    check_status(status, &fault, CorruptRecordError)
+    return written
+
+
+def decompress_prefix_into(data, out, size_t wanted):
+    cdef Py_buffer view, target
+    cdef tl_fault fault
+    cdef tl_status status
+    cdef size_t written = 0
+    cdef _Codecs contexts = _take_codecs()
+    cdef tl_codecs *codecs = contexts.codecs
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(out, &target, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            with nogil:
+                status = tl_zstd_prefix(codecs, <const uint8_t *>view.buf, <size_t>view.len, wanted,
+                                        <uint8_t *>target.buf, <size_t>target.len, &written, &fault)
         finally:
             PyBuffer_Release(&target)
     finally:

@@ -45,6 +45,8 @@ cdef extern from "codec.h" nogil:
                                   tl_fault *fault) noexcept
     tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *data, size_t size, uint8_t *out,
                             size_t capacity, size_t limit, size_t *out_size, tl_fault *fault) noexcept
+    tl_status tl_zstd_prefix(tl_codecs *codecs, const uint8_t *data, size_t size, size_t wanted, uint8_t *out,
+                             size_t capacity, size_t *out_size, tl_fault *fault) noexcept
 
 
 cdef extern from "compress.h" nogil:

@@ -102,3 +102,15 @@ tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *
     if (status == TL_OK) *out_size = output.size;
     return status;
 }
+
+tl_status tl_zstd_prefix(tl_codecs *codecs, const uint8_t *data, size_t size, size_t wanted, uint8_t *out,
+                         size_t capacity, size_t *out_size, tl_fault *fault) {
+    *out_size = 0;
+    uint8_t nothing = 0;
+    tl_output output = {out ? out : &nothing, capacity, capacity, 0};
+    tl_status status = tl_zstd_read_prefix(codecs->zstd, (tl_stream){data, size}, wanted, &output, fault);
+    if (status == TL_NEED_SCRATCH) return over_limit(fault, capacity, (uint64_t)fault->found);
+    assert(output.size <= output.capacity);
+    if (status == TL_OK) *out_size = output.size;
+    return status;
+}

@@ -40,6 +40,13 @@ TL_API tl_status tl_decompress_bound(int codec, int magic, const uint8_t *data, 
 TL_API tl_status tl_decompress(tl_codecs *codecs, int codec, int magic, const uint8_t *data, size_t size, uint8_t *out,
                                size_t capacity, size_t limit, size_t *out_size, tl_fault *fault);
 
+/* The first `wanted` bytes of a zstd frame that tells its size, and little more: for a reader who needs no more of a
+ * chunk. `capacity` holds the whole content, which is decoded where the frame does not tell its size. On TL_OK
+ * *out_size bytes are there: `wanted` or more, fewer only if the content is shorter. What was not decoded was not
+ * checked. */
+TL_API tl_status tl_zstd_prefix(tl_codecs *codecs, const uint8_t *data, size_t size, size_t wanted, uint8_t *out,
+                                size_t capacity, size_t *out_size, tl_fault *fault);
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,6 +35,8 @@ tl_status tl_gzip_read(struct libdeflate_decompressor *context, tl_stream in, tl
 tl_status tl_snappy_read(tl_stream in, tl_output *out, tl_fault *fault);
 tl_status tl_lz4_read(tl_stream in, bool check_header, tl_output *out, tl_fault *fault);
 tl_status tl_zstd_read(struct ZSTD_DCtx_s *context, tl_stream in, tl_output *out, tl_fault *fault);
+tl_status tl_zstd_read_prefix(struct ZSTD_DCtx_s *context, tl_stream in, size_t wanted, tl_output *out,
+                              tl_fault *fault);
 
 /* A corrupt stream, at a position of it. */
 static inline tl_status tl_corrupt(tl_fault *fault, size_t position) {

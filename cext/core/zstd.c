@@ -110,3 +110,29 @@ tl_status tl_zstd_read(ZSTD_DCtx *context, tl_stream in, tl_output *out, tl_faul
         return tl_need(fault, floor, bound);
     return tl_corrupt(fault, 0);
 }
+
+tl_status tl_zstd_read_prefix(ZSTD_DCtx *context, tl_stream in, size_t wanted, tl_output *out, tl_fault *fault) {
+    enum { INPUT_STEP = 1 << 16 }; /* what is decoded beyond `wanted` at most comes of this much */
+    uint64_t floor, bound;
+    tl_status status = tl_zstd_bound(in, &floor, &bound, fault);
+    if (status != TL_OK) return status;
+    /* Straight into the caller's memory, which has room for all of a frame that tells its size. */
+    if (floor != bound || bound > out->capacity || wanted >= bound ||
+        ZSTD_isError(ZSTD_DCtx_setParameter(context, ZSTD_d_experimentalParam2 /* a stable output */, 1)))
+        return tl_zstd_read(context, in, out, fault);
+    ZSTD_inBuffer source = {in.data, 0, 0};
+    ZSTD_outBuffer target = {out->data, out->capacity, 0};
+    size_t left = 1;
+    while (target.pos < wanted && left != 0 && !ZSTD_isError(left)) {
+        if (source.pos == source.size) {
+            if (source.size == in.size) break;
+            source.size = in.size - source.size < INPUT_STEP ? in.size : source.size + INPUT_STEP;
+        }
+        left = ZSTD_decompressStream(context, &target, &source);
+    }
+    ZSTD_DCtx_reset(context, ZSTD_reset_session_and_parameters);
+    if (ZSTD_isError(left)) return tl_corrupt(fault, source.pos);
+    if (target.pos < wanted) return tl_zstd_read(context, in, out, fault); /* several frames, or one that lies */
+    out->size = target.pos;
+    return TL_OK;
+}

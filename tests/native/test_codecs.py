@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
 import struct
@@ -233,3 +234,23 @@ def test_output_must_be_writable() -> None:
     """Else an immutable object changes under its owner."""
     with pytest.raises(BufferError):
         codecs.decompress_into(zstandard.compress(b"x"), ZSTD, b"?")
+
+
+@given(st.binary(max_size=5000), st.integers(0, 6000), st.integers(1, 40), st.booleans())
+def test_a_prefix_is_the_start_of_the_content(content: bytes, wanted: int, times: int, told: bool) -> None:
+    """If this fails, who asks for a part of a chunk gets other bytes than who asks for all of it."""
+    content *= times
+    frame = zstandard.ZstdCompressor(write_content_size=told).compress(content)
+    out = bytearray(len(content))
+    decoded = codecs.decompress_prefix_into(frame, out, wanted)
+    assert min(wanted, len(content)) <= decoded <= len(content)
+    assert out[:decoded] == content[:decoded]
+    assert codecs.decompress(frame, ZSTD) == content  # the context is as it was
+
+
+@given(broken_streams(), st.integers(0, 3000))
+def test_prefixes_of_broken_streams_end_in_our_errors(case: tuple[bytes, int, int], wanted: int) -> None:
+    """If this fails, a damaged chunk crashes the process, or reads past its memory."""
+    out = bytearray(4096)
+    with contextlib.suppress(CorruptDataError):
+        assert codecs.decompress_prefix_into(case[0], out, wanted) <= len(out)

@@ -265,6 +265,29 @@ static void test_zstd(void) {
     free(bomb.data);
 }
 
+static void test_zstd_prefix(void) {
+    /* A window, no size: all of it. Then a frame that tells 9, cut short, and one that tells 9 and holds 9. */
+    uint8_t out[16];
+    size_t size;
+    tl_fault fault;
+    bytes untold = from_hex("28b52ffd00584b000061"), told = from_hex("28b52ffd20094b000061");
+    CHECK_STATUS(tl_zstd_prefix(codecs, untold.data, untold.size, 2, out, sizeof out, &size, &fault), TL_OK);
+    CHECK_EQUAL(size, 9);
+    for (size_t wanted = 0; wanted < 12; wanted++) {
+        memset(out, 0, sizeof out);
+        CHECK_STATUS(tl_zstd_prefix(codecs, told.data, told.size, wanted, out, sizeof out, &size, &fault), TL_OK);
+        CHECK_EQUAL(size >= (wanted < 9 ? wanted : 9) && size <= 9, true);
+        for (size_t i = 0; i < size; i++) CHECK_EQUAL(out[i], 'a');
+    }
+    CHECK_STATUS(tl_zstd_prefix(codecs, told.data, told.size - 1, 2, out, sizeof out, &size, &fault),
+                 TL_BAD_COMPRESSED);
+    CHECK_STATUS(tl_zstd_prefix(codecs, told.data, told.size, 2, out, 8, &size, &fault), TL_OVER_LIMIT);
+    CHECK_STATUS(tl_zstd_prefix(codecs, told.data, 0, 2, out, sizeof out, &size, &fault), TL_OK);
+    CHECK_EQUAL(size, 0);
+    free(untold.data);
+    free(told.data);
+}
+
 int main(void) {
     CHECK_STATUS(tl_codecs_create(&codecs), TL_OK);
     test_vectors();
@@ -273,6 +296,7 @@ int main(void) {
     test_snappy();
     test_lz4();
     test_zstd();
+    test_zstd_prefix();
     tl_codecs_destroy(codecs);
     tl_codecs_destroy(NULL);
     return 0;

@@ -20,6 +20,17 @@ def decompress_into(data: Buffer, codec: int, out: Buffer, *, magic: int = 2) ->
     Used for the chunks of remote segments (zstd), so that neighbouring chunks land side by side and nothing is joined.
     """
 
+def decompress_prefix_into(data: Buffer, out: Buffer, wanted: int) -> int:
+    """The first ``wanted`` bytes of a zstd frame, and little more, at the start of ``out``; how many are there.
+
+    ``out`` has room for the whole content, which is decoded where the frame does not tell its size. What is behind what
+    was decoded is not checked.
+
+    Raises:
+        CorruptRecordError: the frame's structure, or what was decoded of it, is malformed.
+        SizeLimitError: the content is larger than ``out``.
+    """
+
 #: What libzstd knows; 0 is its default, 3.
 COMPRESSION_LEVEL_MIN: int
 COMPRESSION_LEVEL_MAX: int
