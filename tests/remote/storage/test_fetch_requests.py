@@ -14,7 +14,8 @@ from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over
 from tests.support.tiered_segments import INDEXES, Bucket, Segment, make_segment, sound_log
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.segment_log import ChunkKey
+from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.segment_log import ChunkKey, open_log
 
 #: As large as segments are.
 SEGMENT_BYTES = 256 * MIB
@@ -90,6 +91,26 @@ class TestRequests:
         ranges = sorted(bucket.asked("log"))
         assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
         assert len(ranges) <= 8
+
+    def test_of_the_last_chunk_only_what_is_wanted_is_decompressed(self, compressed: Segment) -> None:
+        """If this fails, a random read of a mebibyte pays for decompressing four; or gives other bytes."""
+        bucket = Bucket()
+        bucket.add(compressed)
+        with fetcher_over(bucket) as fetcher:
+            for start, size in (
+                (0, 10),
+                (3 * MIB, 2 * MIB),
+                (4 * MIB - 1, 1),
+                (9 * MIB, 3 * MIB),
+                (9 * MIB, 3 * MIB - 1),
+            ):
+                with fetcher.fetch_log_segment(compressed.metadata, start, start + size - 1) as stream:
+                    assert stream.read() == compressed.log[start : start + size]
+            log = fetcher._manifests.find(compressed.metadata)
+            assert log is not None
+            view = open_log(KeyRing({}), log).views(0, 10)[0]._replace(until=10)
+            stored = memoryview(compressed.objects[f"{compressed.base}.log"])[: view.stored_size]
+            assert open_log(KeyRing({}), log).open_chunk(stored, view) == compressed.log[:10]
 
     def test_a_hundred_random_mebibytes(self, large: Segment) -> None:
         """If this fails, random reads that cross a chunk's border pay twice."""

@@ -43,7 +43,7 @@ class _Run:
 
     @property
     def keys(self) -> list[ChunkKey]:
-        return [self.log.key(view.number) for view in self.views]
+        return [self.log.key(view) for view in self.views]
 
 
 class ChunkFetcher:
@@ -112,7 +112,8 @@ class ChunkFetcher:
         is_wanted: Callable[[], bool],
         again: bool = False,
     ) -> list[ChunkSource]:
-        """Each chunk, whole, or the future of it; nothing is waited for.
+        """Each chunk, or the future of it; nothing is waited for. Of the last one only what the range needs, where no
+        cache wants all of it: who reads a mebibyte pays for decompressing that, and not for four.
 
         Args:
             log: Of the chunks.
@@ -121,12 +122,14 @@ class ChunkFetcher:
                 wanted any more the futures are never done.
             again: The first one was asked for by the same reader just before.
         """
+        if self._cache is None and log.segment.compression:
+            views = [*views[:-1], self._shortened(log, views[-1])]
         found: list[ChunkSource] = []
         missing: list[tuple[ChunkView, bool]] = []
         promoted: dict[int, _Run] = {}
         hits = hit_bytes = 0
         for position, view in enumerate(views):
-            key = log.key(view.number)
+            key = log.key(view)
             data = self._find(key, again=again and position == 0)
             if data is not None:
                 found.append(data)
@@ -161,7 +164,7 @@ class ChunkFetcher:
             return 0
         missing = []
         for view in views:
-            key = log.key(view.number)
+            key = log.key(view)
             if not self._cache.holds(key) and self._flights.begin(key):
                 missing.append((view, False))
         runs = self._runs(log, missing, is_wanted, ahead=True)
@@ -182,6 +185,11 @@ class ChunkFetcher:
             return self._pool.submit(lambda: self.fetch_plain(log, start, end_exclusive))
         except RuntimeError:
             raise closed_error() from None
+
+    def _shortened(self, log: SegmentLog, view: ChunkView) -> ChunkView:
+        """Without what lies behind the range, unless somebody decompresses all of it already."""
+        is_whole = view.end == view.original_size or log.key(view) in self._flights
+        return view if is_whole else view._replace(until=view.end)
 
     def _find(self, key: ChunkKey, *, again: bool) -> memoryview | None:
         """Of a cache that answers at once."""
@@ -204,7 +212,7 @@ class ChunkFetcher:
         if self._awaited:
             with self._lock:
                 for view in views:
-                    self._awaited.pop(log.key(view.number), None)
+                    self._awaited.pop(log.key(view), None)
 
     def _runs(
         self,
@@ -272,22 +280,22 @@ class ChunkFetcher:
                 self._land_fetched(run, left)
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
             for view in left:
-                self._flights.fail(run.log.key(view.number), error)
+                self._flights.fail(run.log.key(view), error)
 
     def _abandon(self, run: _Run, left: collections.deque[ChunkView]) -> None:
         """Nobody reads there any more: drop the chunks up to the first that a reader waits for after all."""
-        while left and self._flights.abandon(run.log.key(left[0].number)):
+        while left and self._flights.abandon(run.log.key(left[0])):
             left.popleft()
 
     def _land_late(self, run: _Run, left: collections.deque[ChunkView]) -> None:
         """The first ones may have landed between a reader's look into the cache and her joining a new flight."""
-        while left and (data := self._find(run.log.key(left[0].number), again=True)) is not None:
-            self._flights.land(run.log.key(left.popleft().number), data)
+        while left and (data := self._find(run.log.key(left[0]), again=True)) is not None:
+            self._flights.land(run.log.key(left.popleft()), data)
 
     def _land_cached(self, log: SegmentLog, view: ChunkView) -> bool:
         """From the disk; False if it is damaged or gone."""
         assert self._cache is not None
-        key, label = log.key(view.number), self._cache.label
+        key, label = log.key(view), self._cache.label
         data = self._cache.find(key)
         if data is not None and self._cache.keeps_stored:
             data = log.open_chunk(data, view) if log.segment.transformed else data
@@ -325,17 +333,17 @@ class ChunkFetcher:
                 self._land_opened(log, view, stored, left)
             except BaseException as error:  # noqa: BLE001 - as in _download
                 if left:
-                    self._flights.fail(log.key(view.number), error)
+                    self._flights.fail(log.key(view), error)
 
         self._open_pool.submit(work).add_done_callback(
-            lambda done: self._flights.fail(log.key(view.number), closed_error()) if done.cancelled() else None
+            lambda done: self._flights.fail(log.key(view), closed_error()) if done.cancelled() else None
         )
 
     def _land_opened(
         self, log: SegmentLog, view: ChunkView, stored: memoryview, left: collections.deque[ChunkView]
     ) -> None:
         """Open, keep and land a chunk. A slow cache gets it after the reader did."""
-        key, cache = log.key(view.number), self._cache
+        key, cache = log.key(view), self._cache
         if log.segment.transformed:
             data = log.open_chunk(stored, view)
         elif cache is None or cache.is_slow:
@@ -358,7 +366,7 @@ class ChunkFetcher:
         unused = 0
         with self._lock:
             for view in views:
-                self._awaited[log.key(view.number)] = view.original_size
+                self._awaited[log.key(view)] = view.original_size
             while len(self._awaited) > _AWAITED_MAX:
                 unused += self._awaited.popitem(last=False)[1]
         if unused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tierlog._native.codecs import decompress_into
+from tierlog._native.codecs import decompress_into, decompress_prefix_into
 from tierlog.errors import CorruptDataError, CorruptObjectError, EncryptionKeyError, SizeLimitError
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
@@ -88,8 +88,10 @@ class UnitReader:
             text = "not authentic: the AES-GCM tag does not fit the content, the key and the AAD"
             raise self._corrupt(text, "NOT_AUTHENTIC", position) from cause
 
-    def open_chunk(self, stored: memoryview, out: memoryview, *, position: int) -> None:
+    def open_chunk(self, stored: memoryview, out: memoryview, *, position: int, until: int = 0) -> None:
         """A stored chunk into ``out``, whose size is the chunk's original one.
+
+        Of a compressed chunk only the first ``until`` bytes, if that is not 0: what is behind them means nothing.
 
         Raises:
             CorruptObjectError: not authentic, not a zstd frame, or not of that size; ``position`` is in the object.
@@ -108,6 +110,10 @@ class UnitReader:
             out[:] = stored
             return
         try:
+            if until:
+                size = decompress_prefix_into(stored, out, until)
+                self._require_size(min(size, until), until, position)
+                return
             size = decompress_into(stored, _ZSTD, out)
         except SizeLimitError as cause:
             text = f"the zstd frame holds more than the {len(out)} bytes of its chunk"

@@ -20,7 +20,10 @@ PIECE_BYTES: Final = 1 << 20
 
 
 class ChunkView(NamedTuple):
-    """One chunk's part of a range, as ``ChunkIndex.views`` gives it; ``position`` is in the object."""
+    """One chunk's part of a range, as ``ChunkIndex.views`` gives it; ``position`` is in the object.
+
+    ``until``: only so many bytes of it are wanted, from its start; 0 is all of it.
+    """
 
     number: int
     original_size: int
@@ -28,6 +31,7 @@ class ChunkView(NamedTuple):
     end: int
     position: int
     stored_size: int
+    until: int = 0
 
 
 class ChunkKey(NamedTuple):
@@ -35,6 +39,7 @@ class ChunkKey(NamedTuple):
 
     log_key: str
     number: int
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +87,22 @@ class SegmentLog:
                 )
         return views
 
-    def key(self, number: int) -> ChunkKey:
-        return ChunkKey(self.segment.log.key, number)
+    def key(self, view: ChunkView) -> ChunkKey:
+        return ChunkKey(self.segment.log.key, view.number, view.until)
 
     def chunk_end(self, position: int) -> int:
         """Where the chunk of a position ends."""
         return min((position // self.chunk_size + 1) * self.chunk_size, self.size_bytes)
 
     def open_chunk(self, stored: memoryview, view: ChunkView) -> memoryview:
-        """A stored chunk as the broker's bytes, in memory of its own; read-only.
+        """A stored chunk as the broker's bytes, in memory of its own, or the first ``until`` of them; read-only.
 
         Raises:
             CorruptObjectError: not authentic, not a zstd frame, or not of its size.
         """
         out = new_buffer(view.original_size)
-        self.reader.open_chunk(stored, out, position=view.position)
-        return out.toreadonly()
+        self.reader.open_chunk(stored, out, position=view.position, until=view.until)
+        return out[: view.until].toreadonly() if view.until else out.toreadonly()
 
 
 def _stored_bytes_max(original_size: int) -> int:
