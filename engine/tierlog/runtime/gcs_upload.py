@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import Buffer
 
 from tierlog._native.checksums import crc32c
-from tierlog.errors import StoreError, StoreUnavailableError
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.bucket_client import RefusedError
 from tierlog.runtime.http_client import HttpAnswer
 from tierlog.runtime.object_store import StoredObject, views_of
@@ -44,7 +44,6 @@ class GcsUpload:
         self._next = 1
         self._sending = False
         self._sent = 0
-        self._doubtful = False
         self._rest = b""
         self._crc = 0
         self._aborted = False
@@ -97,37 +96,22 @@ class GcsUpload:
         whole = total - total % _UNIT_BYTES
         start = self._sent
         for _ in range(_TRIES):
-            if self._doubtful:
-                self._sent = self._ask_sent()
-            if not start <= self._sent <= start + whole:
-                raise StoreError(f"{self._place()}: the store lost what it had: {self._sent} bytes of {start}")
             if self._sent == start + whole:
-                break
-            self._send_from(pieces, self._sent - start, whole)
-        else:
-            raise StoreUnavailableError(f"{self._place()}: the store takes {self._sent} of {start + whole} bytes")
-        self._rest = b"".join(_cut(pieces, whole, total))
+                self._rest = b"".join(_cut(pieces, whole, total))
+                return
+            sent = self._send_from(pieces, self._sent - start, whole)
+            if not self._sent <= sent <= start + whole:
+                raise StoreError(f"{self._place()}: the store says that it has {sent} bytes, {start + whole} were sent")
+            self._sent = sent
+        raise StoreUnavailableError(f"{self._place()}: the store takes {self._sent} of {start + whole} bytes")
 
-    def _send_from(self, pieces: Sequence[memoryview], begin: int, end: int) -> None:
+    def _send_from(self, pieces: Sequence[memoryview], begin: int, end: int) -> int:
+        """Send a part of the pieces; returns how much the store has of all. What it has already it passes over."""
         body = _cut(pieces, begin, end)
-        size = end - begin
-        headers = {"Content-Range": f"bytes {self._sent}-{self._sent + size - 1}/*"}
-        self._doubtful = True
+        headers = {"Content-Range": f"bytes {self._sent}-{self._sent + end - begin - 1}/*"}
         try:
             self._writer.send(self.key, "PUT", self._session, headers, body, self._scope, passing=_MORE)
         except RefusedError as more:
-            self._sent = _sent_of(more.answer)
-            # The tries before this one may have sent the same bytes: only the store knows.
-            self._doubtful = more.tries > 0
-            return
-        raise StoreError(f"{self._place()}: the store ended the upload before its end")
-
-    def _ask_sent(self) -> int:
-        headers = {"Content-Range": "bytes */*"}
-        try:
-            self._writer.send(self.key, "PUT", self._session, headers, (), self._scope, passing=_MORE)
-        except RefusedError as more:
-            self._doubtful = False
             return _sent_of(more.answer)
         raise StoreError(f"{self._place()}: the store ended the upload before its end")
 
@@ -147,7 +131,13 @@ class GcsUpload:
             )
         except RefusedError as more:
             raise StoreUnavailableError(f"{self._place()}: {_sent_of(more.answer)} of {size} bytes came") from None
-        stored = self._writer.confirmed(self.key, answer, crc32c_text(self._crc), size)
+        except ObjectNotFoundError:  # perhaps since it was completed already, and the answer got lost
+            found = self._writer.find_ours(self.key, crc32c_text(self._crc))
+            if found is None:
+                raise
+            stored = found
+        else:
+            stored = self._writer.confirmed(self.key, answer, crc32c_text(self._crc), size)
         with self._turn:
             self._stored = stored
         return stored

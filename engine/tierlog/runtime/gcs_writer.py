@@ -125,15 +125,18 @@ class GcsWriter:
         try:
             answer = self.send(key, "POST", url, headers, body, passing=_CONDITION)
         except RefusedError as refused:
-            if refused.tries and (ours := self._find_ours(key, checksum)):
+            if refused.tries and (ours := self.find_ours(key, checksum)):
                 return ours
             told = error_of(self.client.place(key), "POST", refused.answer, refused.fault)
             raise ObjectConflictError(str(told)) from None
         return self.confirmed(key, answer, checksum, sum(len(view) for view in data))
 
-    def _find_ours(self, key: str, checksum: str) -> StoredObject | None:
+    def find_ours(self, key: str, checksum: str) -> StoredObject | None:
         """What is there, if a try of ours, whose answer got lost, has stored it."""
-        found = resource(self.send(key, "GET", self._url(key), {}, ()))
+        try:
+            found = resource(self.send(key, "GET", self._url(key), {}, ()))
+        except ObjectNotFoundError:
+            return None
         if found.get("crc32c") != checksum:
             return None
         return StoredObject(int(found["size"]), str(found["generation"]))

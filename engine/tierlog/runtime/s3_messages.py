@@ -116,6 +116,8 @@ def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> St
         return ObjectConflictError(told)
     if status in _THROTTLED_STATUS or code in _THROTTLED_CODES:
         return ThrottledError(told, _seconds_asked(answer))
+    if status == 400 and "doesn't match" in fault.message:  # as Google and Azurite say it
+        return StoreUnavailableError(told)
     if status in _PASSING_STATUS or code in _PASSING_CODES or code in _DAMAGED_CODES:
         return StoreUnavailableError(told)
     if status == 404:
