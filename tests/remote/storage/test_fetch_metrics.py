@@ -15,6 +15,7 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.manual_scheduler import ManualScheduler
 
@@ -62,10 +63,12 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path) -
     }
     bucket = Bucket(segment.objects)
     fetcher = SegmentFetcher(bucket, read_storage_config(options), keys, metrics=metrics)  # type: ignore[arg-type]
+    cache = fetcher._cache
+    assert cache is not None
     for _ in range(2):
         with fetcher.fetch_log_segment(segment.metadata, 0, 999) as stream:
             stream.read()
-        wait_until(lambda: bool(list(tmp_path.rglob("*.chunk"))))  # written after the reader has it
+        wait_until(lambda: cache.holds(ChunkKey(f"{segment.base}.log", 0)))  # written after the reader has it
     fetcher.close()
     assert metrics.value("cache_misses_total", cache="chunks_disk") == 1
     assert metrics.value("cache_hits_total", cache="chunks_disk") == 1

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import Buffer
 
 from tierlog._native.codecs import COMPRESSION_LEVEL_MAX, COMPRESSION_LEVEL_MIN, compress_bound, compress_into
-from tierlog.remote.storage.chunk_reading import IV_BYTES, UNIT_OVERHEAD_BYTES, new_buffer
+from tierlog.remote.storage.chunk_reading import IV_BYTES, UNIT_OVERHEAD_BYTES
 from tierlog.remote.storage.key_ring import DATA_KEY_BYTES
+from tierlog.runtime.buffers import new_buffer
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

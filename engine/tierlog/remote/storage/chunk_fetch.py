@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.remote.storage.chunk_cache import ChunkCache
-from tierlog.remote.storage.chunk_reading import new_buffer
 from tierlog.remote.storage.downloads import Downloads
 from tierlog.remote.storage.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.single_flight import Flights, closed_error
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Future, Pool
 

@@ -8,6 +8,7 @@ from tierlog._native.codecs import decompress_into, decompress_prefix_into
 from tierlog.errors import CorruptDataError, CorruptObjectError, EncryptionKeyError, SizeLimitError
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -17,15 +18,6 @@ IV_BYTES: Final = 12
 TAG_BYTES: Final = 16
 UNIT_OVERHEAD_BYTES: Final = IV_BYTES + TAG_BYTES
 _ZSTD: Final = 4
-
-
-def new_buffer(size_bytes: int) -> memoryview:
-    """Writable memory of Arrow's pool, not cleared. Windows and chunks come and go by the megabyte: the pool hands the
-    same pages out again, where malloc's mood decides whether each costs fresh ones, about a GB/s.
-    """
-    import pyarrow as pa  # here, so that a listing of segments needs no Arrow
-
-    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
 
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:

@@ -23,9 +23,9 @@ from typing import Final, Literal
 import xxhash
 
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
-from tierlog.remote.storage.chunk_reading import new_buffer
 from tierlog.remote.storage.segment_log import ChunkKey
 from tierlog.remote.storage.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.files import FileInfo
 from tierlog.runtime.machine import Machine
 
@@ -131,7 +131,8 @@ class DiskChunkCache:
 
     def holds(self, key: ChunkKey) -> bool:
         """See ChunkCache."""
-        return _name(key) in self._cache
+        file = self._cache.peek(_name(key))
+        return file is not None and file.is_written
 
     def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
         """See ChunkCache: reads the whole file and checks it. A damaged one is removed and a miss."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tierlog.remote.storage.chunk_reading import fetch_exactly, new_buffer
+from tierlog.remote.storage.chunk_reading import fetch_exactly
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.segment import StoredPart
 from tierlog.remote.storage.single_flight import closed_error
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.object_store import ObjectStore
 
 #: One grant of the limit: any 10 s hold at most 10 × limit + 4 MiB.

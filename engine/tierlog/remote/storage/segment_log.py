@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 from tierlog._native.chunks import ChunkIndex
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.storage.chunk_reading import UnitReader, new_buffer
+from tierlog.remote.storage.chunk_reading import UnitReader
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import StoredSegment
+from tierlog.runtime.buffers import new_buffer
 
 #: Of a log without chunks.
 PIECE_BYTES: Final = 1 << 20

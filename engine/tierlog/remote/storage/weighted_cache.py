@@ -110,9 +110,14 @@ class WeightedCache(Generic[Key, Value]):
 
     def __contains__(self, key: Key) -> bool:
         """Whether it is there; no use of it."""
+        return self.peek(key) is not None
+
+    def peek(self, key: Key) -> Value | None:
+        """What is held under a key, without using it."""
         with self._lock:
             entry = self._small.get(key) or self._main.get(key)
-            return entry is not None and not self._is_stale(entry, self._clock.monotonic_seconds())
+            is_there = entry is not None and not self._is_stale(entry, self._clock.monotonic_seconds())
+            return entry.value if entry is not None and is_there else None
 
     def find(self, key: Key, *, again: bool = False) -> Value | None:
         """What is held under a key.

@@ -8,9 +8,10 @@ from typing import Final
 
 from tierlog._native.chunks import ChunkIndex
 from tierlog.remote.storage.background import Background
-from tierlog.remote.storage.chunk_reading import UnitReader, fetch_exactly, new_buffer
+from tierlog.remote.storage.chunk_reading import UnitReader, fetch_exactly
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.segment import StoredSegment
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.object_store import ObjectStore
 
 #: Chunks of one window at most: a hostile manifest may say that a chunk is one byte.
