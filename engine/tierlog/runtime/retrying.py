@@ -12,7 +12,7 @@ from tierlog.runtime.machine import Machine
 
 Result = TypeVar("Result")
 
-_FIRST_SECONDS: Final = 0.1
+_FIRST_SECONDS: Final = 0.2
 _FIRST_THROTTLED_SECONDS: Final = 0.5
 _LONGEST_SECONDS: Final = 10.0
 _SLEEP_STEP_SECONDS: Final = 0.1
