@@ -24,8 +24,8 @@ from tierlog.runtime.files import ReadableFile
 from tierlog.runtime.object_store import ObjectStore, UploadLimits
 from tierlog.runtime.scheduling import Future, Pool
 
-#: Of a plain log, read and checked while it is in the processor's cache.
-_PLAIN_WINDOW_BYTES: Final = 1 << 20
+#: Of a plain log: each window costs some tens of microseconds beside its bytes.
+_PLAIN_WINDOW_BYTES: Final = 4 << 20
 #: Small chunks are transformed so many bytes at a time: a call for each would cost more than its work.
 _BUNDLE_BYTES: Final = 1 << 20
 #: A folder is written in pieces that the processor's cache holds; it has no requests to save.

@@ -1,0 +1,178 @@
+"""The manager beside its contract: configuration, errors at its surface, masks, metrics."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.contract.test_remote_storage_manager import SHAPES, local_keys
+from tests.support.closed_segments import ClosedSegment, made_segment
+from tierlog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    EncryptionKeyError,
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from tierlog.remote.api import (
+    IndexType,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
+from tierlog.remote.storage.kip_errors import error_kind, kip_error
+from tierlog.remote.storage.metrics import ERROR_KINDS
+from tierlog.remote.storage.plugins import load_storage_manager
+from tierlog.remote.storage.running_copies import CopyDeadlineError
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+
+
+@pytest.fixture
+def segment(tmp_path: pathlib.Path) -> ClosedSegment:
+    return made_segment(tmp_path / "log")
+
+
+def test_the_plugins_class_name_loads_ours(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:
+    """A broker's file is taken as it is; its class name is the plugin's."""
+    with load_storage_manager("io.aiven.kafka.tieredstorage.RemoteStorageManager") as manager:
+        manager.configure({f"rsm.config.{key}": value for key, value in local_keys(tmp_path / "store").items()})
+        manager.copy_log_segment_data(segment.metadata, segment.data)
+    assert len([path for path in (tmp_path / "store").rglob("*") if path.is_file()]) == 3
+
+
+def test_what_is_missing_or_wrong_is_told_at_the_start(tmp_path: pathlib.Path) -> None:
+    """A broker that starts with a wrong configuration would find out hours later, with its disk full."""
+    for keys, text in (
+        ({"chunk.size": "1024"}, "storage.backend.class"),
+        (local_keys(tmp_path / "store") | {"chunk.sise": "5"}, "chunk.size"),
+        (local_keys(tmp_path / "store") | {"storage.root": str(tmp_path / "absent")}, "absent"),
+        (local_keys(tmp_path / "store") | {"encryption.enabled": "true"}, "encryption.key.pair.id"),
+    ):
+        with pytest.raises((ConfigError, StoreError), match=text), TieredStorageManager() as manager:
+            manager.configure(keys)
+
+
+def test_calls_out_of_order_are_errors_of_the_kip(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:
+    """A broker catches RemoteStorageException; anything else ends its task."""
+    manager = TieredStorageManager()
+    for call in (
+        lambda: manager.copy_log_segment_data(segment.metadata, segment.data),
+        lambda: manager.fetch_log_segment(segment.finished(), 0),
+        lambda: manager.fetch_index(segment.finished(), IndexType.OFFSET),
+        lambda: manager.delete_log_segment_data(segment.finished()),
+    ):
+        with pytest.raises(RemoteStorageException, match="not configured"):
+            call()
+    manager.configure(local_keys(tmp_path / "store"))
+    with pytest.raises(ConfigError, match="once"):
+        manager.configure(local_keys(tmp_path / "store"))
+    manager.close()
+    manager.close()
+    with pytest.raises(RemoteStorageException, match="closed"):
+        manager.fetch_log_segment(segment.finished(), 0)
+    with pytest.raises(ConfigError):
+        manager.configure(local_keys(tmp_path / "store"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "copying", "fetching"),
+    [
+        (StoreUnavailableError("x"), "unavailable", RetriableRemoteStorageException, RetriableRemoteStorageException),
+        (CopyDeadlineError("x"), "deadline", RetriableRemoteStorageException, RetriableRemoteStorageException),
+        (StorePermissionError("x"), "refused", RemoteStorageException, RemoteStorageException),
+        (ObjectNotFoundError("x"), "not_found", RemoteStorageException, RemoteResourceNotFoundException),
+        (CorruptObjectError("x"), "corrupt", RemoteStorageException, RemoteStorageException),
+        (EncryptionKeyError("x"), "key", RemoteStorageException, RemoteStorageException),
+        (MemoryError(), "memory", RetriableRemoteStorageException, RetriableRemoteStorageException),
+        (StoreError("x"), "store", RemoteStorageException, RemoteStorageException),
+        (ZeroDivisionError("x"), "other", RemoteStorageException, RemoteStorageException),
+    ],
+)
+def test_every_error_becomes_one_of_the_kips(
+    error: Exception, kind: str, copying: type[Exception], fetching: type[Exception]
+) -> None:
+    """Kafka tries retriable errors again without an alarm, and gives up on the others."""
+    error.add_note("and this")
+    assert error_kind(error) == kind
+    assert kind in ERROR_KINDS
+    for operation, expected in (("copy", copying), ("fetch_segment", fetching)):
+        made = kip_error(error, operation, "orders-3/abc")  # type: ignore[arg-type]
+        assert type(made) is expected
+        assert "orders-3/abc" in str(made)
+        assert made.__notes__ == ["and this"]
+        assert kip_error(made, operation, "again") is made  # type: ignore[arg-type]
+
+
+def test_a_masked_prefix_is_in_no_message(
+    tmp_path: pathlib.Path, segment: ClosedSegment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """key.prefix.mask is set by those whose prefix says whose data it is."""
+    with TieredStorageManager() as manager, caplog.at_level(logging.DEBUG):
+        manager.configure(local_keys(tmp_path / "store") | SHAPES["aiven-custom"])
+        errors = []
+        missing = segment.finished()
+        for call in (
+            lambda: manager.fetch_log_segment(missing, 0),
+            lambda: manager.fetch_index(missing, IndexType.OFFSET),
+            lambda: manager.copy_log_segment_data(
+                segment.metadata, replace(segment.data, log_segment=str(tmp_path / "gone"))
+            ),
+        ):
+            with pytest.raises(RemoteStorageException) as caught:
+                call()
+            errors.append(caught.value)
+        for error in errors:
+            assert "some/prefix" not in str(error)
+            assert error.__cause__ is None
+    assert "some/prefix" not in caplog.text
+    assert "<prefix>/" in str(errors[0])
+
+
+def test_metrics_of_a_life(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:
+    """What a board shows must be what happened."""
+    registry = CollectorRegistry()
+    with TieredStorageManager(registry=registry) as manager:
+        manager.configure(local_keys(tmp_path / "store"))
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+        with manager.fetch_log_segment(segment.finished(custom), 0, 99) as stream:
+            assert len(stream.read()) == 100
+        manager.delete_log_segment_data(segment.finished(custom))
+        with pytest.raises(RemoteResourceNotFoundException):
+            manager.fetch_log_segment(segment.finished(custom), 0)
+        text = generate_latest(registry).decode()
+    size = segment.metadata.segment_size_in_bytes
+    for line in (
+        "tierlog_remote_copies_total 1.0",
+        f"tierlog_remote_copy_bytes_total {float(size)}",
+        'tierlog_remote_upload_objects_total{object="log"} 1.0',
+        'tierlog_remote_upload_objects_total{object="indexes"} 1.0',
+        'tierlog_remote_upload_objects_total{object="manifest"} 1.0',
+        "tierlog_remote_copy_seconds_count 1.0",
+        f"tierlog_remote_fetch_requested_bytes_total {float(100 + size)}",
+        "tierlog_remote_fetch_returned_bytes_total 100.0",
+        "tierlog_remote_deletes_total 1.0",
+        f"tierlog_remote_delete_bytes_total {float(size)}",
+        'tierlog_remote_errors_total{kind="not_found",operation="fetch_segment"} 1.0',
+        'tierlog_remote_store_requests_total{verb="PUT"} 3.0',
+        'tierlog_remote_upload_buffer_bytes{state="used"} 0.0',
+    ):
+        assert line in text, line
+
+
+def test_custom_metadata_that_the_broker_will_refuse_is_warned_of(
+    tmp_path: pathlib.Path, segment: ClosedSegment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka deletes such a segment after the copy, and stops copying the partition."""
+    keys = {"custom.metadata.fields.include": "OBJECT_PREFIX,OBJECT_KEY", "key.prefix": "p" * 100}
+    with TieredStorageManager() as manager:
+        manager.configure(local_keys(tmp_path / "store") | keys)
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+    assert custom is not None
+    assert len(custom) > 128
+    assert "remote.log.metadata.custom.metadata.max.bytes" in caplog.text
