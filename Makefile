@@ -31,14 +31,14 @@ SPARK_ENV = JAVA_HOME="$$(.ci/java-home.sh)" PYSPARK_PYTHON="$(CURDIR)/$(BIN)/py
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: jar-if-possible ## read a tiered bucket that ships with the project through Spark
 	@$(SPARK_ENV) $(BIN)/python bindings/spark/demo.py
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop lint format fuzz bench bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-spark-minors lint format fuzz bench bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -66,6 +66,11 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
 
+# The newest of each minor that PyPI has, but for the one that the tree's own environment has and `make test` tests.
+SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1
+test-spark-minors: jar-if-possible ## the Spark tests on other Sparks (SPARK_VERSIONS='4.0.5 …'; half a gigabyte each)
+	@$(SPARK_ENV) .ci/test-spark-minors.sh $(BIN)/python "$(SPARK_VERSIONS)" $(PYTEST_ARGUMENTS)
+
 lint: setup ## format, lint, types, imports, stubs, C style
 	@$(BIN)/python -m pytest -q tests/test_lint.py tests/test_imports.py tests/test_stubs.py
 
@@ -84,6 +89,7 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark_limits
+	@$(BIN)/python -m bench.storage
 	@$(BIN)/python -m bench.report
 
 bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, deflate

@@ -1,0 +1,298 @@
+"""The storage manager: copies and fetches of one segment of 256 MiB, on a folder and on a real S3 server on loopback.
+
+    python -m bench.storage [--runs 5] [--no-s3]
+
+The plugin's speeds are those that were measured of its Java classes, warmed, on this kind of machine (± 30 %); the
+limits are measured here in the same run, over the same bytes: pread, ZSTD_compress2, AES-256-GCM and write, one after
+another. What was copied is read back and compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bench.bare_chunks import BareGcm, BareZstd, Bytes, versions
+from bench.logs import MIB
+from bench.machine import facts
+from bench.side_by_side import ROUNDS, results_folder
+from bench.storage_segment import (
+    CHUNK,
+    FORMS,
+    described,
+    folder_keys,
+    form_keys,
+    make_segment,
+    manager_over,
+    s3_keys,
+)
+from tests.support.closed_segments import ClosedSegment
+from tests.support.servers import seaweed
+from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.object_store import ObjectStore
+
+#: MB/s of the plugin: least and most that were measured.
+PLUGIN_COPY = {"plain": (580, 680), "zstd": (144, 157), "AES": (420, 483), "zstd + AES": (87, 120)}
+PLUGIN_FETCH = {"plain": 3200, "zstd": 635, "AES": 600, "zstd + AES": 310}
+PLUGIN_RANDOM_MS = {"plain": 0.5, "zstd": 6.8, "AES": 7.0, "zstd + AES": 13.0}
+#: Times the plugin's MB/s, at least.
+COPY_BARS = {"zstd": 1.7, "AES": 2.0}
+FETCH_BARS = {"plain": 1.0, "zstd": 2.0, "AES": 2.0, "zstd + AES": 2.0}
+RANDOM_BARS = {"plain": 1.0, "zstd": 0.5, "AES": 0.5, "zstd + AES": 0.5}
+OF_STEPS_MIN, OF_ZSTD_MIN = 0.8, 0.9
+RSS_MIB_MAX = 256
+FULL_REQUESTS_MAX, RANDOM_REQUESTS_MAX = 20, 104
+PART = 16 * MIB
+COPIES_AT_ONCE = 10
+RANDOM_READS = 100
+
+
+@dataclass
+class Findings:
+    """Rows of the table: a value has to be at most its bar, or at least."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, what: str, told: str, value: float, bar: float | None, *, least: bool = False) -> None:
+        row = {"what": what, "told": told, "value": round(value, 3), "bar": bar, "least": least}
+        self.rows.append(row)
+        print(json.dumps(row), file=sys.stderr, flush=True)
+
+
+def measured(action: Callable[[], object]) -> tuple[float, float]:
+    """(wall, CPU) seconds."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    action()
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def median_wall(runs: int, action: Callable[[], object]) -> float:
+    """Seconds, of the rounds behind a first one that does not count."""
+    return statistics.median([measured(action)[0] for _ in range(runs + 1)][1:])
+
+
+def _pread(path: str, size: int, room: Bytes) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    for start in range(0, size, CHUNK):
+        os.preadv(descriptor, [room.data], start)
+    os.close(descriptor)
+
+
+def _write(target: pathlib.Path, chunks: list[Bytes], *, durable: bool) -> None:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for chunk in chunks:
+        os.write(descriptor, chunk.data)
+    if durable:
+        os.fsync(descriptor)
+    os.close(descriptor)
+    target.unlink()
+
+
+def steps_alone(segment: ClosedSegment, runs: int, folder: pathlib.Path) -> dict[str, float]:
+    """Bytes a second of each step alone: one thread, the log in the page cache."""
+    path, size = segment.data.log_segment, segment.metadata.segment_size_in_bytes
+    room: Bytes = np.ones(CHUNK, np.uint8)
+    out: Bytes = np.ones(2 * CHUNK, np.uint8)
+    log = np.fromfile(path, np.uint8)
+    chunks = [log[start : start + CHUNK] for start in range(0, size, CHUNK)]
+    zstd, gcm = BareZstd(3), BareGcm(bytes(range(32)), bytes(32))
+    steps: dict[str, Callable[[], object]] = {
+        "pread": partial(_pread, path, size, room),
+        "zstd": lambda: [zstd.compress(chunk, out) for chunk in chunks],
+        "AES": lambda: [gcm.encrypt(bytes(12), chunk, out) for chunk in chunks],
+        "write": partial(_write, folder / "limit", chunks, durable=False),
+        "write and fsync": partial(_write, folder / "limit", chunks, durable=True),
+    }
+    return {name: size / median_wall(runs, step) for name, step in steps.items()}
+
+
+def stored_log_bytes(store: ObjectStore) -> int:
+    """Of the one segment that is there."""
+    return sum(info.size_bytes for info in store.iter_objects() if info.key.endswith(".log"))
+
+
+def copies(segment: ClosedSegment, runs: int, folder: pathlib.Path, found: Findings) -> None:
+    """Copies to a folder: against the plugin, the bare codec by CPU second, and the steps one after another."""
+    alone = steps_alone(segment, runs, folder)
+    print(", ".join(f"{name} {speed / 1e6:.0f} MB/s" for name, speed in alone.items()), file=sys.stderr)
+    size = segment.metadata.segment_size_in_bytes
+    for form, (compressed, encrypted) in FORMS.items():
+        root = folder / "store"
+        rounds: list[tuple[float, float]] = []
+        share = 1.0
+        with manager_over(form_keys(form) | folder_keys(root)) as (manager, store):
+            for number in range(runs + 1):
+                attempt = segment.with_id(1000 + number)
+                rounds.append(measured(partial(manager.copy_log_segment_data, attempt.metadata, attempt.data)))
+                share = stored_log_bytes(store) / size
+                if number == 0:
+                    check_copy(manager, attempt)
+                manager.delete_log_segment_data(attempt.finished())
+        shutil.rmtree(root)
+        wall, cpu = (statistics.median(each) for each in zip(*rounds[1:], strict=True))
+        slowness = 1 / alone["pread"] + share / alone["write and fsync"]
+        slowness += (1 / alone["zstd"] if compressed else 0) + (share / alone["AES"] if encrypted else 0)
+        low, high = PLUGIN_COPY[form]
+        told = f"{size / wall / 1e6:.0f} MB/s, {size / cpu / 1e6:.0f} MB a CPU second; the plugin {low}–{high} MB/s"
+        found.add(f"copy {form}, times the plugin", told, size / wall / 1e6 / high, COPY_BARS.get(form), least=True)
+        told = f"one after another {1 / slowness / 1e6:.0f} MB/s, fsync among them"
+        found.add(f"copy {form}, of its steps", told, size / wall * slowness, OF_STEPS_MIN, least=True)
+        if form == "zstd":
+            told = f"ZSTD_compress2 alone {alone['zstd'] / 1e6:.0f} MB a CPU second; stored {share:.4f} of the log"
+            value = size / cpu / alone["zstd"]
+            found.add("copy zstd, by CPU second of the bare codec", told, value, OF_ZSTD_MIN, least=True)
+
+
+def check_copy(manager: TieredStorageManager, attempt: ClosedSegment) -> None:
+    with manager.fetch_log_segment(attempt.finished(), 0) as stream:
+        if stream.read() != attempt.log:
+            raise SystemExit("what was copied reads otherwise")
+
+
+def drain(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata) -> int:
+    """Bytes of the whole segment, which nobody keeps."""
+    with manager.fetch_log_segment(metadata, 0) as stream:
+        return sum(view.nbytes for view in stream.buffers(8 * MIB))
+
+
+def read_at(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata, starts: list[int]) -> None:
+    """A mebibyte at each of the positions."""
+    for start in starts:
+        with manager.fetch_log_segment(metadata, start, start + MIB - 1) as stream:
+            if len(stream.read()) != MIB:
+                raise SystemExit("a short answer")
+
+
+def random_starts(segment: ClosedSegment, seed: int) -> list[int]:
+    chance = random.Random(seed)
+    return [chance.randrange(segment.metadata.segment_size_in_bytes - MIB) for _ in range(RANDOM_READS)]
+
+
+def fetches(segment: ClosedSegment, runs: int, folder: pathlib.Path, found: Findings) -> None:
+    """From a folder, without a chunk cache: cold for us, in the page cache for the system."""
+    size = segment.metadata.segment_size_in_bytes
+    for form in FORMS:
+        root = folder / "store"
+        with manager_over(form_keys(form) | folder_keys(root)) as (manager, _):
+            metadata = segment.finished(manager.copy_log_segment_data(segment.metadata, segment.data))
+            speed = size / median_wall(runs, partial(drain, manager, metadata)) / 1e6
+            told = f"{speed:.0f} MB/s; the plugin {PLUGIN_FETCH[form]}"
+            value = speed / PLUGIN_FETCH[form]
+            found.add(f"fetch whole {form}, times the plugin", told, value, FETCH_BARS[form], least=True)
+            starts = random_starts(segment, 5)
+            each = sorted(1000 * measured(partial(read_at, manager, metadata, [start]))[0] for start in starts)
+            p50, p99 = statistics.median(each), each[-2]
+            told = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms; the plugin's p50 {PLUGIN_RANDOM_MS[form]} ms"
+            value = p50 / PLUGIN_RANDOM_MS[form]
+            found.add(f"fetch random MiB {form}, of the plugin's time", told, value, RANDOM_BARS[form])
+        shutil.rmtree(root)
+
+
+def asked(store: ObjectStore, action: Callable[[], object]) -> dict[str, int]:
+    """Requests by verb that something takes."""
+    before = dict(store.requests)
+    action()
+    counts = {verb: count - before.get(verb, 0) for verb, count in store.requests.items()}
+    return {verb: count for verb, count in counts.items() if count}
+
+
+def requests(keys: Mapping[str, str], segment: ClosedSegment, where: str, found: Findings) -> None:
+    """Requests that a copy, a full fetch and random reads take."""
+    for form in ("plain", "zstd + AES"):
+        with manager_over(form_keys(form) | dict(keys)) as (manager, store):
+            attempt = segment.with_id(500)
+            metadata = attempt.finished()
+            told = asked(store, partial(manager.copy_log_segment_data, attempt.metadata, attempt.data))
+            bar = 3 if where == "folder" else 4 - (-stored_log_bytes(store) // PART)
+            found.add(f"requests of a copy, {form}, {where}", str(told), sum(told.values()), bar)
+            told = asked(store, partial(drain, manager, metadata))
+            found.add(f"requests of a full fetch, {form}, {where}", str(told), sum(told.values()), FULL_REQUESTS_MAX)
+            told = asked(store, partial(read_at, manager, metadata, random_starts(segment, 7)))
+            what = f"requests of {RANDOM_READS} random MiB, {form}, {where}"
+            found.add(what, str(told), sum(told.values()), RANDOM_REQUESTS_MAX)
+            manager.delete_log_segment_data(metadata)
+
+
+def copies_at_once(keys: Mapping[str, str], segment: ClosedSegment, found: Findings) -> None:
+    """Growth of a process of its own from idle to its peak, with ten copies under way."""
+    metadata = segment.metadata
+    described_by = [metadata.segment_size_in_bytes, metadata.end_offset, metadata.max_timestamp_ms]
+    folder = str(pathlib.Path(segment.data.log_segment).parent)
+    job = json.dumps({"keys": form_keys("zstd + AES") | dict(keys), "folder": folder, "segment": described_by})
+    command = [sys.executable, "-m", "bench.storage", "--ten-copies", job]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    about = f"{told['idle'] / MIB:.0f} MiB idle, {told['peak'] / MIB:.0f} MiB at most, {told['seconds']:.1f} s"
+    growth = (told["peak"] - told["idle"]) / MIB
+    found.add(f"RSS growth in MiB, {COPIES_AT_ONCE} copies at once, S3", about, growth, RSS_MIB_MAX)
+
+
+def ten_copies(job: Mapping[str, Any]) -> None:
+    """In the process that is measured."""
+    segment = described(pathlib.Path(job["folder"]), *job["segment"])
+    attempts = [segment.with_id(2000 + number) for number in range(COPIES_AT_ONCE)]
+    with manager_over(job["keys"]) as (manager, store):
+        list(store.iter_objects("nothing-like-this"))
+        idle = status_bytes("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+        start = time.perf_counter()
+        with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+            list(pool.map(lambda attempt: manager.copy_log_segment_data(attempt.metadata, attempt.data), attempts))
+        seconds, peak = time.perf_counter() - start, status_bytes("VmHWM")
+        for attempt in attempts:
+            manager.delete_log_segment_data(attempt.finished())
+    print(json.dumps({"idle": idle, "peak": peak, "seconds": seconds}))
+
+
+def status_bytes(name: str) -> int:
+    """Of this process, by /proc."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=ROUNDS)
+    parser.add_argument("--no-s3", action="store_true")
+    parser.add_argument("--ten-copies", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.ten_copies:
+        ten_copies(json.loads(arguments.ten_copies))
+        return
+    found = Findings()
+    with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
+        folder = pathlib.Path(name)
+        segment = make_segment(folder / "source")
+        copies(segment, arguments.runs, folder, found)
+        fetches(segment, arguments.runs, folder, found)
+        requests(folder_keys(folder / "store"), segment, "folder", found)
+        if not arguments.no_s3:
+            (folder / "s3").mkdir()
+            with seaweed(folder / "s3") as server:
+                requests(s3_keys(server.options), segment, "S3", found)
+                copies_at_once(s3_keys(server.options), segment, found)
+    told = {**facts(), "versions": {**facts()["versions"], **versions()}}
+    path = results_folder() / "storage.json"
+    path.write_text(json.dumps({"facts": told, "findings": found.rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
