@@ -1,215 +1,58 @@
-/* Nodes by name, and handles to nodes. A node lives as long as a name, a synced name or a handle has it.
- *
- * Names are whole paths without empty and "." elements ("a/b"; "" is the root), in one sorted list, so a directory
- * stands before what is in it. One mutex around every call. */
+/* Handles to nodes of a tree, and the table over them: one mutex around every call. */
 #define _POSIX_C_SOURCE 200809L
 #include "memory_files.h"
+
+#include "memory_tree.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct content {
-    uint8_t *data;
-    size_t size, capacity;
-} content;
-
-typedef struct node {
-    content now, synced;
-    size_t users; /* names, synced names, handles */
-    bool is_directory;
-} node;
-
-typedef struct name {
-    char *path;
-    node *now, *synced; /* what it stands for, and what it stood for at the last fsync_dir; NULL: nothing */
-} name;
-
 typedef struct handle {
-    node *node;       /* NULL: free */
+    tl_node *node;    /* NULL: free */
     uint64_t crashes; /* when it was opened */
 } handle;
 
 struct tl_memory_files {
     pthread_mutex_t lock;
-    uint64_t capacity, used; /* bytes of content, as it is now */
+    tl_tree tree;
+    uint64_t capacity; /* of content, bytes */
     uint64_t crashes;
-    name *names;
-    size_t name_count, name_capacity;
     handle *handles;
     size_t handle_count, handle_capacity;
 };
 
-/* Room for `needed` in an array that grows by doubling. */
-static bool reserve(void **array, size_t *capacity, size_t needed, size_t element) {
-    if (needed <= *capacity) return true;
-    size_t wanted = *capacity ? *capacity : 8;
-    while (wanted < needed) wanted *= 2;
-    void *grown = realloc(*array, wanted * element);
-    if (!grown) return false;
-    *array = grown;
-    *capacity = wanted;
-    return true;
+static bool reserve_bytes(tl_content *c, size_t needed) {
+    return tl_reserve((void **)&c->data, &c->capacity, needed, 1);
 }
 
-static bool reserve_bytes(content *c, size_t needed) { return reserve((void **)&c->data, &c->capacity, needed, 1); }
-
-static void let_go(tl_memory_files *memory, node *n) {
-    if (!n || --n->users) return;
-    memory->used -= n->now.size;
-    free(n->now.data);
-    free(n->synced.data);
-    free(n);
-}
-
-static void point(tl_memory_files *memory, node **at, node *to) {
-    if (to) to->users++;
-    node *before = *at;
-    *at = to;
-    let_go(memory, before);
-}
-
-/* The path as names have it, on the heap; NULL without memory. */
-static char *normal(const char *path) {
-    char *made = malloc(strlen(path) + 1), *end = made;
-    if (!made) return NULL;
-    while (*path) {
-        size_t length = strcspn(path, "/");
-        if (length && !(length == 1 && *path == '.')) {
-            if (end != made) *end++ = '/';
-            memcpy(end, path, length);
-            end += length;
-        }
-        path += length + (path[length] == '/');
-    }
-    *end = 0;
-    return made;
-}
-
-/* Where a name is, or would have to be put. */
-static size_t place_of(const tl_memory_files *memory, const char *path, size_t length, bool *found) {
-    size_t low = 0, high = memory->name_count;
-    *found = false;
-    while (low < high && !*found) {
-        size_t middle = low + (high - low) / 2;
-        const char *here = memory->names[middle].path;
-        int order = strncmp(here, path, length);
-        if (!order) order = here[length] != 0;
-        *found = order == 0;
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return high;
-}
-
-static name *find(const tl_memory_files *memory, const char *path) {
-    bool found;
-    size_t at = place_of(memory, path, strlen(path), &found);
-    return found ? &memory->names[at] : NULL;
-}
-
-static node *find_node(const tl_memory_files *memory, const char *path) {
-    name *found = find(memory, path);
-    return found ? found->now : NULL;
-}
-
-/* The name, made where it is missing; NULL without memory. Others move. */
-static name *claim(tl_memory_files *memory, const char *path) {
-    bool found;
-    size_t at = place_of(memory, path, strlen(path), &found);
-    if (found) return &memory->names[at];
-    char *copy = malloc(strlen(path) + 1);
-    if (!copy || !reserve((void **)&memory->names, &memory->name_capacity, memory->name_count + 1, sizeof(name))) {
-        free(copy);
-        return NULL;
-    }
-    strcpy(copy, path);
-    name *entry = &memory->names[at];
-    memmove(entry + 1, entry, (memory->name_count++ - at) * sizeof(name));
-    *entry = (name){.path = copy};
-    return entry;
-}
-
-/* Takes the names away that stand for nothing, before and after a crash. */
-static void sweep(tl_memory_files *memory) {
-    size_t kept = 0;
-    for (size_t i = 0; i < memory->name_count; i++) {
-        name *entry = &memory->names[i];
-        if (entry->now || entry->synced) {
-            memory->names[kept++] = *entry;
-        } else {
-            free(entry->path);
-        }
-    }
-    memory->name_count = kept;
-}
-
-/* Whether `path` lies directly in `directory`. */
-static bool lies_in(const char *path, const char *directory) {
-    size_t length = strlen(directory);
-    if (!*path || strncmp(path, directory, length)) return false;
-    const char *rest = path + length;
-    if (length && *rest++ != '/') return false;
-    return *rest && !strchr(rest, '/');
-}
-
-/* 0, or why there can be nothing at `path`: its directory is missing or a file. */
-static int64_t check_parent(const tl_memory_files *memory, const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash) return 0; /* the root is always there */
-    bool found;
-    size_t at = place_of(memory, path, (size_t)(slash - path), &found);
-    node *parent = found ? memory->names[at].now : NULL;
-    return !parent ? -ENOENT : parent->is_directory ? 0 : -ENOTDIR;
-}
-
-/* A new node under `path`, which has none. */
-static int64_t add(tl_memory_files *memory, const char *path, bool is_directory, node **out) {
-    int64_t error = check_parent(memory, path);
-    if (error) return error;
-    name *entry = claim(memory, path);
-    node *made = calloc(1, sizeof *made);
-    if (!entry || !made) {
-        free(made);
-        sweep(memory);
-        return -ENOMEM;
-    }
-    made->is_directory = is_directory;
-    point(memory, &entry->now, made);
-    *out = made;
-    return 0;
-}
-
-static int64_t new_handle(tl_memory_files *memory, node *n) {
+static int64_t new_handle(tl_memory_files *memory, tl_node *n) {
     size_t at = 0;
     while (at < memory->handle_count && memory->handles[at].node) at++;
     if (at == memory->handle_count) {
-        if (!reserve((void **)&memory->handles, &memory->handle_capacity, at + 1, sizeof(handle))) return -ENOMEM;
+        if (!tl_reserve((void **)&memory->handles, &memory->handle_capacity, at + 1, sizeof(handle))) return -ENOMEM;
         memory->handles[memory->handle_count++] = (handle){0};
     }
-    point(memory, &memory->handles[at].node, n);
+    tl_point(&memory->tree, &memory->handles[at].node, n);
     memory->handles[at].crashes = memory->crashes;
     return (int64_t)at;
 }
 
 /* The node of a handle, or why there is none. */
-static int64_t node_of(const tl_memory_files *memory, int64_t file, node **out) {
+static int64_t node_of(const tl_memory_files *memory, int64_t file, tl_node **out) {
     if (file < 0 || (uint64_t)file >= memory->handle_count || !memory->handles[file].node) return -EBADF;
     *out = memory->handles[file].node;
     return memory->handles[file].crashes == memory->crashes ? 0 : -EIO;
 }
 
 static int64_t open_locked(tl_memory_files *memory, const char *path, tl_open_mode mode) {
-    node *found = find_node(memory, path);
+    tl_node *found = tl_find_node(&memory->tree, path);
     if (found && mode == TL_OPEN_NEW) return -EEXIST;
     if (found && found->is_directory) return mode == TL_OPEN_READ ? TL_NOT_REGULAR : -EISDIR;
     if (!found) {
-        int64_t error = check_parent(memory, path);
-        if (!error) error = mode == TL_OPEN_READ ? -ENOENT : add(memory, path, false, &found);
+        int64_t error = tl_check_parent(&memory->tree, path);
+        if (!error) error = mode == TL_OPEN_READ ? -ENOENT : tl_add_node(&memory->tree, path, false, &found);
         if (error) return error;
     }
     return new_handle(memory, found);
@@ -217,7 +60,7 @@ static int64_t open_locked(tl_memory_files *memory, const char *path, tl_open_mo
 
 static int64_t memory_open(void *context, const char *path, tl_open_mode mode) {
     tl_memory_files *memory = context;
-    char *known_as = normal(path);
+    char *known_as = tl_normal_path(path);
     if (!known_as) return -ENOMEM;
     pthread_mutex_lock(&memory->lock);
     int64_t file = open_locked(memory, known_as, mode);
@@ -229,13 +72,13 @@ static int64_t memory_open(void *context, const char *path, tl_open_mode mode) {
 static void memory_close(void *context, int64_t file) {
     tl_memory_files *memory = context;
     pthread_mutex_lock(&memory->lock);
-    if (file >= 0 && (uint64_t)file < memory->handle_count) point(memory, &memory->handles[file].node, NULL);
+    if (file >= 0 && (uint64_t)file < memory->handle_count) tl_point(&memory->tree, &memory->handles[file].node, NULL);
     pthread_mutex_unlock(&memory->lock);
 }
 
 static int64_t memory_size(void *context, int64_t file) {
     tl_memory_files *memory = context;
-    node *found;
+    tl_node *found;
     pthread_mutex_lock(&memory->lock);
     int64_t error = node_of(memory, file, &found), size = error ? error : (int64_t)found->now.size;
     pthread_mutex_unlock(&memory->lock);
@@ -244,7 +87,7 @@ static int64_t memory_size(void *context, int64_t file) {
 
 static int64_t memory_pread(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
     tl_memory_files *memory = context;
-    node *found;
+    tl_node *found;
     if (position > INT64_MAX || size > INT64_MAX - position) return -EINVAL;
     pthread_mutex_lock(&memory->lock);
     int64_t done = node_of(memory, file, &found);
@@ -257,14 +100,15 @@ static int64_t memory_pread(void *context, int64_t file, uint64_t position, uint
     return done;
 }
 
-static int64_t write_locked(tl_memory_files *memory, content *c, uint64_t position, const uint8_t *data, size_t size) {
+static int64_t write_locked(tl_memory_files *memory, tl_content *c, uint64_t position, const uint8_t *data,
+                            size_t size) {
     uint64_t end = position + size;
     if (!size) return 0;
     if (end > c->size) {
-        if (end - c->size > memory->capacity - memory->used) return -ENOSPC;
+        if (end - c->size > memory->capacity - memory->tree.used) return -ENOSPC;
         if (!reserve_bytes(c, (size_t)end)) return -ENOSPC;
         memset(c->data + c->size, 0, (size_t)end - c->size);
-        memory->used += end - c->size;
+        memory->tree.used += end - c->size;
         c->size = (size_t)end;
     }
     memcpy(c->data + position, data, size);
@@ -273,7 +117,7 @@ static int64_t write_locked(tl_memory_files *memory, content *c, uint64_t positi
 
 static int64_t memory_pwrite(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size) {
     tl_memory_files *memory = context;
-    node *found;
+    tl_node *found;
     if (position > INT64_MAX || size > INT64_MAX - position) return -EFBIG;
     pthread_mutex_lock(&memory->lock);
     int64_t error = node_of(memory, file, &found);
@@ -284,7 +128,7 @@ static int64_t memory_pwrite(void *context, int64_t file, uint64_t position, con
 
 static int64_t memory_fsync(void *context, int64_t file) {
     tl_memory_files *memory = context;
-    node *found;
+    tl_node *found;
     pthread_mutex_lock(&memory->lock);
     int64_t error = node_of(memory, file, &found);
     if (!error && !reserve_bytes(&found->synced, found->now.size)) error = -EIO;
@@ -297,24 +141,24 @@ static int64_t memory_fsync(void *context, int64_t file) {
 }
 
 static int64_t rename_locked(tl_memory_files *memory, const char *from, const char *to) {
-    node *moved = find_node(memory, from), *replaced = find_node(memory, to);
+    tl_node *moved = tl_find_node(&memory->tree, from), *replaced = tl_find_node(&memory->tree, to);
     if (!moved) return -ENOENT;
     if (moved->is_directory) return -ENOTSUP; /* nobody renames directories */
     if (replaced && replaced->is_directory) return -EISDIR;
     if (moved == replaced) return 0;
-    int64_t error = check_parent(memory, to);
+    int64_t error = tl_check_parent(&memory->tree, to);
     if (error) return error;
-    name *target = claim(memory, to);
+    tl_name *target = tl_claim_name(&memory->tree, to);
     if (!target) return -ENOMEM;
-    point(memory, &target->now, moved);
-    point(memory, &find(memory, from)->now, NULL);
-    sweep(memory);
+    tl_point(&memory->tree, &target->now, moved);
+    tl_point(&memory->tree, &tl_find_name(&memory->tree, from)->now, NULL);
+    tl_sweep_names(&memory->tree);
     return 0;
 }
 
 static int64_t memory_rename(void *context, const char *from, const char *to) {
     tl_memory_files *memory = context;
-    char *known_from = normal(from), *known_to = normal(to);
+    char *known_from = tl_normal_path(from), *known_to = tl_normal_path(to);
     int64_t error = -ENOMEM;
     if (known_from && known_to) {
         pthread_mutex_lock(&memory->lock);
@@ -328,14 +172,14 @@ static int64_t memory_rename(void *context, const char *from, const char *to) {
 
 static int64_t memory_unlink(void *context, const char *path) {
     tl_memory_files *memory = context;
-    char *known_as = normal(path);
+    char *known_as = tl_normal_path(path);
     if (!known_as) return -ENOMEM;
     pthread_mutex_lock(&memory->lock);
-    name *found = find(memory, known_as);
+    tl_name *found = tl_find_name(&memory->tree, known_as);
     int64_t error = !found || !found->now ? -ENOENT : found->now->is_directory ? -EISDIR : 0;
     if (!error) {
-        point(memory, &found->now, NULL);
-        sweep(memory);
+        tl_point(&memory->tree, &found->now, NULL);
+        tl_sweep_names(&memory->tree);
     }
     pthread_mutex_unlock(&memory->lock);
     free(known_as);
@@ -344,28 +188,41 @@ static int64_t memory_unlink(void *context, const char *path) {
 
 static int64_t memory_mkdir(void *context, const char *path) {
     tl_memory_files *memory = context;
-    node *made;
-    char *known_as = normal(path);
+    tl_node *made;
+    char *known_as = tl_normal_path(path);
     if (!known_as) return -ENOMEM;
     pthread_mutex_lock(&memory->lock);
-    int64_t error = find_node(memory, known_as) ? -EEXIST : add(memory, known_as, true, &made);
+    int64_t error = tl_find_node(&memory->tree, known_as) ? -EEXIST : tl_add_node(&memory->tree, known_as, true, &made);
     pthread_mutex_unlock(&memory->lock);
     free(known_as);
     return error;
 }
 
+static void sync_name(tl_tree *tree, tl_name *entry) {
+    tl_node *before = entry->synced, *now = entry->now;
+    if (before == now) return;
+    tl_point(tree, &entry->synced, now);
+    /* A rename is never done by half: the node's other name goes, or comes, in the same moment. */
+    for (size_t i = 0; i < tree->count; i++) {
+        tl_name *other = &tree->names[i];
+        bool is_where_it_was = now && other->synced == now && other->now != now;
+        bool is_where_it_went = before && other->now == before && other->synced != before;
+        if (is_where_it_was || is_where_it_went) sync_name(tree, other);
+    }
+}
+
 static int64_t memory_fsync_dir(void *context, const char *path) {
     tl_memory_files *memory = context;
-    char *known_as = normal(path);
+    char *known_as = tl_normal_path(path);
     if (!known_as) return -ENOMEM;
     pthread_mutex_lock(&memory->lock);
-    node *directory = find_node(memory, known_as);
+    tl_node *directory = tl_find_node(&memory->tree, known_as);
     int64_t error = !directory ? -ENOENT : directory->is_directory ? 0 : -ENOTDIR;
-    for (size_t i = 0; !error && i < memory->name_count; i++) {
-        name *entry = &memory->names[i];
-        if (lies_in(entry->path, known_as)) point(memory, &entry->synced, entry->now);
+    for (size_t i = 0; !error && i < memory->tree.count; i++) {
+        tl_name *entry = &memory->tree.names[i];
+        if (tl_lies_in(entry->path, known_as)) sync_name(&memory->tree, entry);
     }
-    sweep(memory);
+    tl_sweep_names(&memory->tree);
     pthread_mutex_unlock(&memory->lock);
     free(known_as);
     return error;
@@ -380,26 +237,21 @@ tl_status tl_memory_files_create(tl_memory_files **out, uint64_t capacity) {
         free(memory);
         return TL_NO_MEMORY;
     }
-    node *made;
-    if (add(memory, "", true, &made)) {
+    tl_node *made;
+    if (tl_add_node(&memory->tree, "", true, &made)) {
         tl_memory_files_destroy(memory);
         return TL_NO_MEMORY;
     }
-    point(memory, &memory->names[0].synced, made);
+    tl_point(&memory->tree, &memory->tree.names[0].synced, made);
     *out = memory;
     return TL_OK;
 }
 
 void tl_memory_files_destroy(tl_memory_files *memory) {
     if (!memory) return;
-    for (size_t i = 0; i < memory->name_count; i++) {
-        point(memory, &memory->names[i].now, NULL);
-        point(memory, &memory->names[i].synced, NULL);
-        free(memory->names[i].path);
-    }
-    for (size_t i = 0; i < memory->handle_count; i++) point(memory, &memory->handles[i].node, NULL);
+    for (size_t i = 0; i < memory->handle_count; i++) tl_point(&memory->tree, &memory->handles[i].node, NULL);
+    tl_clear_tree(&memory->tree);
     pthread_mutex_destroy(&memory->lock);
-    free(memory->names);
     free(memory->handles);
     free(memory);
 }
@@ -408,16 +260,16 @@ void tl_memory_files_crash(tl_memory_files *memory) {
     pthread_mutex_lock(&memory->lock);
     memory->crashes++;
     /* A directory that is lost takes along what is in it; it comes before. */
-    for (size_t i = 0; i < memory->name_count; i++) {
-        name *entry = &memory->names[i];
-        point(memory, &entry->now, check_parent(memory, entry->path) ? NULL : entry->synced);
-        point(memory, &entry->synced, entry->now);
+    for (size_t i = 0; i < memory->tree.count; i++) {
+        tl_name *entry = &memory->tree.names[i];
+        tl_point(&memory->tree, &entry->now, tl_check_parent(&memory->tree, entry->path) ? NULL : entry->synced);
+        tl_point(&memory->tree, &entry->synced, entry->now);
     }
-    sweep(memory);
-    for (size_t i = 0; i < memory->name_count; i++) {
-        node *left = memory->names[i].now;
+    tl_sweep_names(&memory->tree);
+    for (size_t i = 0; i < memory->tree.count; i++) {
+        tl_node *left = memory->tree.names[i].now;
         if (!left || left->is_directory) continue;
-        memory->used -= left->now.size;
+        memory->tree.used -= left->now.size;
         left->now.size = 0;
         write_locked(memory, &left->now, 0, left->synced.data, left->synced.size);
     }

@@ -230,6 +230,28 @@ static void test_crash(void) {
     tl_memory_files_destroy(memory);
 }
 
+/* After a rename from one directory to another, of which one was synced, the file is under one of the names. */
+static void test_crash_of_a_move(const char *synced) {
+    tl_memory_files *memory;
+    CHECK_STATUS(tl_memory_files_create(&memory, 1 << 20), TL_OK);
+    place here = {tl_memory_files_of(memory), ""}, *p = &here;
+    CHECK_EQUAL(CALL(mkdir, "/from"), 0);
+    CHECK_EQUAL(CALL(mkdir, "/to"), 0);
+    CHECK_EQUAL(CALL(fsync_dir, "/"), 0);
+    int64_t file = make(p, "/from/name", "moved");
+    CHECK_EQUAL(CALL(fsync, file), 0);
+    CHECK_EQUAL(CALL(fsync_dir, "/from"), 0);
+    CALL(close, file);
+    CHECK_EQUAL(CALL(rename, "/from/name", "/to/name"), 0);
+    if (synced) CHECK_EQUAL(CALL(fsync_dir, synced), 0);
+    tl_memory_files_crash(memory);
+    CHECK_EQUAL(CALL(open, synced ? "/from/name" : "/to/name", TL_OPEN_READ), -ENOENT);
+    file = CALL(open, synced ? "/to/name" : "/from/name", TL_OPEN_READ);
+    check_text(p, file, 0, "moved", 5);
+    CALL(close, file);
+    tl_memory_files_destroy(memory);
+}
+
 int main(void) {
     char root[] = "/tmp/tierlog-files-XXXXXX";
     CHECK(mkdtemp(root));
@@ -247,5 +269,8 @@ int main(void) {
     tl_memory_files_destroy(memory);
     test_full();
     test_crash();
+    test_crash_of_a_move(NULL);
+    test_crash_of_a_move("/from");
+    test_crash_of_a_move("/to");
     return 0;
 }
