@@ -14,11 +14,11 @@ import pytest
 from tests.contract.test_remote_storage_manager import SHAPES, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.fault_proxy import NO_SUCH_HOST, FaultProxy
+from tests.support.leftovers import leftovers, seen_by_readers
 from tests.support.servers import StoreServer
 from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.remote.storage.unfinished import iter_unfinished
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.store_opening import open_store
@@ -170,8 +170,8 @@ def test_a_manifest_that_lands_after_the_delete(broken: Broken, segment: ClosedS
         assert broken.names() == ["rsm-manifest"]
         with pytest.raises(RemoteStorageException):
             manager.fetch_log_segment(segment.finished(), 0)
-        (left,) = iter_unfinished(broken.sound.iter_objects(), "aiven")
-        assert left.seen_by_readers
+        (left,) = leftovers(broken.sound)
+        assert seen_by_readers(left)
         manager.delete_log_segment_data(segment.finished())
         broken.require_nothing()
 

@@ -16,10 +16,10 @@ import pytest
 from tests.contract.test_remote_storage_manager import SHAPES, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.killed_copies import Killer, killer
+from tests.support.leftovers import leftovers, objects_of, search_of, seen_by_readers
 from tierlog.remote.api import RemoteResourceNotFoundException
 from tierlog.remote.storage.opening import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.remote.storage.unfinished import iter_unfinished
 from tierlog.runtime.local_store import LocalStore
 
 SEED: Final = 20261121
@@ -104,13 +104,27 @@ class Scene:
         own = str(self.segment.metadata.remote_log_segment_id.id)
         extra = {key for key in self.objects() if key not in self.before}
         assert all(own in key for key in extra)
-        unfinished = list(iter_unfinished(self.store.iter_objects(), self.layout))
-        told = {info.key for found in unfinished for info in found.objects}
+        left = leftovers(self.store, self.layout)
+        told = {key for each in left for key in objects_of(each)}
         whole = self.readable(self.segment)
         assert told == (set() if whole is not None else extra)
-        assert not any(found.seen_by_readers for found in unfinished)
+        assert not any(seen_by_readers(each) for each in left)
         assert whole in (None, self.segment.log)
         assert {key: data for key, data in self.objects().items() if key in self.before} == self.before
+
+    def require_orphans_go(self) -> None:
+        """``orphans --delete`` leaves the whole segments, and no file beside them."""
+        whole = self.readable(self.segment) is not None
+        search = search_of(self.store, self.layout)
+        found = search.run().orphans
+        assert list(search.delete(found)) == found
+        assert (self.objects() == self.before) is not whole
+        assert len(self.files()) == len(self.objects())
+
+    def files(self) -> set[str]:
+        """On the disk, whatever they are."""
+        root = pathlib.Path(self.root)
+        return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
     def require_retry(self) -> None:
         """Another attempt, under another id and under the same one, gives the right bytes."""
@@ -125,10 +139,7 @@ class Scene:
         for upload in list(self.store.iter_uploads()):
             self.store.abort_upload(upload)
         assert self.objects() == self.before
-        files = [path for path in pathlib.Path(self.root).rglob("*") if path.is_file()]
-        assert {
-            str(path.relative_to(self.root)) for path in files if not path.name.endswith(".lock.tierlog-part")
-        } == set(self.before)
+        assert self.files() == set(self.before)
 
 
 def campaign(scene: Scene, points: int) -> None:
@@ -141,6 +152,8 @@ def campaign(scene: Scene, points: int) -> None:
             assert scene.die("copy", step)
             scene.require_no_half_segment()
             scene.require_exactly_removable()
+            if step % 2:  # else the retry finds what the dead copy left
+                scene.require_orphans_go()
             scene.require_retry()
         except AssertionError as error:
             error.add_note(f"killed at step {step} of {last}, seed {SEED}")
@@ -170,7 +183,7 @@ def test_killed_deletes(shape: str, tmp_path: pathlib.Path, executioner: Killer)
     for step in range(1, last + 1):
         assert scene.die("delete", step)
         scene.require_no_half_segment()
-        assert not any(left.seen_by_readers for left in iter_unfinished(scene.store.iter_objects(), scene.layout))
+        assert not any(seen_by_readers(left) for left in leftovers(scene.store, scene.layout))
         with scene.manager() as manager:
             manager.delete_log_segment_data(scene.segment.finished())
             assert scene.objects() == scene.before

@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 
 from tests.contract.test_remote_storage_manager import KEYS, SHAPES, ZSTD, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.leftovers import leftovers, seen_by_readers
 from tierlog.errors import CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.remote.api import (
     RemoteResourceNotFoundException,
@@ -24,7 +25,6 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage import log_copy
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.remote.storage.unfinished import iter_unfinished
 from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.failing_store import FailingStore
 from tierlog.runtime.machine import Machine
@@ -182,9 +182,10 @@ def test_what_cannot_be_removed_is_told(
             assert info.key in note
         assert note in caplog.text
         assert manager.metrics.value("leftover_objects_total") == 1
-    (left,) = iter_unfinished(bucket.iter_objects(), "aiven")
-    assert left.missing == ("rsm-manifest",)
-    assert not left.seen_by_readers
+    (left,) = leftovers(bucket)
+    assert not left.has_description
+    assert len(left.keys) == 2
+    assert not seen_by_readers(left)
 
 
 def test_rollback_takes_the_manifest_first_and_stops_if_it_stays(
@@ -242,11 +243,11 @@ def test_a_put_that_lands_after_the_delete(
             assert stream.read() == segment.log
         with pytest.raises(RemoteResourceNotFoundException):
             manager.fetch_log_segment(segment.finished(), 0)
-        (left,) = iter_unfinished(bucket.iter_objects(), "aiven")
+        (left,) = leftovers(bucket)
         assert left.segment_id == segment.metadata.remote_log_segment_id.id
-        assert left.seen_by_readers == (late == "rsm-manifest")
+        assert seen_by_readers(left) == (late == "rsm-manifest")
         manager.delete_log_segment_data(segment.finished())
-        assert list(iter_unfinished(bucket.iter_objects(), "aiven")) == []
+        assert leftovers(bucket) == []
         assert len(names(bucket)) == 3
 
 
