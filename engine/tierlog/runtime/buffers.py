@@ -1,8 +1,9 @@
 """Memory for bytes that come and go by the megabyte, used again.
 
-What malloc gives back to the operating system costs a page fault for each 4 KiB when it comes again: as much as
-decompressing into it (measured: 4 MiB of zstd in 4.1 ms into warm pages, in 6.7 ms into fresh ones). A buffer returns
-here by itself when nobody holds a view of it any more.
+What malloc maps anew for each of them, and gives back, costs a page fault for every 4 KiB: a random read of 1 MiB from
+the page cache took 1.4 ms into such memory and 0.35 ms into this. Streams that go on for long are no faster by it
+(malloc and Arrow's pool learn to keep what they are asked for again and again). A buffer returns here by itself when
+nobody holds a view of it any more.
 """
 
 from __future__ import annotations
