@@ -195,9 +195,12 @@ class LocalStore:
         raise StoreError(f"{folder}: vanishes as often as it is made")
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See ObjectStore: parts are written where they belong, into one file under a temporary name."""
+        """See ObjectStore: parts are written where they belong, into one file under a temporary name.
+
+        The whole upload counts as one PUT: to a folder a part is no request, only a piece of a file.
+        """
         check_part_bytes(part_bytes, _LIMITS)
-        self._counts.add("POST")
+        self._counts.add("PUT")
         new = self._new_object(key)
         return LocalUpload(
             key,

@@ -107,7 +107,6 @@ class LocalUpload:
         views = views_of(data)
         size = sum(len(view) for view in views)
         self._sizes.check(number, size)
-        self._counts.add("PUT")
         position = (number - 1) * self._part_bytes
         for view in views:
             for start in range(0, len(view), _STEP_BYTES):
@@ -130,7 +129,6 @@ class LocalUpload:
                 return self._stored
             self._check_open()
             self._sizes.whole()
-            self._counts.add("POST")
             stored = self._commit()
             if stored.size_bytes != self._sizes.size_bytes:
                 raise StoreError(f"{self.key}: {stored.size_bytes} bytes stored, {self._sizes.size_bytes} sent")

@@ -36,6 +36,7 @@ from tierlog.runtime.store_opening import open_store
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small segment has several parts."""
     monkeypatch.setattr(log_copy, "_LOCAL_PART_BYTES", 50_000)
+    monkeypatch.setattr(log_copy, "_BUNDLE_BYTES", 40_000)
 
 
 @pytest.fixture

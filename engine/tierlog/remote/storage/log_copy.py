@@ -30,6 +30,7 @@ _PLAIN_WINDOW_BYTES: Final = 4 << 20
 _BUNDLE_BYTES: Final = 1 << 20
 #: A folder is written in pieces that the processor's cache holds; it has no requests to save.
 _LOCAL_PART_BYTES: Final = 4 << 20
+_LOCAL_BUNDLE_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class LogSizes:
         part_bytes: Of one part; see PartStream.
         first_part_bytes: Of the buffer that the copy owns: less than ``part_bytes`` for a small log.
         bundles: Under way at once.
+        compressed: What a chunk takes when stored is not known before.
     """
 
     log_bytes: int
@@ -53,6 +55,7 @@ class LogSizes:
     part_bytes: int
     first_part_bytes: int
     bundles: int
+    compressed: bool = False
 
     @property
     def bundle_bytes(self) -> int:
@@ -90,8 +93,13 @@ def plan_sizes(
     stored_chunk_bytes += UNIT_OVERHEAD_BYTES if encrypted else 0
     chunks = -(-log_bytes // chunk_bytes)
     bound = chunks * stored_chunk_bytes
-    part_bytes = _fitting_part(store.upload_limits, _LOCAL_PART_BYTES if store.is_local else part_bytes, bound)
     bundle_chunks = max(1, min(_BUNDLE_BYTES // chunk_bytes, chunks))
+    if store.is_local:
+        part_bytes = _LOCAL_PART_BYTES
+        bundle = bundle_chunks * stored_chunk_bytes
+        if encrypted and not compressed and bundle <= _LOCAL_BUNDLE_BYTES_MAX:
+            part_bytes = max(1, part_bytes // bundle) * bundle  # whole bundles are made in their place
+    part_bytes = _fitting_part(store.upload_limits, part_bytes, bound)
     bundles = max(1, min(cores, -(-chunks // bundle_chunks))) if compressed or encrypted else 0
     return LogSizes(
         log_bytes=log_bytes,
@@ -101,6 +109,7 @@ def plan_sizes(
         part_bytes=part_bytes,
         first_part_bytes=max(1, min(part_bytes, bound)),
         bundles=bundles,
+        compressed=compressed,
     )
 
 
@@ -144,7 +153,7 @@ class LogCopy:
         self._pairs = list(zip(scratch[::2], scratch[1::2], strict=True))
         self._running = running
         self._pool = pool
-        self._under_way: collections.deque[tuple[Future[list[int]], LentBuffer, LentBuffer]] = collections.deque()
+        self._under_way: collections.deque[tuple[Future[list[int]], LentBuffer, LentBuffer, bool]] = collections.deque()
         self._chunk_sizes: list[int] = []
         self._crc32c = 0
 
@@ -168,7 +177,7 @@ class LogCopy:
 
     def wait_idle(self) -> None:
         """Until no worker touches the scratch buffers any more: they are of this process, so that is soon."""
-        for future, _, _ in self._under_way:
+        for future, _, _, _ in self._under_way:
             if not future.cancel():
                 future.exception()
         self._under_way.clear()
@@ -194,14 +203,28 @@ class LogCopy:
             source, out = self._pairs.pop() if self._pairs else self._take_oldest()
             window = source.view[: min(self._sizes.bundle_bytes, self._sizes.log_bytes - position)]
             self._read(window, position)
-            chunks = -(-len(window) // self._sizes.chunk_bytes)
-            ivs = [self._objects.new_iv() for _ in range(chunks)]
-            future = self._pool.submit(partial(self._transform, window, out.view, ivs))
-            self._under_way.append((future, source, out))
+            self._submit(window, source, out)
             yield window
             position += len(window)
         while self._under_way:
             self._take_oldest()
+
+    def _submit(self, window: memoryview, source: LentBuffer, out: LentBuffer) -> None:
+        """Into the part itself where the stored size is known and fits, else into ``out`` and from there."""
+        count = -(-len(window) // self._sizes.chunk_bytes)
+        ivs = [self._objects.new_iv() for _ in range(count)]
+        place = None
+        if not self._sizes.compressed:
+            place = self._parts.reserve(len(window) + count * UNIT_OVERHEAD_BYTES)
+            if place is None:  # it straddles two parts: in order, so what is reserved before it comes first
+                while self._under_way:
+                    self._pairs.append(self._take_oldest())
+        future = self._pool.submit(partial(self._transform, window, out.view if place is None else place, ivs))
+        self._under_way.append((future, source, out, place is None))
+        if place is not None:
+            self._parts.await_before_sending(future)
+        elif not self._sizes.compressed:
+            self._pairs.append(self._take_oldest())
 
     def _read(self, window: memoryview, position: int) -> None:
         count = self._log.read_into(window, position=position)
@@ -223,10 +246,11 @@ class LogCopy:
         return sizes
 
     def _take_oldest(self) -> tuple[LentBuffer, LentBuffer]:
-        """Its chunks go to the store; its buffers are free."""
-        future, source, out = self._under_way[0]
+        """Its chunks go to the store, if they are not there; its buffers are free."""
+        future, source, out, is_apart = self._under_way[0]
         sizes = self._running.wait_for(future)
         self._under_way.popleft()
         self._chunk_sizes += sizes
-        self._parts.append(out.view[: sum(sizes)])
+        if is_apart:
+            self._parts.append(out.view[: sum(sizes)])
         return source, out

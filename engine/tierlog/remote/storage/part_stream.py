@@ -7,6 +7,7 @@ it can always go on, and more of them as long as memory is free that nobody else
 from __future__ import annotations
 
 import collections
+from typing import Any
 
 from tierlog.errors import StoreError
 from tierlog.remote.storage.rate_limiter import RateLimiter
@@ -58,6 +59,7 @@ class PartStream:
         self._filled = 0
         self._number = 0
         self._under_way: collections.deque[tuple[Future[None], LentBuffer]] = collections.deque()
+        self._filling: list[Future[Any]] = []
         self._upload: Upload | None = None
         self._lock = running.machine.scheduler.lock()
         self._made: Upload | None = None
@@ -78,6 +80,22 @@ class PartStream:
             self._filled = 0
         return self._current.view[self._filled : self._part_bytes]
 
+    def reserve(self, size_bytes: int) -> memoryview | None:
+        """The next so many bytes, for somebody who fills them later; give his future to ``await_before_sending``.
+
+        Returns:
+            None if they do not fit into one part: take ``append``, once what was reserved before is filled.
+        """
+        space = self.space()
+        if len(space) < size_bytes:
+            return None
+        self.advance(size_bytes)
+        return space[:size_bytes]
+
+    def await_before_sending(self, future: Future[Any]) -> None:
+        """What was reserved last is filled when this is done; the part is not sent before."""
+        self._filling.append(future)
+
     def advance(self, size_bytes: int) -> None:
         """So many bytes of ``space`` are filled."""
         self._filled += size_bytes
@@ -94,6 +112,7 @@ class PartStream:
 
     def flush(self) -> None:
         """Everything but a single PUT is with the store. Raises what sending raised."""
+        self._wait_filled()
         if self._upload is not None and self._current is not None:
             self._send()
         while self._under_way:
@@ -127,6 +146,7 @@ class PartStream:
 
     def _send(self) -> None:
         """The current buffer as the next part."""
+        self._wait_filled()
         upload = self._begun()
         buffer, size = self._current, self._filled
         assert buffer is not None
@@ -141,6 +161,11 @@ class PartStream:
 
         self._under_way.append((self._pool.submit(send), buffer))
         self._running.part = number
+
+    def _wait_filled(self) -> None:
+        for future in self._filling:
+            self._running.wait_for(future)
+        self._filling.clear()
 
     def _begun(self) -> Upload:
         if self._upload is None:

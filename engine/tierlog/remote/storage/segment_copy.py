@@ -22,7 +22,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from tierlog.errors import ObjectConflictError, StoreError
@@ -165,6 +165,7 @@ class SegmentCopier:
                 held.callback(buffer.give_back)
             running.phase = "checking"
             objects, parts, compression = self._objects(attempt, log)
+            sizes = replace(sizes, compressed=compression)
             attempt.stream = stream = self._stream(objects.log_key, sizes, first, running)
             held.callback(stream.close)
             if objects.assembler is None:
