@@ -119,17 +119,18 @@ def parse_entry(data: Buffer, position: int = 0) -> RemoteLogIndexEntry:
     magic, length, stored = _HEAD.unpack_from(view, position)
     if magic != MAGIC:
         raise _corrupt(f"magic {magic}, only {MAGIC} is known", "BAD_VERSION", position, MAGIC, magic)
-    facts = _FACTS.unpack_from(view, position + _HEAD.size)
-    if length != FIXED_BYTES + facts[-1] or facts[-1] < 0:
-        text = f"an entry of {length} bytes with an identifier of {facts[-1]}"
-        raise _corrupt(text, "BAD_SIZE", position, FIXED_BYTES + facts[-1], length)
+    first, last, first_ms, last_ms, data_length, named = _FACTS.unpack_from(view, position + _HEAD.size)
+    if length != FIXED_BYTES + named or named < 0:
+        text = f"an entry of {length} bytes with an identifier of {named}"
+        raise _corrupt(text, "BAD_SIZE", position, FIXED_BYTES + named, length)
     if left < length:
         raise _corrupt("the file ends inside an entry", "TRUNCATED", position, length, left)
     computed = zlib.crc32(view[position + _HEAD.size : position + length])
     if computed != stored:
         raise _corrupt(f"CRC-32 0x{computed:08x}, stored 0x{stored:08x}", "BAD_CRC", position, stored, computed)
     try:
-        return RemoteLogIndexEntry(*facts[:-1], bytes(view[position + FIXED_BYTES : position + length]))
+        identifier = bytes(view[position + FIXED_BYTES : position + length])
+        return RemoteLogIndexEntry(first, last, first_ms, last_ms, data_length, identifier)
     except ValueError as cause:
         raise _corrupt(str(cause), "BAD_ENTRY", position) from cause
 
