@@ -54,7 +54,6 @@ class GcsWriter:
     """See StoreWriter. An ETag is the object's generation."""
 
     checksum_name = "crc32c"
-    etag_is_version = True
 
     def __init__(
         self,

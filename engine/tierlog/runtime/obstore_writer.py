@@ -29,7 +29,6 @@ class ObstoreWriter:
     """
 
     checksum_name = "none"
-    etag_is_version = False
 
     def __init__(self, store: ObstoreStore, name: str, limits: UploadLimits, counts: RequestCounts) -> None:
         self._store = store

@@ -6,9 +6,10 @@ where the store is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import obstore
 from obstore import exceptions
@@ -44,24 +45,42 @@ class RemoteStore:
     Args:
         store: obstore's, rooted where keys begin.
         name: The URL, without secrets.
-        writer: Over the same root.
+        make_writer: Makes the write half, over the same root, when it is first needed: who only reads does without what
+            it imports.
         counts: Where the writer counts too.
         is_local: Memory of this process.
+        etag_field: What obstore calls that by which ``put`` knows an object: "e_tag" or "version".
     """
 
     def __init__(
-        self, store: ObstoreStore, name: str, writer: StoreWriter, counts: RequestCounts, *, is_local: bool = False
+        self,
+        store: ObstoreStore,
+        name: str,
+        make_writer: Callable[[], StoreWriter],
+        counts: RequestCounts,
+        *,
+        is_local: bool = False,
+        etag_field: Literal["e_tag", "version"] = "e_tag",
     ) -> None:
         self._store = store
         self._name = name.rstrip("/")
-        self._writer = writer
+        self._make_writer = make_writer
+        self._writer: StoreWriter | None = None
+        self._lock = threading.Lock()
+        self._etag_field = etag_field
         self._counts = counts
         self.is_local = is_local
+
+    def _writing(self) -> StoreWriter:
+        with self._lock:
+            if self._writer is None:
+                self._writer = self._make_writer()
+            return self._writer
 
     @property
     def upload_limits(self) -> UploadLimits:
         """Of the kind of store."""
-        return self._writer.limits
+        return self._writing().limits
 
     @property
     def requests(self) -> Mapping[str, int]:
@@ -119,31 +138,31 @@ class RemoteStore:
         try:
             with translated(self._place(key)):
                 found = obstore.head(self._store, key)
-                return replace(_info(found), etag=found["version" if self._writer.etag_is_version else "e_tag"])
+                return replace(_info(found), etag=found[self._etag_field])
         except ObjectNotFoundError:
             return None
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
         """See ObjectStore."""
-        return self._writer.put(key, views_of(data), expected_etag=expected_etag)
+        return self._writing().put(key, views_of(data), expected_etag=expected_etag)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
         """See ObjectStore."""
-        check_part_bytes(part_bytes, self._writer.limits)
-        return self._writer.begin_upload(key, part_bytes=part_bytes)
+        check_part_bytes(part_bytes, self._writing().limits)
+        return self._writing().begin_upload(key, part_bytes=part_bytes)
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""
         if keys:
-            self._writer.delete(keys)
+            self._writing().delete(keys)
 
     def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
         """See ObjectStore."""
-        return self._writer.iter_uploads(prefix)
+        return self._writing().iter_uploads(prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """See ObjectStore."""
-        self._writer.abort_upload(upload)
+        self._writing().abort_upload(upload)
 
     def describe(self) -> str:
         """The URL."""
@@ -151,15 +170,18 @@ class RemoteStore:
 
     def identity(self) -> str:
         """See ProbedStore."""
-        return self._writer.identity()
+        return self._writing().identity()
 
     def traits(self, key: str) -> StoreTraits:
         """See ProbedStore."""
-        return self._writer.traits(key) or plain_traits(self, key, checksums=self._writer.checksum_name)
+        return self._writing().traits(key) or plain_traits(self, key, checksums=self._writing().checksum_name)
 
     def close(self) -> None:
         """Ends what is being written; obstore keeps its connections until the process ends."""
-        self._writer.close()
+        with self._lock:
+            writer = self._writer
+        if writer is not None:
+            writer.close()
 
 
 def _info(found: ObjectMeta) -> ObjectInfo:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape
 
 from tierlog.errors import (
     ObjectConflictError,
@@ -135,7 +135,9 @@ def complete_body(etags: Sequence[str], checksums: Sequence[str]) -> bytes:
     parts = []
     for number, etag in enumerate(etags, 1):
         checksum = f"<ChecksumCRC32C>{checksums[number - 1]}</ChecksumCRC32C>" if checksums else ""
-        parts.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag>{checksum}</Part>")
+        parts.append(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{html.escape(etag, quote=False)}</ETag>{checksum}</Part>"
+        )
     return f'<CompleteMultipartUpload xmlns="{_NAMESPACE}">{"".join(parts)}</CompleteMultipartUpload>'.encode()
 
 
@@ -144,7 +146,7 @@ _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 def delete_body(keys: Sequence[str]) -> bytes:
     """DeleteObjects, which answers with errors alone."""
-    listed = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
+    listed = "".join(f"<Object><Key>{html.escape(key, quote=False)}</Key></Object>" for key in keys)
     return f'<Delete xmlns="{_NAMESPACE}"><Quiet>true</Quiet>{listed}</Delete>'.encode()
 
 

@@ -60,7 +60,6 @@ class S3Writer:
         self._batch_deletes = batch_deletes
 
     checksum_name = "crc32c"
-    etag_is_version = False
 
     @property
     def limits(self) -> UploadLimits:

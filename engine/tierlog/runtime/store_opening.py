@@ -13,8 +13,6 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from tierlog.errors import ConfigError
-from tierlog.runtime.azure_opening import make_azure_writer
-from tierlog.runtime.gcs_opening import make_gcs_writer
 from tierlog.runtime.google_credentials import choose_google_tokens
 from tierlog.runtime.google_credentials import credential_provider as google_provider
 from tierlog.runtime.local_store import LocalStore
@@ -28,10 +26,10 @@ from tierlog.runtime.s3_opening import (
     address_config,
     choose_s3_credentials,
     credential_provider,
-    make_s3_writer,
     obstore_config,
 )
 from tierlog.runtime.store_options import StoreOptions, read_store_options
+from tierlog.runtime.store_writer import StoreWriter
 
 _SCHEMES: Final = {
     "s3": "s3",
@@ -77,17 +75,51 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
     name = f"{scheme}://{bucket}/{folder}".rstrip("/")
     counts = RequestCounts()
     if scheme == "s3":
-        credentials = choose_s3_credentials(made, machine)
-        config = obstore_config(bucket, made, credentials)
-        store = _make(scheme, bucket, folder, made, config=config, credential_provider=credential_provider(credentials))
-        writer = make_s3_writer(bucket, folder, name, made, credentials, machine, counts)
-        return RemoteStore(store, name, writer, counts)
-    if scheme == "az":
-        store = _make(scheme, bucket, folder, made, config=made.config)
-        return RemoteStore(store, name, make_azure_writer(store, bucket, folder, name, made, machine, counts), counts)
-    tokens = choose_google_tokens(made.config, machine.files)
-    store = _make(scheme, bucket, folder, made, config=made.config, credential_provider=google_provider(tokens))
-    return RemoteStore(store, name, make_gcs_writer(bucket, folder, name, made, tokens, machine, counts), counts)
+        return _open_s3(bucket, folder, name, made, machine, counts)
+    return (_open_azure if scheme == "az" else _open_google)(bucket, folder, name, made, machine, counts)
+
+
+def _open_s3(
+    bucket: str, folder: str, name: str, options: StoreOptions, machine: Machine, counts: RequestCounts
+) -> RemoteStore:
+    credentials = choose_s3_credentials(options, machine)
+    config = obstore_config(bucket, options, credentials)
+    store = _make("s3", bucket, folder, options, config=config, credential_provider=credential_provider(credentials))
+
+    def make_writer() -> StoreWriter:
+        from tierlog.runtime.s3_writer_opening import make_s3_writer
+
+        return make_s3_writer(bucket, folder, name, options, credentials, machine, counts)
+
+    return RemoteStore(store, name, make_writer, counts)
+
+
+def _open_azure(
+    bucket: str, folder: str, name: str, options: StoreOptions, machine: Machine, counts: RequestCounts
+) -> RemoteStore:
+    store = _make("az", bucket, folder, options, config=options.config)
+
+    def make_writer() -> StoreWriter:
+        from tierlog.runtime.azure_opening import make_azure_writer
+
+        return make_azure_writer(store, bucket, folder, name, options, machine, counts)
+
+    return RemoteStore(store, name, make_writer, counts)
+
+
+def _open_google(
+    bucket: str, folder: str, name: str, options: StoreOptions, machine: Machine, counts: RequestCounts
+) -> RemoteStore:
+    tokens = choose_google_tokens(options.config, machine.files)
+    provider = google_provider(tokens)
+    store = _make("gs", bucket, folder, options, config=options.config, credential_provider=provider)
+
+    def make_writer() -> StoreWriter:
+        from tierlog.runtime.gcs_opening import make_gcs_writer
+
+        return make_gcs_writer(bucket, folder, name, options, tokens, machine, counts)
+
+    return RemoteStore(store, name, make_writer, counts, etag_field="version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +214,8 @@ def _open_memory(name: str, folder: str) -> RemoteStore:
     if folder:
         raise ConfigError(f"memory://{name}/{folder}: a store in memory has no folders to begin at; use key.prefix")
     counts = RequestCounts()
-    return RemoteStore(
-        found.store, f"memory://{name}", MemoryWriter(found, f"memory://{name}", counts), counts, is_local=True
-    )
+    url = f"memory://{name}"
+    return RemoteStore(found.store, url, lambda: MemoryWriter(found, url, counts), counts, is_local=True)
 
 
 def _make(

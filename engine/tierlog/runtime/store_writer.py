@@ -15,9 +15,6 @@ class StoreWriter(Protocol):
     checksum_name: str
     """Of bodies, where ``traits`` does not find out: "md5", "crc32c" or "none"."""
 
-    etag_is_version: bool
-    """Whether ``expected_etag`` is what obstore calls the version."""
-
     @property
     def limits(self) -> UploadLimits: ...
     def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject: ...
