@@ -44,6 +44,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "custom.metadata.fields.include": "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY",
         "remote.log.metadata.custom.metadata.max.bytes": "1000",
         "manifest.digest.enabled": "true",
+        "log.index.object.enabled": "true",
     },
     "aiven-cached": ZSTD
     | {

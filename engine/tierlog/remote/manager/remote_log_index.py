@@ -2,7 +2,7 @@
 
 Of the older page of KIP-405, which keeps this on the broker's disk where today's keeps it in a topic: off unless a
 manager makes one. It appends what it copied, once the segment is COPY_SEGMENT_FINISHED; followers get the same entries
-from the object beside each segment (``remote.storage.log_index_object``) and append those.
+from the object beside each segment (``remote.storage.log_index_object``) and append those (``append_segments``).
 
 Entries are in the order of their first offsets. They may overlap, since brokers cut their segments each in her own way:
 where one begins, the one before it ends. An offset that lies behind its entry's last one is not in the index, whatever
@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tierlog.log.offset_index import OffsetIndex
 from tierlog.log.remote_log_index import ENTRY_BYTES_MAX, RemoteLogIndexEntry
 from tierlog.log.time_index import ENTRY_SIZE_BYTES as TIME_ROW_BYTES
 from tierlog.log.time_index import TimeIndex
+from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.manager.remote_index_file import (
     FILE_BYTES_MAX,
     IndexRows,
@@ -39,6 +40,8 @@ from tierlog.remote.manager.remote_index_file import (
 from tierlog.remote.manager.remote_index_recovery import recover_files
 from tierlog.runtime.machine import Machine
 
+#: Entries of segments in memory, and written in one go.
+_GATHERED_MAX: Final = 256
 Result = TypeVar("Result")
 
 
@@ -104,9 +107,14 @@ class RemoteLogIndex:
         return self._known[0].first_offset if self._known else None
 
     @property
+    def last_entry(self) -> RemoteLogIndexEntry | None:
+        """None if there is none."""
+        return self._known[-1].last if self._known else None
+
+    @property
     def next_offset(self) -> int | None:
         """Behind the last entry; None if there is none."""
-        return self._known[-1].last.last_offset + 1 if self._known else None
+        return None if self.last_entry is None else self.last_entry.last_offset + 1
 
     # -- looking up
 
@@ -335,6 +343,42 @@ class RemoteLogIndex:
         while len(self._known) > 1 and self._known[1].first_offset <= log_start_offset:
             before = self._known
             self._change(before[1:], partial(remove, self._files, before[0].path))
+
+
+def append_segments(
+    index: RemoteLogIndex,
+    segments: Iterable[RemoteLogSegmentMetadata],
+    fetch: Callable[[RemoteLogSegmentMetadata], Iterable[RemoteLogIndexEntry]],
+) -> list[RemoteLogSegmentMetadata]:
+    """What a follower does: add what was shipped beside the segments that its index does not have yet.
+
+    Args:
+        index: Hers.
+        segments: Of the partition, by start offset; those that do not begin behind the last entry are passed over.
+        fetch: Gives the entries of one, as ``TieredStorageManager.fetch_log_index``.
+
+    Returns:
+        Segments without such entries: they were copied while ``log.index.object.enabled`` was not set, or are gone.
+
+    Raises:
+        ValueError: the segments are not in order. What ``fetch`` raises, but for FileNotFoundError, and StoreError: the
+            first so many were added; call again.
+    """
+    lacking: list[RemoteLogSegmentMetadata] = []
+    gathered: list[RemoteLogIndexEntry] = []
+    last = index.last_entry
+    for metadata in segments:
+        if last is not None and metadata.start_offset <= last.first_offset:
+            continue
+        try:
+            gathered += fetch(metadata)
+        except FileNotFoundError:
+            lacking.append(metadata)
+        if len(gathered) >= _GATHERED_MAX:
+            index.append(gathered)
+            gathered = []
+    index.append(gathered)
+    return lacking
 
 
 def _from(known: tuple[RemoteIndexFile, ...], offset: int) -> tuple[RemoteIndexFile, ...]:

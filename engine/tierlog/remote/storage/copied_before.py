@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.layouts.writing import log_index_keys
 from tierlog.remote.storage.segment_lookup import make_lookup
 from tierlog.runtime.object_store import ObjectStore
 
@@ -42,7 +43,7 @@ def find_copied_before(
         description = memoryview(store.fetch(description_key)).cast("B")
     except (ObjectNotFoundError, CorruptDataError):
         return None
-    segment = found.segment
+    segment, beside_bytes = found.segment, len(description)
     ends: dict[str, int] = {}
     for part in (segment.log, *(part for _, part in segment.parts)):
         ends[part.key] = max(ends.get(part.key, 0), part.position + part.size_bytes)
@@ -50,4 +51,7 @@ def find_copied_before(
         info = store.find(key)
         if info is None or info.size_bytes != size_bytes:
             return None
-    return CopiedSegment(sum(ends.values()) + len(description), hashlib.sha256(description).digest())
+    if config.log_index_object_enabled:  # it may have been copied when it was not
+        shipped = [store.find(key) for key in log_index_keys(config, replace(metadata, custom_metadata=None))]
+        beside_bytes += sum(info.size_bytes for info in shipped if info is not None)
+    return CopiedSegment(sum(ends.values()) + beside_bytes, hashlib.sha256(description).digest())

@@ -39,7 +39,7 @@ class ObjectKey:
 
 _AIVEN: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
-    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest)"
+    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest|remoteLogIndex)"
 )
 _LOCAL_TIERED: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
@@ -49,7 +49,7 @@ _LOCAL_TIERED: Final = re.compile(
 _KAFKA: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
     rf"(?P<segment_id>{_ID}))/"
-    r"(?:(?P<offset>\d{20})\.(?P<suffix>log|index|timeindex|txnindex|snapshot)"
+    r"(?:(?P<offset>\d{20})\.(?P<suffix>log|index|timeindex|txnindex|snapshot|remoteLogIndex)"
     r"|(?P<whole>segment\.json|leader-epoch-checkpoint))"
 )
 _LOG_DIR: Final = re.compile(

@@ -39,11 +39,13 @@ from tierlog.remote.storage.copy_checks import (
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts.segment_objects import (
     SegmentObjects,
+    StoredLog,
     custom_metadata_of,
     largest_custom_metadata_bytes,
 )
 from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
 from tierlog.remote.storage.log_copy import LogCopy, LogSizes, plan_sizes
+from tierlog.remote.storage.log_index_object import first_timestamp_ms, segment_entry
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.part_stream import PartStream
 from tierlog.remote.storage.rate_limiter import RateLimiter
@@ -76,6 +78,7 @@ class _Attempt:
     tried_keys: list[str] = field(default_factory=list)
     tried_description: str | None = None
     stored_bytes: int = 0
+    beside: tuple[tuple[str, bytes], ...] = ()
 
 
 class SegmentCopier:
@@ -176,6 +179,8 @@ class SegmentCopier:
             running.phase = "log"
             self._draw(attempt, copier, parts)
             stored = copier.finish(compression=compression)
+            if self._config.log_index_object_enabled:
+                attempt.beside = ((objects.log_index_key, _log_index(metadata, objects, stored, log)),)
             sources.check_unchanged()
             description = objects.description(stored)
             known = self._make_visible(attempt, objects, description)
@@ -274,7 +279,7 @@ class SegmentCopier:
     def _store_objects(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> None:
         """In the order of the module's text. Raises ObjectConflictError if the first one is there already."""
         assert attempt.stream is not None
-        small = list(objects.small_objects())
+        small = [*objects.small_objects(), *attempt.beside]
         log_key = objects.log_key
         if attempt.stream.is_multipart:
             attempt.running.phase = "indexes"
@@ -362,6 +367,17 @@ class SegmentCopier:
         """End the threads; copies have ended before."""
         self._transformers.close()
         self._senders.close()
+
+
+def _log_index(
+    metadata: RemoteLogSegmentMetadata, objects: SegmentObjects, stored: StoredLog, log: ReadableFile
+) -> bytes:
+    return segment_entry(
+        metadata,
+        log_key=objects.log_key,
+        stored_bytes=stored.size_bytes,
+        first_timestamp_ms=first_timestamp_ms(log),
+    ).encode()
 
 
 def _index_paths(data: LogSegmentData) -> dict[IndexType, str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry
 
 from tierlog.errors import ConfigError
+from tierlog.log.remote_log_index import RemoteLogIndexEntry
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
@@ -25,6 +26,7 @@ from tierlog.remote.api import (
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.key_ring import read_key_ring
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
+from tierlog.remote.storage.log_index_object import fetch_log_index
 from tierlog.remote.storage.metrics import DIRECTIONS, Operation, StorageMetrics
 from tierlog.remote.storage.plugins import open_backend
 from tierlog.remote.storage.rate_limiter import RateLimiter
@@ -153,6 +155,18 @@ class TieredStorageManager(RemoteStorageManager):
         """See RemoteStorageManager."""
         with self._translated("fetch_index", metadata) as parts:
             return parts.fetcher.fetch_index(metadata, index_type)
+
+    def fetch_log_index(self, metadata: RemoteLogSegmentMetadata) -> tuple[RemoteLogIndexEntry, ...]:
+        """The segment's entries of the remote log index, which ``log.index.object.enabled`` ships with it.
+
+        Raises:
+            RemoteResourceNotFoundException: the segment is gone, or was copied without them.
+            RemoteStorageException: see RemoteStorageManager.fetch_index.
+
+        Thread safety: any number of threads. Cost: one GET.
+        """
+        with self._translated("fetch_index", metadata) as parts:
+            return fetch_log_index(parts.store, parts.config, metadata)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteStorageManager; the caches forget the segment too."""

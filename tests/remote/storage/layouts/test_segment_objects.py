@@ -220,15 +220,18 @@ class TestRemoval:
     def test_the_configured_place(self) -> None:
         """If this fails, a delete leaves objects behind that cost money for ever."""
         assert aiven_removal(METADATA, "p/").descriptions == (f"p/{PATH}.rsm-manifest",)
-        assert aiven_removal(METADATA, "p/").others == (f"p/{PATH}.log", f"p/{PATH}.indexes")
-        assert len(kafka_removal(METADATA, "").others) == 6
+        assert aiven_removal(METADATA, "p/").others == tuple(
+            f"p/{PATH}.{suffix}" for suffix in ("log", "indexes", "remoteLogIndex")
+        )
+        assert len(kafka_removal(METADATA, "").others) == 7
 
     def test_the_place_before_the_prefix_changed_comes_first(self) -> None:
         """If this fails, segments from before a change of key.prefix stay for ever, and delete says it removed them."""
         custom = SegmentCustomMetadata(object_prefix="old/", object_key="a/b/c").encode()
         found = aiven_removal(changed(custom_metadata=custom), "new/")
         assert found.descriptions == ("old/a/b/c.rsm-manifest", f"new/{PATH}.rsm-manifest")
-        assert found.others == ("old/a/b/c.log", "old/a/b/c.indexes", f"new/{PATH}.log", f"new/{PATH}.indexes")
+        suffixes = ("log", "indexes", "remoteLogIndex")
+        assert found.others == tuple(f"{base}.{suffix}" for base in ("old/a/b/c", f"new/{PATH}") for suffix in suffixes)
         same = SegmentCustomMetadata(object_prefix="new/", object_key=PATH).encode()
         assert aiven_removal(changed(custom_metadata=same), "new/").descriptions == (f"new/{PATH}.rsm-manifest",)
 

@@ -81,6 +81,13 @@ class SegmentKeys(KeyGroup):
         default=False,
         own=True,
     )
+    log_index_object_enabled: KafkaBoolean = key(
+        "log.index.object.enabled",
+        "One more object beside each segment, `.remoteLogIndex`: its entry of the remote log index, for followers to "
+        "build theirs from ([remote-log-index.md](remote-log-index.md)). The plugin ignores it, on delete too.",
+        default=False,
+        own=True,
+    )
     broker_id: KafkaInt = key("broker.id", "Given by the broker.", default=-1, minimum=-1, maximum=INT32_MAX)
 
 

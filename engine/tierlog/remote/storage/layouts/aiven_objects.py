@@ -32,6 +32,7 @@ from tierlog.runtime.chance import Rng
 _LOG: Final = ".log"
 _INDEXES: Final = ".indexes"
 _MANIFEST: Final = ".rsm-manifest"
+_LOG_INDEX: Final = ".remoteLogIndex"
 
 
 class AivenObjects:
@@ -98,6 +99,10 @@ class AivenObjects:
     def description_key(self) -> str:
         return self._base + _MANIFEST
 
+    @property
+    def log_index_key(self) -> str:
+        return self._base + _LOG_INDEX
+
     def new_iv(self) -> bytes | None:
         """Random: 2^32 of them under one key are the limit, which 2^31 bytes of log cannot reach."""
         return None if self._encryption is None else self._rng.secret_bytes(IV_BYTES)
@@ -130,10 +135,15 @@ class AivenObjects:
         return encode_manifest(manifest, txn_idx_empty_known=self._txn_idx_empty_known)
 
 
+def aiven_log_index_keys(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> list[str]:
+    """Where its entry of the remote log index may be, to be tried in this order; raises as ``aiven_removal``."""
+    return [base + _LOG_INDEX for base in bases_of(metadata, aiven_segment_path(metadata), key_prefix)]
+
+
 def aiven_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
     """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
     bases = bases_of(metadata, aiven_segment_path(metadata), key_prefix)
     return Removal(
         descriptions=tuple(base + _MANIFEST for base in bases),
-        others=tuple(base + suffix for base in bases for suffix in (_LOG, _INDEXES)),
+        others=tuple(base + suffix for base in bases for suffix in (_LOG, _INDEXES, _LOG_INDEX)),
     )

@@ -24,6 +24,7 @@ from tierlog.remote.storage.layouts.segment_objects import (
 from tierlog.remote.storage.object_keys import kafka_segment_path
 
 _VERSION: Final = 1
+_LOG_INDEX: Final = "remoteLogIndex"
 #: In the order in which they are written.
 _SUFFIXES: Final = {
     IndexType.OFFSET: "index",
@@ -64,6 +65,10 @@ class KafkaObjects:
     def description_key(self) -> str:
         return f"{self._base}/{DESCRIPTION}"
 
+    @property
+    def log_index_key(self) -> str:
+        return f"{self._base}/{self._metadata.start_offset:020d}.{_LOG_INDEX}"
+
     def new_iv(self) -> bytes | None:
         """Nothing is encrypted by us."""
         return None
@@ -98,10 +103,17 @@ class KafkaObjects:
         return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
 
 
+def kafka_log_index_keys(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> list[str]:
+    """Where its entry of the remote log index may be, to be tried in this order; raises as ``kafka_removal``."""
+    name = f"{metadata.start_offset:020d}.{_LOG_INDEX}"
+    return [f"{base}/{name}" for base in bases_of(metadata, kafka_segment_path(metadata), key_prefix)]
+
+
 def kafka_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
     """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
     bases = bases_of(metadata, kafka_segment_path(metadata), key_prefix)
-    names = [f"{metadata.start_offset:020d}.log", *(_file_name(kind, metadata) for kind in _SUFFIXES)]
+    start = f"{metadata.start_offset:020d}"
+    names = [f"{start}.log", f"{start}.{_LOG_INDEX}", *(_file_name(kind, metadata) for kind in _SUFFIXES)]
     return Removal(
         descriptions=tuple(f"{base}/{DESCRIPTION}" for base in bases),
         others=tuple(f"{base}/{name}" for base in bases for name in names),

@@ -1,6 +1,7 @@
 """What a copy of one segment writes, and what a delete takes away: keys, order and content, without a store.
 
-A copy writes the log, then the small objects in their order, and the description last: without it there is no segment.
+A copy writes the log, then the small objects in their order (and the entry of the remote log index, where that is
+asked for), and the description last: without it there is no segment.
 A delete takes the description first, so that no reader begins with half a segment.
 """
 
@@ -57,6 +58,10 @@ class SegmentObjects(Protocol):
     @property
     def description_key(self) -> str:
         """What marks the segment whole."""
+
+    @property
+    def log_index_key(self) -> str:
+        """Of the segment's entry in the remote log index, where that is shipped (``log.index.object.enabled``)."""
 
     def new_iv(self) -> bytes | None:
         """For one chunk; None where nothing is encrypted. Any number of threads."""
