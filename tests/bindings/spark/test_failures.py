@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # of Spark 4.0's collect
-]
+pytestmark = pytest.mark.spark
 
 
 def batches(first: int, count: int = 4) -> list[Batch]:

@@ -29,10 +29,7 @@ from tierlog.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # of Spark 4.0's collect
-]
+pytestmark = pytest.mark.spark
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 FULL = FIXTURES if (FIXTURES / "README.md").is_file() else None
