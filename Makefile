@@ -38,7 +38,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-spark-minors lint format fuzz bench bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-spark-minors lint format fuzz bench bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -65,6 +65,9 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 
 test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
+
+test-kills: setup ## copies and deletes killed by SIGKILL at every step, five shapes of segments (about five minutes)
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/remote/storage/test_killed_copies.py $(PYTEST_ARGUMENTS)
 
 # The newest of each minor that PyPI has, but for the one that the tree's own environment has and `make test` tests.
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1
