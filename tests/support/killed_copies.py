@@ -108,6 +108,7 @@ def copy_and_die(order: Mapping[str, Any]) -> None:
     from tierlog.runtime.machine import Machine
 
     log_copy._LOCAL_PART_BYTES = 4_000  # type: ignore[misc]
+    log_copy._BUNDLE_BYTES = 4_000  # type: ignore[misc]
     segment: ClosedSegment = pickle.loads(pathlib.Path(order["segment"]).read_bytes())
     fate = Fate(order["step"])
     machine = Machine()

@@ -1,6 +1,6 @@
 """A broker that dies by SIGKILL at any step of a copy or a delete: what its successor finds, and can put right.
 
-The default run takes 24 seeded steps, ``-m slow`` (``make test-kills``) all of five shapes: more than 300.
+The default run takes 24 seeded steps, ``-m slow`` (``make test-kills``) all of five shapes: about 300.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Scene:
 
 def campaign(scene: Scene, points: int) -> None:
     last = scene.steps("copy")
-    assert last > 40, "a copy has that many steps"
+    assert last > 25, "a copy has that many steps"
     chance = random.Random(SEED)
     chosen = range(1, last + 1) if points >= last else sorted(chance.sample(range(1, last + 1), points))
     for step in chosen:
@@ -169,7 +169,7 @@ def test_killed_copies(shape: str, points: int, tmp_path: pathlib.Path, executio
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["aiven-plain", "aiven-zstd", "aiven-aes", "aiven-zstd-aes", "kafka"])
 def test_copies_killed_at_every_step(shape: str, tmp_path: pathlib.Path, executioner: Killer) -> None:
-    """The longer campaign: every step that there is, more than three hundred in all."""
+    """The longer campaign: every step that there is, about three hundred in all."""
     campaign(Scene(tmp_path, shape, executioner), EVERY_STEP)
 
 
