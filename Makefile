@@ -95,8 +95,8 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(BIN)/python -m bench.storage
 	@$(BIN)/python -m bench.report
 
-bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, deflate
-	@$(BIN)/python -m pytest -m bench bench/test_decode.py bench/test_scan.py bench/test_deflate.py $(PYTEST_ARGUMENTS)
+bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, chunks, deflate
+	@$(BIN)/python -m pytest -m bench bench/test_decode.py bench/test_scan.py bench/test_assembly.py bench/test_deflate.py $(PYTEST_ARGUMENTS)
 
 ##@ Build
 

@@ -126,6 +126,8 @@ def test_check(batch_bytes: int, compare: Compare) -> None:
     log = bench_log("none", batch_bytes=batch_bytes, mean_size=1000, total_bytes=64 * MIB)
     data = memoryview(log.data)
     pieces = [data[start : start + CHUNK] for start in range(0, len(data), CHUNK)]
+    borders = zip(log.table.position.tolist(), log.table.size_bytes.tolist(), strict=True)
+    batches = [data[position : position + size] for position, size in borders]
 
     def streamed() -> int:
         stream = BatchStream()
@@ -137,8 +139,8 @@ def test_check(batch_bytes: int, compare: Compare) -> None:
     assert streamed() == joined() == len(log.table)
     compare(
         streamed,
-        {"CRC-32C alone": lambda: [crc32c(piece) for piece in pieces], "BatchRuns": joined},
-        bars={"CRC-32C alone": 0.8},
+        {"CRC-32C, a call a batch": lambda: [crc32c(batch) for batch in batches], "BatchRuns": joined},
+        bars={"CRC-32C, a call a batch": 0.8},
         size_bytes=len(data),
         records=log.records,
     )
