@@ -20,7 +20,11 @@ from tests.bindings.spark.jar.conftest import ROOTS, SETTINGS
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 
-pytestmark = [pytest.mark.spark, pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is Linux's")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,  # four JVMs: 32 CPU seconds
+    pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is Linux's"),
+]
 
 SEGMENTS = 12
 ROWS_EACH = 20
