@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 
 import pyspark_tierlog
 import tierlog
+from tests.bindings.spark.conftest import QUICK_START
 from tests.support.golden import config_of
 from tests.support.servers import StoreServer
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
@@ -35,6 +37,7 @@ from pyspark.sql import SparkSession
 import pyspark_tierlog
 
 builder = SparkSession.builder.master("local[2]").config("spark.jars", pyspark_tierlog.jar_path())
+builder = builder.config("spark.driver.extraJavaOptions", sys.argv[1])
 for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
     builder = builder.config(f"spark.{name}", value)
 spark = builder.getOrCreate()
@@ -75,7 +78,7 @@ def answers_of(requests: list[dict[str, str]]) -> list[list[object]]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
     environment |= {"PYTHONPATH": ROOTS, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT, QUICK_START],
         input=json.dumps(requests),
         env=environment,
         capture_output=True,
@@ -109,12 +112,22 @@ def test_a_bucket_gives_the_rows_of_its_folder(server: StoreServer, data: pathli
         assert int(str(local[1])) > 0
 
 
+@pytest.fixture(scope="module")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskReaderProcess]:
+    need_store_client()
+    try:
+        process = TaskReaderProcess(tmp_path_factory.mktemp("jvm"))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with process:
+        yield process
+
+
 @pytest.mark.parametrize("wrong", ["path", "secret"])
 def test_a_masked_prefix_is_in_no_message(
-    s3: StoreServer, data: pathlib.Path, tmp_path: pathlib.Path, wrong: str
+    s3: StoreServer, jvm: TaskReaderProcess, data: pathlib.Path, wrong: str
 ) -> None:
     """What an operator hides by key.prefix.mask would be in executors' logs: the server's answers name whole keys."""
-    need_store_client()
     run = data / "custom-meta"
     options = dict(s3.options) | ({"store.secret_access_key": "another"} if wrong == "secret" else {})
     config = config_of(run) | options
@@ -124,13 +137,8 @@ def test_a_masked_prefix_is_in_no_message(
     with open_tier(url, config=config, layout="aiven") as tier, pytest.raises(StoreError) as python:
         list(read_scan_range(tier, ranges[0]))
     address = address_store(url, options)
-    try:
-        process = TaskReaderProcess(tmp_path)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    with process:
-        store = Store(address.url, address.kind, tuple(address.options.items()))
-        answer = process.read(ranges[:1], store, ("offset",))
+    store = Store(address.url, address.kind, tuple(address.options.items()))
+    answer = jvm.read(ranges[:1], store, ("offset",))
     assert answer.error is not None
     assert answer.error[0] == type(python.value).__name__
     for text in (answer.error[1], str(python.value)):
