@@ -307,12 +307,27 @@ def test_killed_copies_leave_nothing_that_stays(tierlog: Run, tmp_path: pathlib.
     whole = list(dest.rglob("*.rsm-manifest"))
     if whole:
         assert tierlog("verify", dest).code == 0
-    if any(dest.rglob("*.log")):
+    if any(path.is_file() for path in dest.rglob("*")):
         assert tierlog("orphans", dest, "--older-than", "0s", "--delete").code == 0
         assert len(names(dest)) == 3 * len(whole)
         assert tierlog("orphans", dest, "--older-than", "0s").code == 0 or not whole
     assert tierlog("copy", disk, dest, "--dest-config", config).code == 0
     assert names(dest) == names(tmp_path / "want")
+
+
+def test_a_bucket_of_nothing_but_an_upload(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """A first copy that was killed leaves no object: what it left would be paid for unseen."""
+    bucket_of(tmp_path / "bucket", 1)
+    for path in [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]:
+        if path.name.endswith(".log"):
+            path.rename(f"{path}.0123456789abcdef.tierlog-part")
+        else:
+            path.unlink()
+    assert tierlog("cat", tmp_path / "bucket").lines == []
+    found = tierlog("orphans", tmp_path / "bucket", "--older-than", "0s", "--output", "json")
+    assert (found.code, [line["kind"] for line in found.lines]) == (1, ["upload"])
+    assert tierlog("orphans", tmp_path / "bucket", "--older-than", "0s", "--delete").code == 0
+    assert names(tmp_path / "bucket") == set()
 
 
 def test_wrong_use(tierlog: Run, tmp_path: pathlib.Path) -> None:

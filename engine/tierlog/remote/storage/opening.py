@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.key_ring import KeyRing, read_key_ring
 from tierlog.remote.storage.layouts import Layout
@@ -25,6 +26,8 @@ from tierlog.runtime.files import Files
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.store_opening import local_path, open_store, split_last
+
+_log = logging.getLogger(__name__)
 
 LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
 #: Recognised keys that are looked at before the layout is believed, and all keys before a place is given up.
@@ -118,6 +121,9 @@ def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tu
         try:
             keys = (info.key[len(prefix) :] for info in store.iter_objects(prefix))
             recognised = _recognise(keys, path, layout, places)
+            if not recognised:
+                # The first copy is under way, or died: a tier without segments, and something for `orphans`.
+                recognised = _recognise(_unfinished_keys(store, prefix), path, layout, places)
         finally:
             store.close()
         if isinstance(recognised, list):
@@ -127,6 +133,15 @@ def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tu
             found, place = recognised
     scope = Scope(folder=place.inner, key_prefix=prefix, mask=config.key_prefix_mask)
     return place.folder, scope, found
+
+
+def _unfinished_keys(store: ObjectStore, prefix: str) -> Iterator[str]:
+    """Of uploads that were begun; none where the store does not tell who only reads."""
+    try:
+        for upload in store.iter_uploads(prefix):
+            yield upload.key[len(prefix) :]
+    except (StoreError, ConfigError) as error:
+        _log.debug("%s: unfinished uploads: %s", store.describe(), error)
 
 
 def _places_above(path: str) -> list[Place]:
