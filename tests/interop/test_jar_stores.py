@@ -27,7 +27,7 @@ from tierlog.remote.manager.scan_read import read_scan_range
 from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.runtime.store_opening import address_store
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.spark]
 
 INTEROP = pytest.mark.interop
 SERVERS = ["s3", pytest.param("azure", marks=INTEROP), pytest.param("gcs", marks=INTEROP)]

@@ -43,6 +43,7 @@ def test_a_partition_reads_as_a_consumer_read_it(log: PartitionLog, isolation: s
         assert log.answers("read_uncommitted"), "every topic has the answer of a plain consumer"
 
 
+@pytest.mark.slow
 def test_every_partition_of_the_full_golden_data(fixtures: pathlib.Path) -> None:
     """All codecs, LogAppendTime, epochs, compaction and open transactions: as above."""
     check_all(fixtures, with_oracle=False)

@@ -300,8 +300,13 @@ class PosixFiles:
             at = _parent(at)
         with translated(path):
             for each in reversed(missing):
-                os.makedirs(each, exist_ok=True)
-                # Also where another thread was quicker: it may not have come to this yet.
+                try:
+                    os.mkdir(each)
+                except FileExistsError:
+                    # Another thread was quicker; if it is no directory and still there, it is in the way.
+                    if not os.path.isdir(each) and os.path.lexists(each):
+                        raise
+                # Also then: the other may not have come to this yet. What was removed meanwhile is "not found".
                 _fsync_directory(_parent(each))
 
     def rename(self, source: str, target: str) -> None:

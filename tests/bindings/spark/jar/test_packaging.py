@@ -155,6 +155,7 @@ def test_a_configured_session_has_the_jar(jar_spark: SparkSession, read: Read, d
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_two_connect_sessions_have_the_jar_at_once(jar_file: str, data: pathlib.Path) -> None:
     """Each session has a class loader of its own, and a JVM loads a file of native code for one only."""
     if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("grpc_status") is None:

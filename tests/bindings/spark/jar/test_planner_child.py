@@ -230,6 +230,7 @@ def without_store_client(jar_file: str, made: pathlib.Path) -> str:
     return str(made)
 
 
+@pytest.mark.slow
 def test_a_driver_from_begin_to_end(jar_file: str, bucket: Bucket, tmp_path: pathlib.Path) -> None:
     """A /tmp that is mounted noexec must cost speed, not the query; engine=jar says that it cannot be had.
 
