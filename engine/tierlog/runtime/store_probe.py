@@ -1,4 +1,4 @@
-"""What a store can do, found out once at start-up by asking it.
+"""What a store can do, found out by asking it.
 
 S3's dialects differ in what they check, refuse and batch; what a copy relies on is better known before the first one.
 """
@@ -6,6 +6,8 @@ S3's dialects differ in what they check, refuse and batch; what a copy relies on
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from tierlog.errors import ObjectConflictError, StoreError
@@ -14,11 +16,12 @@ from tierlog.runtime.object_store import ABSENT, ObjectStore
 from tierlog.runtime.store_traits import ProbedStore, StoreTraits
 
 _log = logging.getLogger(__name__)
-_PROBE: Final = ".tierlog-probe-"
+#: What the keys of the probe begin with, behind the prefix of all keys.
+PROBE_PREFIX: Final = ".tierlog-probe-"
 
 
 def probe_store(store: ObjectStore, machine: Machine, *, key_prefix: str = "") -> StoreTraits:
-    """Ask, and log the answer in one line. Leaves nothing behind, as far as the store lets it.
+    """Ask. Leaves nothing behind, as far as the store lets it.
 
     Args:
         store: Its write half is told what is found.
@@ -26,18 +29,22 @@ def probe_store(store: ObjectStore, machine: Machine, *, key_prefix: str = "") -
         key_prefix: In front of the probe's keys.
 
     Raises:
-        StoreError and its kinds: the store cannot be written to.
+        StoreError and its kinds: the store cannot be written to, or does not let us remove.
     """
     key = probe_key(machine, key_prefix)
     inner = unwrapped(store)
-    traits = inner.traits(key) if isinstance(inner, ProbedStore) else plain_traits(store, key)
-    _log.info("%s: %s", store.describe(), traits)
-    return traits
+    return inner.traits(key) if isinstance(inner, ProbedStore) else plain_traits(store, key)
+
+
+def identity_of(store: ObjectStore) -> str:
+    """Who we are to a store, never a secret. Raises StoreError and its kinds: nobody, or the source does not answer."""
+    inner = unwrapped(store)
+    return inner.identity() if isinstance(inner, ProbedStore) else "not known: a store of a third party"
 
 
 def probe_key(machine: Machine, key_prefix: str = "") -> str:
     """A key that no object has."""
-    return f"{key_prefix}{_PROBE}{machine.rng.secret_bytes(8).hex()}"
+    return f"{key_prefix}{PROBE_PREFIX}{machine.rng.secret_bytes(8).hex()}"
 
 
 def unwrapped(store: ObjectStore) -> ObjectStore:
@@ -47,30 +54,43 @@ def unwrapped(store: ObjectStore) -> ObjectStore:
     return store
 
 
+@contextmanager
+def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> Iterator[None]:
+    """Removes the objects at the end; where the block failed, its error is the one that is told."""
+    try:
+        yield
+    except StoreError as error:
+        try:
+            delete(keys)
+        except StoreError as left:
+            error.add_note(f"what was written may be left: {left}")
+        raise
+    delete(keys)
+
+
 def plain_traits(
     store: ObjectStore, key: str, *, addressing: str | None = None, checksums: str = "none"
 ) -> StoreTraits:
     """What can be found out of any store."""
-    try:
-        return StoreTraits(
-            addressing=addressing or store.describe(),
-            checksums=checksums,
-            checks_bodies=checksums != "none",
-            conditional_put=refuses_second(store, key),
-            batch_delete=False,
-            part_bytes_min=store.upload_limits.part_bytes_min,
-        )
-    finally:
-        store.delete([key])
+    with removing(store.delete, [key]):
+        conditional = refuses_second(store, key)
+    return StoreTraits(
+        addressing=addressing or store.describe(),
+        checksums=checksums,
+        checks_bodies=checksums != "none",
+        conditional_put=conditional,
+        batch_delete=False,
+        part_bytes_min=store.upload_limits.part_bytes_min,
+    )
 
 
 def refuses_second(store: ObjectStore, key: str) -> bool:
     """Whether an object "only if absent" is refused where there is one. Leaves the first."""
-    store.put(key, b"tierlog", expected_etag=ABSENT)
+    store.put(key, b"tierlog")
     try:
         store.put(key, b"tierlog", expected_etag=ABSENT)
     except ObjectConflictError:
         return True
-    except StoreError as error:
-        _log.info("%s: conditional put: %s", store.describe(), error)
+    except StoreError as error:  # without its text, which has a key that may be masked
+        _log.info("%s: conditional put: %s", store.describe(), type(error).__name__)
     return False

@@ -7,14 +7,15 @@ values: no topic and no partition among them, so that their number does not grow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tierlog.runtime.request_counts import VERBS
+from tierlog.runtime.store_traits import StoreTraits
 
 PREFIX: Final = "tierlog_remote_"
 
@@ -132,6 +133,14 @@ REQUESTS: Final = Series(
     VERBS,
     "s3-client-metrics, gcs-client-metrics, azure-blob-storage-client-metrics: …-requests-total, -rate",
 )
+#: What the store was found to do at the start: facts as labels, so apart from the table of one.
+STORE_INFO: Final = Series(
+    "gauge",
+    "store_info",
+    "Always 1; its labels say which store this is, and what it was found to do at the start. `state` is `not_asked`, "
+    "`known`, `unanswered` (asked again after the first copy) or `off` (`store.probe.enabled`).",
+    "state, store, checksums, checks_bodies, conditional_put, batch_delete, part_bytes_min",
+)
 #: Two labels, so apart from the table of one.
 ERRORS: Final = Series(
     "counter",
@@ -157,6 +166,21 @@ class _Requests(Collector):
         return [family]
 
 
+class _StoreInfo(Collector):
+    """STORE_INFO, as far as it is known."""
+
+    def __init__(self) -> None:
+        self._names = STORE_INFO.label.split(", ")
+        self.told: Mapping[str, str] = {"state": "not_asked"}
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """See Collector."""
+        family = GaugeMetricFamily(STORE_INFO.full_name, STORE_INFO.text, labels=self._names)
+        told = self.told
+        family.add_metric([told.get(name, "") for name in self._names], 1)
+        return [family]
+
+
 class StorageMetrics:
     """All series of one manager.
 
@@ -175,6 +199,8 @@ class StorageMetrics:
             self._register(series)
         self._requests = _Requests()
         self.registry.register(self._requests)
+        self._store_info = _StoreInfo()
+        self.registry.register(self._store_info)
         self._errors = Counter(ERRORS.full_name, ERRORS.text, ("operation", "kind"), registry=self.registry)
         for operation in OPERATIONS:
             for kind in ERROR_KINDS:
@@ -219,6 +245,12 @@ class StorageMetrics:
         """Where the requests by verb come from; must not raise, nor wait."""
         self._requests.counts = counts
 
+    def tell_store(self, state: str, store: str, traits: StoreTraits | None = None) -> None:
+        """What STORE_INFO shows from here on: one of its states, the store's URL without secrets, what it does."""
+        found = {} if traits is None else asdict(traits)
+        shown = {name: str(value).lower() for name, value in found.items() if name != "addressing"}
+        self._store_info.told = {"state": state, "store": store, **shown}
+
     def add_error(self, operation: Operation, kind: str) -> None:
         """One failed call; ``kind`` is one of ERROR_KINDS."""
         self._errors.labels(operation, kind).inc()
@@ -235,7 +267,7 @@ def render_metrics_page() -> str:
     """docs/metrics.md."""
     rows = [
         f"| `{s.full_name}` | {s.kind} | {_labels(s)} | {s.text} | {s.jmx or '–'} |"
-        for s in (*SERIES, REQUESTS, ERRORS)
+        for s in (*SERIES, REQUESTS, STORE_INFO, ERRORS)
     ]
     return _PAGE.format(
         rows="\n".join(rows),

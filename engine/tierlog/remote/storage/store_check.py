@@ -19,8 +19,7 @@ from tierlog.errors import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_probe import probe_key, probe_store, unwrapped
-from tierlog.runtime.store_traits import ProbedStore
+from tierlog.runtime.store_probe import identity_of, probe_key, probe_store
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +88,7 @@ class StoreCheck:
             return CheckResult(step, passed=False, told=str(error), advice=_advice(step, error))
 
     def _identity(self) -> str:
-        inner = unwrapped(self._store)
-        return inner.identity() if isinstance(inner, ProbedStore) else "not known: a store of a third party"
+        return identity_of(self._store)
 
     def _write(self) -> str:
         stored = self._store.put(self._key, [_SMALL])

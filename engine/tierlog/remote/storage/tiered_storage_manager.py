@@ -34,9 +34,11 @@ from tierlog.remote.storage.running_copies import RunningCopies
 from tierlog.remote.storage.segment_copy import SegmentCopier
 from tierlog.remote.storage.segment_delete import delete_segment
 from tierlog.remote.storage.segment_fetch import NextSegment, SegmentFetcher
+from tierlog.remote.storage.start_probe import StartProbe
 from tierlog.remote.storage.upload_buffers import process_buffers
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class _Parts:
     def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
         self.config = config
         self.store = store
+        self.probe = StartProbe(store, config, machine=machine, metrics=metrics)
         limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
         self.limiters = {
             direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
@@ -128,8 +131,12 @@ class TieredStorageManager(RemoteStorageManager):
     def configure(self, configs: Mapping[str, object]) -> None:
         """See RemoteStorageManager: the plugin's ``rsm.config.*`` keys, with or without prefix, and ours.
 
+        The store is asked once who we are to it and what it does (``store.probe.enabled``); one that does not answer
+        is logged and asked again later.
+
         Raises:
-            ConfigError: also where the store, its root or a key file is not what the keys say, and for a second call.
+            ConfigError: also where the store, its root or a key file is not what the keys say, where the store does not
+                know us or refuses, and for a second call.
         """
         config = read_storage_config(configs, machine=self._machine)
         config.check_for_broker()
@@ -137,12 +144,30 @@ class TieredStorageManager(RemoteStorageManager):
             if self._parts is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
         store = self._wrap_store(open_backend(config, machine=self._machine))
-        self._parts = _Parts(config, store, self._machine, self.metrics)
+        parts = _Parts(config, store, self._machine, self.metrics)
+        try:
+            parts.probe.at_start()
+        except BaseException:
+            parts.close()
+            raise
+        self._parts = parts
+
+    @property
+    def store_traits(self) -> StoreTraits | None:
+        """What the store was found to do; None while it has not answered, or where it is not asked."""
+        return self._configured().probe.traits
+
+    @property
+    def store_identity(self) -> str | None:
+        """Who we are to the store, never a secret; None while its source has not answered."""
+        return self._configured().probe.identity
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
         """See RemoteStorageManager."""
         with self._translated("copy", metadata) as parts:
-            return parts.copier.copy(metadata, data)
+            custom = parts.copier.copy(metadata, data)
+            parts.probe.after_copy()
+            return custom
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None

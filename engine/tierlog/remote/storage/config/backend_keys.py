@@ -30,6 +30,21 @@ _S3_STORAGE_CLASSES: Final = (
 )
 
 
+class StoreKeys(KeyGroup):
+    """Of any store."""
+
+    store_probe_enabled: KafkaBoolean = key(
+        "store.probe.enabled",
+        "When a storage manager starts, write and remove a few small objects, `<key.prefix>.tierlog-probe-…`, to find "
+        "out what the store does and whether it lets us; what is found is logged once and shown as "
+        "`tierlog_remote_store_info`. Missing rights, an absent bucket and unknown credentials end the start; a store "
+        "that does not answer only gets a warning, and is asked again after the first copy. `false` for credentials "
+        "that may only read.",
+        default=True,
+        own=True,
+    )
+
+
 class S3Keys(KeyGroup):
     """S3 and what speaks it."""
 

@@ -15,6 +15,7 @@ from tierlog.remote.storage.config.backend_keys import (
     GcsKeys,
     ProxyAndFileKeys,
     S3Keys,
+    StoreKeys,
 )
 from tierlog.remote.storage.config.class_names import BACKENDS
 from tierlog.remote.storage.config.fetch_keys import ChunkCacheKeys, IndexCacheKeys, ManifestCacheKeys, PrefetchKeys
@@ -36,6 +37,7 @@ KEY_GROUPS: Final[dict[str, type[KeyGroup]]] = {
     "Index cache": IndexCacheKeys,
     "Chunk cache": ChunkCacheKeys,
     "Requests and prefetch": PrefetchKeys,
+    "Any store": StoreKeys,
     "S3": S3Keys,
     "Google Cloud Storage": GcsKeys,
     "Azure Blob Storage": AzureKeys,
@@ -57,6 +59,7 @@ class StorageConfig(
     IndexCacheKeys,
     ChunkCacheKeys,
     PrefetchKeys,
+    StoreKeys,
     S3Keys,
     GcsKeys,
     AzureKeys,

@@ -70,7 +70,8 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
 
 
 def _for_the_store(keys: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in keys.items() if name.startswith("store.") or name in STORAGE_KEYS}
+    ours = {name for name in keys if name.startswith("store.")} - KNOWN_KEYS.keys()
+    return {name: value for name, value in keys.items() if name in ours or name in STORAGE_KEYS}
 
 
 def _normalised(given: Mapping[str, object]) -> dict[str, str]:
