@@ -17,6 +17,7 @@ from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError
 from tierlog.remote.storage import start_probe
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.store_opening import open_store
 
 INFO = "tierlog_remote_store_info"
 IMPATIENT = {"store.timeout": "1s", "store.max_retries": "1", "store.retry_timeout": "3s"}
@@ -114,6 +115,14 @@ def test_a_third_partys_store_is_asked_too(tmp_path: pathlib.Path) -> None:
 @pytest.mark.server
 class TestS3:
     """A real server, sound and broken."""
+
+    @pytest.fixture(autouse=True)
+    def warm(self, s3: StoreServer) -> None:
+        """The server's first write takes it longer than the limit of these tests."""
+        store = open_store(s3.url, s3.options)
+        store.put("warm", b"one byte at least needs a volume")
+        store.delete(["warm"])
+        store.close()
 
     def test_what_it_does_is_known(self, s3: StoreServer, lines: Any) -> None:
         """If this fails, the first copy finds out by its own requests, and an old clone of S3 is never told of."""
