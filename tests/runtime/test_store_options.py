@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
+import pathlib
 from datetime import timedelta
 
+import obstore
 import pytest
 
 from tierlog.errors import ConfigError
+from tierlog.remote.storage.config.reference_page import configuration_page
+from tierlog.runtime import store_options
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.store_keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
 from tierlog.runtime.store_opening import address_store, open_store, split_last
 from tierlog.runtime.store_options import StoreOptions, read_store_options
 
@@ -185,3 +192,50 @@ def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_key
     assert (local.kind, local.url, local.options) == ("local", "/tmp", {})
     with pytest.raises(ConfigError, match="memory://x"):
         address_store("memory://x")
+
+
+class TestTheTableOfKeys:
+    """What the reference page is made of."""
+
+    def test_what_is_read_is_on_the_page(self) -> None:
+        """A key that works and is nowhere to be found helps nobody."""
+        assert {key.name for key in OWN_KEYS} == set(store_options._OWN)
+        page = configuration_page()
+        for key in (*OWN_KEYS, *CLIENT_KEYS, *itertools.chain(*KEYS_BY_SCHEME.values())):
+            assert f"| `store.{key.name}` |" in page
+
+    @pytest.mark.parametrize(
+        ("scheme", "file", "kind"),
+        [("s3", "_aws", "S3Config"), ("gs", "_gcs", "GCSConfig"), ("az", "_azure", "AzureConfig")],
+    )
+    def test_the_table_has_what_the_store_takes(self, scheme: str, file: str, kind: str) -> None:
+        """A key that obstore came to know is found on the page, or this test says that it is not."""
+        given_otherwise = {"bucket", "container_name"}
+        assert {key.name for key in KEYS_BY_SCHEME[scheme]} == typed_keys(file, kind) - given_otherwise
+        assert {key.name for key in CLIENT_KEYS} == typed_keys("_client", "ClientConfig") - {"default_headers"}
+
+    @pytest.mark.parametrize(("scheme", "url"), [("s3", "s3://b"), ("gs", "gs://b"), ("az", "az://c")])
+    def test_a_misspelt_key_names_the_nearest(self, scheme: str, url: str) -> None:
+        """A limit that is misspelt must not be one that silently does not hold."""
+        more = {"store.account_name": "a"} if scheme == "az" else {}
+        with pytest.raises(ConfigError, match=r"unknown store option store\.chekcsums; .*store\.checksums"):
+            open_store(url, more | {"store.chekcsums": "md5"})
+
+    def test_a_folder_knows_the_keys_of_all_stores_and_no_others(self, tmp_path: pathlib.Path) -> None:
+        """One file of keys serves a folder and a bucket; a misspelt key serves neither."""
+        for key in ("store.region", "store.timeout", "store.aws_region", "store.durable"):
+            open_store(str(tmp_path), {key: "true"}).close()
+        assert "NOT fsynced" in str(open_store(str(tmp_path), {"store.durable": "FALSE"}).traits("k"))  # type: ignore[attr-defined]
+        with pytest.raises(ConfigError, match=r"store\.durable"):
+            open_store(str(tmp_path), {"store.durabel": "false"})
+        with pytest.raises(ConfigError, match="true or false"):
+            open_store(str(tmp_path), {"store.durable": "no"})
+
+
+def typed_keys(file: str, kind: str) -> set[str]:
+    """Of a TypedDict in obstore's stubs."""
+    tree = ast.parse((pathlib.Path(obstore.__file__).parent / "_store" / f"{file}.pyi").read_text())
+    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind]
+    return {
+        node.target.id for node in found.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }

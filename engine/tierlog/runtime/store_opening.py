@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ from tierlog.runtime.s3_opening import (
     credential_provider,
     obstore_config,
 )
-from tierlog.runtime.store_options import StoreOptions, read_store_options
+from tierlog.runtime.store_keys import unknown_key
+from tierlog.runtime.store_options import StoreOptions, read_durable, read_store_options
 from tierlog.runtime.store_writer import StoreWriter
 
 _SCHEMES: Final = {
@@ -42,6 +44,7 @@ _SCHEMES: Final = {
     "memory": "memory",
     "file": "file",
 }
+_REFUSED_KEY: Final = re.compile(r"[Kk]ey: '([^']*)' is not valid")
 _MAKERS: Final[dict[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
 _memory_lock = threading.Lock()
@@ -67,7 +70,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
     machine = machine or Machine()
     scheme, rest = _split(url)
     if scheme == "file":
-        return LocalStore(rest, machine, durable=(options or {}).get("store.durable", "true").lower() != "false")
+        return LocalStore(rest, machine, durable=read_durable(options or {}))
     bucket, folder = _bucket_of(scheme, rest)
     if scheme == "memory":
         return _open_memory(bucket, folder)
@@ -231,6 +234,9 @@ def _make(
             **{name: value for name, value in more.items() if value is not None},
         )
     except exceptions.UnknownConfigurationKeyError as error:
+        refused = _REFUSED_KEY.search(str(error))
+        if refused is not None:
+            raise unknown_key(f"store.{refused[1]}", scheme) from None
         raise ConfigError(f"store option: {short_text(error)}") from None
     except (exceptions.BaseError, ValueError, TypeError) as error:
         # Without its cause, which may quote what it was given.

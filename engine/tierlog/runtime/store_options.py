@@ -19,33 +19,8 @@ from tierlog.errors import ConfigError, StoreError
 from tierlog.runtime.aws_credentials import read_key_file
 from tierlog.runtime.files import Files
 from tierlog.runtime.part_checksums import ChecksumMode
+from tierlog.runtime.store_keys import CLIENT_NAMES, check_known, plain_name
 
-#: obstore's ClientConfig; all other ``store.*`` keys are the store's own.
-_CLIENT_KEYS: Final = frozenset(
-    [
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "randomize_addresses",
-        "read_timeout",
-        "root_certificate",
-        "timeout",
-        "user_agent",
-    ]
-)
-_MAX_RETRIES: Final = "max_retries"
-_RETRY_TIMEOUT: Final = "retry_timeout"
 #: A call of one window ends within these, whatever the store does.
 _DEFAULT_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _DEFAULT_RETRIES: Final = 4
@@ -292,23 +267,63 @@ def read_store_options(
 
 
 def _add_own(found: StoreOptions, key: str, value: str) -> None:
-    name = key.removeprefix("store.").lower().replace(".", "_")
-    if name == _MAX_RETRIES:
-        if not value.isascii() or not value.isdigit() or int(value) > 100:
-            raise ConfigError(f"{key}: a number from 0 to 100 expected")
-        found.max_retries = int(value)
-    elif name == _RETRY_TIMEOUT:
-        found.retry_timeout = _seconds(key, value)
-    elif name == "checksums":
-        _add_checksums(found, key, value)
-    elif name == "storage_class":
-        found.storage_class = value
-    elif name == "durable":
-        found.durable = _boolean(key, value)
-    elif name in _CLIENT_KEYS:
+    name = plain_name(key)
+    if name in _OWN:
+        _OWN[name](found, key, value)
+    elif name in CLIENT_NAMES:
         found.client[name] = value
     else:
         found.config[name] = value
+
+
+def read_durable(options: Mapping[str, str]) -> bool:
+    """Of a folder: ``store.durable``.
+
+    Raises:
+        ConfigError: it is neither true nor false, or another ``store.*`` is one that no store knows.
+    """
+    durable = True
+    for key, value in options.items():
+        if key.startswith("store."):
+            check_known(key)
+            if plain_name(key) == "durable":
+                durable = _boolean(key, value)
+    return durable
+
+
+def _own_retries(found: StoreOptions, key: str, value: str) -> None:
+    if not value.isascii() or not value.isdigit() or int(value) > 100:
+        raise ConfigError(f"{key}: a number from 0 to 100 expected")
+    found.max_retries = int(value)
+
+
+def _own_retry_timeout(found: StoreOptions, key: str, value: str) -> None:
+    found.retry_timeout = _seconds(key, value)
+
+
+def _own_checksums(found: StoreOptions, key: str, value: str) -> None:
+    known = {mode.value: mode for mode in ChecksumMode}
+    if value != "auto" and value not in known:
+        raise ConfigError(f"{key}: auto, {', '.join(known)} expected")
+    found.checksums = known.get(value)
+
+
+def _own_storage_class(found: StoreOptions, _key: str, value: str) -> None:
+    found.storage_class = value
+
+
+def _own_durable(found: StoreOptions, key: str, value: str) -> None:
+    found.durable = _boolean(key, value)
+
+
+#: Of store_keys.OWN_KEYS, each.
+_OWN: Final[dict[str, Callable[[StoreOptions, str, str], None]]] = {
+    "max_retries": _own_retries,
+    "retry_timeout": _own_retry_timeout,
+    "checksums": _own_checksums,
+    "storage_class": _own_storage_class,
+    "durable": _own_durable,
+}
 
 
 def _add_proxy(found: StoreOptions, options: Mapping[str, str]) -> None:
@@ -319,13 +334,6 @@ def _add_proxy(found: StoreOptions, options: Mapping[str, str]) -> None:
         raise ConfigError("storage.proxy: host and port are needed, and username and password both or neither")
     login = f"{user}:{password}@" if user else ""
     found.client["proxy_url"] = f"socks5h://{login}{host}:{port}"
-
-
-def _add_checksums(found: StoreOptions, key: str, value: str) -> None:
-    known = {mode.value: mode for mode in ChecksumMode}
-    if value != "auto" and value not in known:
-        raise ConfigError(f"{key}: auto, {', '.join(known)} expected")
-    found.checksums = known.get(value)
 
 
 def _add_shared_region(found: StoreOptions, files: Files) -> None:

@@ -10,6 +10,7 @@ from tierlog.remote.storage.config.model import KEY_GROUPS
 from tierlog.remote.storage.config.older_names import NEVER_READ, OLDER_PREFIXES
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.storage.config.values import INT32_MAX, INT64_MAX, KeyFacts, KeyGroup
+from tierlog.runtime.store_keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
 
 _HEAD: Final = """# Configuration of the storage manager
 
@@ -22,6 +23,7 @@ In a broker's file each key carries `remote.log.storage.manager.impl.prefix`, by
 alone or nothing may stand in front. Keys match without case. An unknown key is an error that names the nearest known
 one, values that contradict each other are an error, and no message quotes a secret.
 """
+_SCHEMES: Final = {"s3": "S3", "gs": "Google", "az": "Azure"}
 _KINDS: Final = {"tuple": "list", "SecretStr": "secret", "bool": "boolean", "int": "number", "str": "text"}
 
 
@@ -34,6 +36,7 @@ def configuration_page() -> str:
         if PAIRS in (group.model_fields[field].alias for field in group.model_fields):
             lines += _pair_rows()
         lines.append("")
+    lines += list(_store_keys())
     lines += list(_others())
     return "\n".join(lines).rstrip() + "\n"
 
@@ -78,12 +81,28 @@ def _pair_rows() -> list[str]:
     ]
 
 
+def _store_keys() -> Iterator[str]:
+    yield "## The object store's client\n"
+    yield "All **ours**, and over `storage.*` of the same meaning. Most are those of"
+    yield "[obstore](https://developmentseed.org/obstore/), which also takes a store's own keys with its brand in front"
+    yield "(`store.aws_region`) and finds what is not given in its environment variables (`AWS_REGION`). How they are"
+    yield "used is on [reaching-a-bucket.md](reaching-a-bucket.md).\n"
+    groups = {"Every store": (*OWN_KEYS, *CLIENT_KEYS)} | {
+        _SCHEMES[name]: keys for name, keys in KEYS_BY_SCHEME.items()
+    }
+    yield "| key | of | default | allowed | meaning |\n| --- | --- | --- | --- | --- |"
+    for of, keys in groups.items():
+        for each in keys:
+            default = f"`{each.default}`" if each.default else "–"
+            yield f"| `store.{each.name}` | {of} | {default} | {each.allowed} | {each.meaning} |"
+    yield ""
+
+
 def _others() -> Iterator[str]:
     yield "## Beside these\n"
     yield "| key | meaning |\n| --- | --- |"
     yield "| `rsm.config.file` | A file with more keys (`.properties`, JSON, TOML), over which the given ones win. |"
-    reaching, stores = "[reaching-a-bucket.md](reaching-a-bucket.md)", "[third-party-stores.md](third-party-stores.md)"
-    yield f"| `store.<key>` | Of the object store's client, over `storage.*`: {reaching}. |"
+    stores = "[third-party-stores.md](third-party-stores.md)"
     yield f"| `storage.<key>` | With a store of a third party's, its own keys: {stores}. |"
     yield "| `iceberg.catalog.*`, `structure.provider.serde.*`, `remote.log.*` | Accepted, without effect here. |"
     yield "\n## Older spellings\n"
