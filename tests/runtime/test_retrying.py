@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import StoreError, StoreUnavailableError
+from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.chance import SeededRng
 from tierlog.runtime.clock import ManualClock
-from tierlog.runtime.http_client import CancelScope
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.retrying import RetryPolicy, ThrottledError, retrying
 from tierlog.runtime.scheduling import ThreadScheduler

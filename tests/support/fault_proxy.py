@@ -75,6 +75,9 @@ class Rule:
         skip: So many that fit pass first.
         code: S3's code in an answer of our own.
         headers: More of them in an answer of our own.
+
+    Attributes:
+        left: Clients that closed their connection while they were kept waiting.
     """
 
     kind: str
@@ -87,6 +90,14 @@ class Rule:
     after_bytes: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     struck: int = 0
+    left: int = 0
+
+    def wait_left(self, count: int, *, seconds: float = 5) -> None:
+        """Until so many clients have gone."""
+        deadline = time.monotonic() + seconds
+        while self.left < count:
+            assert time.monotonic() < deadline, f"{self.left} clients went, {count} expected"
+            time.sleep(0.01)
 
     def takes(self, seen: Seen) -> bool:
         target = f"{seen.path}?{seen.query}"
@@ -257,7 +268,7 @@ class FaultProxy:
                     with self._lock:
                         self._late.append(b"".join(taken))
                 else:
-                    self._ended.wait(60)
+                    self._keep_waiting(client.socket, rule)
             _reset(client.socket)
             return False
         if kind == "status":
@@ -270,7 +281,7 @@ class FaultProxy:
                 client.socket.sendall(_own_answer(rule, verb))
                 return True
             if kind == "stall_after":
-                self._ended.wait(60)
+                self._keep_waiting(client.socket, rule)
             _reset(client.socket)
             return False
         if kind == "damage":
@@ -282,6 +293,23 @@ class FaultProxy:
             store.socket.sendall(bent)
             return store.answer(client.socket.sendall, head_only=False)
         return self._pass(client, store, head, size, verb, _Bent(client.socket, rule, self._ended).send)
+
+    def _keep_waiting(self, client: socket.socket, rule: Rule) -> None:
+        """Until the client goes, or the proxy ends; a minute at most."""
+        client.settimeout(0.02)
+        for _ in range(3000):
+            if self._ended.is_set():
+                return
+            try:
+                gone = not client.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                continue
+            except OSError:
+                gone = True
+            if gone:
+                rule.left += 1
+                return
+            time.sleep(0.02)
 
 
 class _Bent:
@@ -315,7 +343,11 @@ class _Bent:
         else:
             step = max(1, self._rule.after_bytes // 20)
             for start in range(0, len(piece), step):
-                self._client.sendall(piece[start : start + step])
+                try:
+                    self._client.sendall(piece[start : start + step])
+                except OSError:
+                    self._rule.left += 1
+                    raise
                 if self._ended.wait(0.05):
                     raise OSError("ended")
 

@@ -25,7 +25,8 @@ from typing_extensions import Buffer
 
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.bucket_client import BucketClient, RefusedError
-from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpRequest
+from tierlog.runtime.cancelling import CancelScope
+from tierlog.runtime.http_client import HttpAnswer, HttpRequest
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ABSENT, StoredObject, Upload, UploadLimits, views_of
 from tierlog.runtime.obstore_errors import translated

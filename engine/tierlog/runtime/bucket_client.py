@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tierlog.errors import StoreError, StoreUnavailableError
-from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpClient, HttpRequest
+from tierlog.runtime.cancelling import CancelScope
+from tierlog.runtime.http_client import HttpAnswer, HttpClient, HttpRequest
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.request_counts import RequestCounts
 from tierlog.runtime.retrying import RetryPolicy, retrying

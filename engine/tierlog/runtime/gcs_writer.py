@@ -14,9 +14,10 @@ from urllib.parse import quote
 
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.bucket_client import BucketClient, RefusedError
+from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.failed_deletes import deletion_error
 from tierlog.runtime.google_credentials import GoogleTokens
-from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpRequest
+from tierlog.runtime.http_client import HttpAnswer, HttpRequest
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.part_checksums import crc32c_base64

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.scheduling import PendingFuture, Scheduler
 
 if TYPE_CHECKING:
@@ -64,49 +65,6 @@ class HttpAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-class CancelScope:
-    """What belongs together and ends together: cancelling ends every request that was sent within it, and any later.
-
-    Any number of threads.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._lock = scheduler.lock()
-        self._cancels: dict[int, Callable[[], None]] = {}
-        self._count = 0
-        self.cancelled = False
-
-    def enter(self, cancel: Callable[[], None]) -> int:
-        """Something begins that ``cancel`` ends; called at once if it is too late."""
-        with self._lock:
-            self._count += 1
-            token = self._count
-            if not self.cancelled:
-                self._cancels[token] = cancel
-                return token
-        cancel()
-        return token
-
-    def leave(self, token: int) -> None:
-        """It has ended."""
-        with self._lock:
-            self._cancels.pop(token, None)
-
-    @property
-    def running(self) -> int:
-        """Requests that have not ended."""
-        return len(self._cancels)
-
-    def cancel(self) -> None:
-        """End all; idempotent."""
-        with self._lock:
-            self.cancelled = True
-            cancels = list(self._cancels.values())
-            self._cancels.clear()
-        for cancel in cancels:
-            cancel()
 
 
 class HttpClient:

@@ -1,7 +1,7 @@
 """Buckets: S3 and what speaks like it, GCS, Azure, and memory. Read through obstore, written through a StoreWriter.
 
 Every call has a time limit and bounded retries (``store.timeout``, ``store.max_retries``, ``store.retry_timeout``), set
-where the store is made.
+where the store is made. Reads within a block of ``cancelling.cancelled_by`` can be ended.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from obstore.store import ObjectStore as ObstoreStore
 from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError
+from tierlog.runtime.cancellable_reads import read_cancellable
+from tierlog.runtime.cancelling import is_cancellable
 from tierlog.runtime.object_store import (
     FolderListing,
     ObjectInfo,
@@ -119,14 +121,21 @@ class RemoteStore:
         """See ObjectStore."""
         self._counts.add("GET")
         with translated(self._place(key)):
-            return obstore.get(self._store, key).bytes()
+            if not is_cancellable():
+                return obstore.get(self._store, key).bytes()
+            answer = read_cancellable(lambda: obstore.get_async(self._store, key))
+            return read_cancellable(answer.bytes_async)
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         """See ObjectStore; the client's buffer as it is."""
         self._counts.add("GET")
         with translated(self._place(key)):
             try:
-                return obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive)
+                if not is_cancellable():
+                    return obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive)
+                return read_cancellable(
+                    lambda: obstore.get_range_async(self._store, key, start=start_position, end=end_position_exclusive)
+                )
             except exceptions.GenericError as error:
                 if BEHIND_END.search(str(error)):
                     return b""
@@ -137,7 +146,10 @@ class RemoteStore:
         self._counts.add("HEAD")
         try:
             with translated(self._place(key)):
-                found = obstore.head(self._store, key)
+                if not is_cancellable():
+                    found = obstore.head(self._store, key)
+                else:
+                    found = read_cancellable(lambda: obstore.head_async(self._store, key))
                 return replace(_info(found), etag=found[self._etag_field])
         except ObjectNotFoundError:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tierlog.errors import StoreError, StoreUnavailableError
-from tierlog.runtime.http_client import CancelScope
+from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.machine import Machine
 
 Result = TypeVar("Result")

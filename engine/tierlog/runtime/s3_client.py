@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from tierlog.runtime.aws_credentials import AwsCredentials, AwsKeys
 from tierlog.runtime.bucket_client import BucketClient
-from tierlog.runtime.http_client import CancelScope, HttpAnswer, HttpRequest
+from tierlog.runtime.cancelling import CancelScope
+from tierlog.runtime.http_client import HttpAnswer, HttpRequest
 from tierlog.runtime.s3_messages import StoreFault
 
 _UNSIGNED: Final = "UNSIGNED-PAYLOAD"

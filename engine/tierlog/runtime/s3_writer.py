@@ -12,8 +12,9 @@ from typing import Final
 
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.bucket_client import RefusedError
+from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.failed_deletes import deletion_error
-from tierlog.runtime.http_client import CancelScope, HttpAnswer
+from tierlog.runtime.http_client import HttpAnswer
 from tierlog.runtime.object_store import ABSENT, ObjectInfo, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.part_checksums import (
     CRC32C_HEADER,
