@@ -1,49 +1,33 @@
 """Chunks for readers: from the cache, from a download that is under way, or by one request for neighbouring ones.
 
 Every chunk that is fetched is fetched once, however many ask. Who leaves does not end a download: it lands in the
-cache. Downloads run in threads of their own, those ahead of readers in fewer; chunks of one download are opened side by
-side, each into memory of its own.
+cache; where there is none, the last who leaves ends it. Downloads run in threads of their own, those ahead of readers
+in fewer; chunks of one download are opened side by side, each into memory of its own.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from tierlog.remote.storage.chunk_cache import ChunkCache
+from tierlog.remote.storage.chunk_runs import ChunkFlight, ChunkRun, MissingChunk, neighbours
 from tierlog.remote.storage.downloads import Downloads
 from tierlog.remote.storage.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.single_flight import Flights, closed_error
 from tierlog.runtime.buffers import new_buffer
+from tierlog.runtime.cancelling import CancelScope, cancelled_by
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Future, Pool
 
-#: Chunks of one request at most: a hostile manifest may say that a chunk is one byte.
-CHUNKS_PER_REQUEST_MAX: Final = 16384
 #: A local store has no round trips to save: small requests keep more threads at work.
 LOCAL_REQUEST_BYTES: Final = 1 << 20
 #: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536
 
-ChunkSource = memoryview | Future[memoryview]
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """Neighbouring chunks that come in one request, or one that comes from the disk's cache."""
-
-    log: SegmentLog
-    views: Sequence[ChunkView]
-    cached: bool
-    ahead: bool
-    is_wanted: Callable[[], bool]
-    is_begun: bool = False
-
-    @property
-    def keys(self) -> list[ChunkKey]:
-        return [self.log.key(view) for view in self.views]
+ChunkSource = memoryview | ChunkFlight
 
 
 class ChunkFetcher:
@@ -68,7 +52,7 @@ class ChunkFetcher:
         threads: int,
         request_bytes_max: int,
     ) -> None:
-        scheduler = machine.scheduler
+        scheduler = self._scheduler = machine.scheduler
         self._downloads = downloads
         self._metrics = downloads.metrics
         self._cache = cache
@@ -78,7 +62,7 @@ class ChunkFetcher:
         self._ahead_pool = scheduler.pool(max(1, threads // 2) if threads else 0, name="tierlog-ahead")
         self._open_pool = scheduler.pool(scheduler.cores if threads else 0, name="tierlog-open")
         self._lock = scheduler.lock()
-        self._waiting: dict[ChunkKey, _Run] = {}  # ahead of readers, not begun
+        self._waiting: dict[ChunkFlight, ChunkRun] = {}  # ahead of readers, not begun
         self._awaited: collections.OrderedDict[ChunkKey, int] = collections.OrderedDict()
 
     @property
@@ -112,8 +96,10 @@ class ChunkFetcher:
         is_wanted: Callable[[], bool],
         again: bool = False,
     ) -> list[ChunkSource]:
-        """Each chunk, or the future of it; nothing is waited for. Of the last one only what the range needs, where no
-        cache wants all of it: who reads a mebibyte pays for decompressing that, and not for four.
+        """Each chunk, or the flight of it, which is then waited for or left; this waits for nothing.
+
+        Of the last one only what the range needs, where no cache wants all of it: who reads a mebibyte pays for
+        decompressing that, and not for four.
 
         Args:
             log: Of the chunks.
@@ -125,8 +111,8 @@ class ChunkFetcher:
         if self._cache is None and log.segment.compression:
             views = [*views[:-1], self._shortened(log, views[-1])]
         found: list[ChunkSource] = []
-        missing: list[tuple[ChunkView, bool]] = []
-        promoted: dict[int, _Run] = {}
+        missing: list[MissingChunk] = []
+        promoted: dict[int, ChunkRun] = {}
         hits = hit_bytes = 0
         for position, view in enumerate(views):
             key = log.key(view)
@@ -135,11 +121,11 @@ class ChunkFetcher:
                 found.append(data)
                 hits, hit_bytes = hits + 1, hit_bytes + len(data)
                 continue
-            future, is_new = self._flights.join(key)
-            found.append(future)
+            flight, is_new = self._flights.join(key)
+            found.append(flight)
             if is_new:
-                missing.append((view, self._is_on_disk(key)))
-            elif (run := self._waiting.get(key)) is not None:
+                missing.append(MissingChunk(view, flight, self._is_on_disk(key)))
+            elif (run := self._waiting.get(flight)) is not None:
                 promoted[id(run)] = run
         self._count_lookups(hits, hit_bytes, len(views) - hits)
         self._note_taken(log, views)
@@ -148,6 +134,16 @@ class ChunkFetcher:
         for run in self._runs(log, missing, is_wanted, ahead=False):
             self._submit(run, self._pool)
         return found
+
+    def leave(self, flights: Iterable[ChunkFlight]) -> None:
+        """A reader waits for these no more. Without a cache, a download that nobody waits for ends with this call."""
+        if self._cache is None:
+            for flight in flights:
+                self._flights.leave(flight)
+
+    def _end_unwanted(self, run: ChunkRun) -> None:
+        if self._flights.abandon(run.flights):
+            run.scope.cancel()
 
     def request_ahead(self, log: SegmentLog, views: Sequence[ChunkView], is_wanted: Callable[[], bool]) -> int:
         """Bring chunks into the cache that no reader asked for yet; those that are there or under way are left out.
@@ -165,24 +161,29 @@ class ChunkFetcher:
         missing = []
         for view in views:
             key = log.key(view)
-            if not self._cache.holds(key) and self._flights.begin(key):
-                missing.append((view, False))
+            if not self._cache.holds(key) and (flight := self._flights.begin(key)) is not None:
+                missing.append(MissingChunk(view, flight))
         runs = self._runs(log, missing, is_wanted, ahead=True)
         with self._lock:
-            self._waiting.update((key, run) for run in runs for key in run.keys)
+            self._waiting.update((flight, run) for run in runs for flight in run.flights)
         for run in runs:
             self._submit(run, self._ahead_pool)
-        return sum(view.original_size for view, _ in missing)
+        return sum(chunk.view.original_size for chunk in missing)
 
     def fetch_plain(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview:
         """A range of a log that is stored as it is, in this thread, past the cache."""
         position = log.segment.log.position
         return self._get(log, position + start, position + end_exclusive)
 
-    def start_plain(self, log: SegmentLog, start: int, end_exclusive: int) -> Future[memoryview]:
-        """The same, in a thread of the pool. Raises StoreUnavailableError after close."""
+    def start_plain(self, log: SegmentLog, start: int, end_exclusive: int, scope: CancelScope) -> Future[memoryview]:
+        """The same, in a thread of the pool, until the scope is cancelled. Raises StoreUnavailableError after close."""
+
+        def work() -> memoryview:
+            with cancelled_by(scope):
+                return self.fetch_plain(log, start, end_exclusive)
+
         try:
-            return self._pool.submit(lambda: self.fetch_plain(log, start, end_exclusive))
+            return self._pool.submit(work)
         except RuntimeError:
             raise closed_error() from None
 
@@ -215,32 +216,19 @@ class ChunkFetcher:
                     self._awaited.pop(log.key(view), None)
 
     def _runs(
-        self,
-        log: SegmentLog,
-        missing: Sequence[tuple[ChunkView, bool]],
-        is_wanted: Callable[[], bool],
-        *,
-        ahead: bool,
-    ) -> list[_Run]:
-        """Neighbours together, as many as one request may have; what is on the disk's cache one by one."""
-        runs: list[_Run] = []
-        part: list[ChunkView] = []
-        size = 0
-        for view, cached in missing:
-            full = size + view.original_size > self._request_bytes_max or len(part) >= CHUNKS_PER_REQUEST_MAX
-            if part and (cached or full or part[-1].number + 1 != view.number):
-                runs.append(_Run(log, part, cached=False, ahead=ahead, is_wanted=is_wanted))
-                part, size = [], 0
-            if cached:
-                runs.append(_Run(log, [view], cached=True, ahead=ahead, is_wanted=is_wanted))
-            else:
-                part.append(view)
-                size += view.original_size
-        if part:
-            runs.append(_Run(log, part, cached=False, ahead=ahead, is_wanted=is_wanted))
-        return runs
+        self, log: SegmentLog, missing: Sequence[MissingChunk], is_wanted: Callable[[], bool], *, ahead: bool
+    ) -> list[ChunkRun]:
+        made = [
+            ChunkRun(log, part, ahead, is_wanted, CancelScope(self._scheduler))
+            for part in neighbours(missing, size_bytes_max=self._request_bytes_max)
+        ]
+        if self._cache is None:
+            for run in made:
+                for flight in run.flights:
+                    flight.on_unwanted = partial(self._end_unwanted, run)
+        return made
 
-    def _submit(self, run: _Run, pool: Pool) -> None:
+    def _submit(self, run: ChunkRun, pool: Pool) -> None:
         try:
             future = pool.submit(lambda: self._download(run))
         except RuntimeError:
@@ -248,55 +236,55 @@ class ChunkFetcher:
             return
         future.add_done_callback(lambda done: self._give_up(run) if done.cancelled() else None)
 
-    def _give_up(self, run: _Run) -> None:
+    def _give_up(self, run: ChunkRun) -> None:
         """Closed before it began."""
         if self._begin(run):
-            for key in run.keys:
-                self._flights.fail(key, closed_error())
+            for flight in run.flights:
+                self._flights.fail(flight, closed_error())
 
-    def _begin(self, run: _Run) -> bool:
+    def _begin(self, run: ChunkRun) -> bool:
         """Whether this thread is the one that does it: a run may be in both pools."""
         with self._lock:
             if run.is_begun:
                 return False
             run.is_begun = True
             if run.ahead:
-                for key in run.keys:
-                    self._waiting.pop(key, None)
+                for flight in run.flights:
+                    self._waiting.pop(flight, None)
             return True
 
-    def _download(self, run: _Run) -> None:
+    def _download(self, run: ChunkRun) -> None:
         if not self._begin(run):
             return
-        left = collections.deque(run.views)
+        left = collections.deque(run.chunks)
         try:
             if (run.ahead or self._cache is None) and not run.is_wanted():
-                self._abandon(run, left)
-            if run.cached and self._land_cached(run.log, run.views[0]):
+                self._abandon(left)
+            if run.cached and self._land_cached(run.log, run.chunks[0]):
                 return
             if not run.cached:
                 self._land_late(run, left)
             if left:
                 self._land_fetched(run, left)
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            for view in left:
-                self._flights.fail(run.log.key(view), error)
+            for chunk in left:
+                self._flights.fail(chunk.flight, error)
 
-    def _abandon(self, run: _Run, left: collections.deque[ChunkView]) -> None:
+    def _abandon(self, left: collections.deque[MissingChunk]) -> None:
         """Nobody reads there any more: drop the chunks up to the first that a reader waits for after all."""
-        while left and self._flights.abandon(run.log.key(left[0])):
+        while left and self._flights.abandon([left[0].flight]):
             left.popleft()
 
-    def _land_late(self, run: _Run, left: collections.deque[ChunkView]) -> None:
+    def _land_late(self, run: ChunkRun, left: collections.deque[MissingChunk]) -> None:
         """The first ones may have landed between a reader's look into the cache and her joining a new flight."""
-        while left and (data := self._find(run.log.key(left[0]), again=True)) is not None:
-            self._flights.land(run.log.key(left.popleft()), data)
+        while left and (data := self._find(run.log.key(left[0].view), again=True)) is not None:
+            self._flights.land(left.popleft().flight, data)
 
-    def _land_cached(self, log: SegmentLog, view: ChunkView) -> bool:
+    def _land_cached(self, log: SegmentLog, chunk: MissingChunk) -> bool:
         """From the disk; False if it is damaged or gone."""
         assert self._cache is not None
-        key, label = log.key(view), self._cache.label
-        data = self._cache.find(key)
+        view, label = chunk.view, self._cache.label
+        data = self._cache.find(log.key(view))
         if data is not None and self._cache.keeps_stored:
             data = log.open_chunk(data, view) if log.segment.transformed else data
         if data is None or len(data) != view.original_size:
@@ -304,46 +292,46 @@ class ChunkFetcher:
             return False
         self._metrics.add("cache_hits_total", label=label)
         self._metrics.add("cache_hit_bytes_total", len(data), label=label)
-        self._flights.land(key, data)
+        self._flights.land(chunk.flight, data)
         return True
 
-    def _land_fetched(self, run: _Run, left: collections.deque[ChunkView]) -> None:
-        first, last = left[0].position, left[-1].position + left[-1].stored_size
-        stored = self._get(run.log, first, last)
+    def _land_fetched(self, run: ChunkRun, left: collections.deque[MissingChunk]) -> None:
+        first, last = left[0].view.position, left[-1].view.position + left[-1].view.stored_size
+        with cancelled_by(run.scope):
+            stored = self._get(run.log, first, last)
         if run.ahead:
-            self._note_ahead(run.log, left)
+            self._note_ahead(run.log, [chunk.view for chunk in left])
         if self._cache is not None and self._cache.is_slow and not run.cached:
             self._metrics.add("cache_misses_total", len(left), label=self._cache.label)
         side_by_side = run.log.segment.transformed and len(left) > 1
         while left:
-            view = left[0]
+            view = left[0].view
             part = stored[view.position - first : view.position - first + view.stored_size]
             if side_by_side and len(left) > 1:
-                self._open_beside(run.log, view, part)
+                self._open_beside(run.log, left[0], part)
                 left.popleft()
                 continue
-            self._land_opened(run.log, view, part, left)
+            self._land_opened(run.log, part, left)
 
-    def _open_beside(self, log: SegmentLog, view: ChunkView, stored: memoryview) -> None:
+    def _open_beside(self, log: SegmentLog, chunk: MissingChunk, stored: memoryview) -> None:
         """Open a chunk in the pool for that; what fails there is told to those who wait for it."""
 
         def work() -> None:
-            left = collections.deque((view,))
+            left = collections.deque((chunk,))
             try:
-                self._land_opened(log, view, stored, left)
+                self._land_opened(log, stored, left)
             except BaseException as error:  # noqa: BLE001 - as in _download
                 if left:
-                    self._flights.fail(log.key(view), error)
+                    self._flights.fail(chunk.flight, error)
 
         self._open_pool.submit(work).add_done_callback(
-            lambda done: self._flights.fail(log.key(view), closed_error()) if done.cancelled() else None
+            lambda done: self._flights.fail(chunk.flight, closed_error()) if done.cancelled() else None
         )
 
-    def _land_opened(
-        self, log: SegmentLog, view: ChunkView, stored: memoryview, left: collections.deque[ChunkView]
-    ) -> None:
-        """Open, keep and land a chunk. A slow cache gets it after the reader did."""
-        key, cache = log.key(view), self._cache
+    def _land_opened(self, log: SegmentLog, stored: memoryview, left: collections.deque[MissingChunk]) -> None:
+        """Open, keep and land the first chunk. A slow cache gets it after the reader did."""
+        view, cache = left[0].view, self._cache
+        key = log.key(view)
         if log.segment.transformed:
             data = log.open_chunk(stored, view)
         elif cache is None or cache.is_slow:
@@ -352,8 +340,7 @@ class ChunkFetcher:
             data = _copied(stored)
         if cache is not None and not cache.is_slow:
             cache.put(key, data)
-        left.popleft()
-        self._flights.land(key, data)
+        self._flights.land(left.popleft().flight, data)
         if cache is not None and cache.is_slow:
             cache.put(key, stored if cache.keeps_stored else data)
 

@@ -95,8 +95,7 @@ class IndexCache:
         if known is not None:
             return known  # it came with another one meanwhile
         if part.size_bytes == UNKNOWN_SIZE:
-            data = bytes(self._downloads.store.fetch(part.key))
-            self._downloads.charge(len(data))
+            data = bytes(self._downloads.fetch_whole(part))
             self._keep(segment, index_type, data)
             return data
         start, end = _run_around(segment, part)

@@ -91,7 +91,8 @@ class ManifestCache:
         return self._cache.find(key) or self._load(key, metadata)
 
     def _load(self, key: str, metadata: RemoteLogSegmentMetadata) -> StoredSegment:
-        found = self._lookup.find(metadata)
+        with self._downloads.reading():
+            found = self._lookup.find(metadata)
         self._downloads.charge(found.description_bytes)
         self._cache.put(key, found.segment, _size_of(found.segment, found.description_bytes))
         return found.segment

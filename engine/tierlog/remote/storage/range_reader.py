@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.remote.storage.batch_check import BatchCheck
-from tierlog.remote.storage.chunk_fetch import CHUNKS_PER_REQUEST_MAX, ChunkFetcher
+from tierlog.remote.storage.chunk_fetch import ChunkFetcher
+from tierlog.remote.storage.chunk_runs import CHUNKS_PER_REQUEST_MAX, ChunkFlight
 from tierlog.remote.storage.prefetch import ByteBudget
 from tierlog.remote.storage.segment_log import PIECE_BYTES, SegmentLog
-from tierlog.remote.storage.single_flight import late_error
+from tierlog.remote.storage.single_flight import Flight, late_error
+from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Future
 
@@ -49,9 +51,9 @@ class _Deferred:
 
 @dataclass(slots=True)
 class _Piece:
-    """A part of the range: bytes, the future of them, or how to get them."""
+    """A part of the range: bytes, the flight or the future of them, or how to get them."""
 
-    source: memoryview | Future[memoryview] | _Deferred
+    source: memoryview | ChunkFlight | Future[memoryview] | _Deferred
     start: int
     end: int
 
@@ -109,6 +111,8 @@ class RangeReader:
         self._is_steady = is_whole_wanted
         self._granted = 0
         self._is_past_cache = not log.segment.transformed and chunks.cache is None
+        self._scope = CancelScope(machine.scheduler)
+        self._awaited: _Piece | None = None
         self._closed = False
 
     @property
@@ -126,8 +130,9 @@ class RangeReader:
             self._request()
         with self._changed:
             self._require_open()
-            piece = self._pieces.popleft()
+            piece = self._awaited = self._pieces.popleft()
         view = self._wait(piece)[piece.start : piece.end]
+        self._awaited = None
         if self._check is not None:
             self._check.feed(view)
         self._position += len(view)
@@ -149,7 +154,7 @@ class RangeReader:
             views = self._log.views(start, end)
             sources = self._chunks.request(self._log, views, is_wanted=self._is_open, again=self._again)
             self._again = False
-            self._pieces += [_Piece(s, v.start, v.end) for s, v in zip(sources, views, strict=True)]
+            self._add([_Piece(s, v.start, v.end) for s, v in zip(sources, views, strict=True)])
         self._requested = end
         self._requests += 1
         self._is_steady |= self._requests > 1
@@ -173,11 +178,18 @@ class RangeReader:
     def _request_plain(self, start: int, end: int) -> None:
         """A log that is stored as it is needs no chunks, and on a disk no threads: exactly the bytes, as they lie."""
         if not self._chunks.is_local:
-            self._pieces.append(_Piece(self._chunks.start_plain(self._log, start, end), 0, end - start))
+            self._add([_Piece(self._chunks.start_plain(self._log, start, end, self._scope), 0, end - start)])
             return
         for at in range(start, end, PIECE_BYTES):
             until = min(at + PIECE_BYTES, end)
-            self._pieces.append(_Piece(_Deferred(self._chunks, self._log, at, until), 0, until - at))
+            self._add([_Piece(_Deferred(self._chunks, self._log, at, until), 0, until - at)])
+
+    def _add(self, pieces: list[_Piece]) -> None:
+        with self._changed:
+            if not self._closed:
+                self._pieces += pieces
+                return
+        self._drop(pieces)
 
     def _wait(self, piece: _Piece) -> memoryview:
         source = piece.source
@@ -185,6 +197,8 @@ class RangeReader:
             return source
         if isinstance(source, _Deferred):
             return source()
+        if isinstance(source, Flight):
+            source = source.future
         if not source.done():
             source.add_done_callback(self._wake)
             deadline = self._clock.monotonic_seconds() + self._limits.timeout_seconds
@@ -197,6 +211,7 @@ class RangeReader:
         if not source.done():
             with self._changed:
                 self._pieces.appendleft(piece)
+                self._awaited = None
             raise late_error(self._log.name, self._limits.timeout_seconds)
         return source.result()
 
@@ -218,16 +233,23 @@ class RangeReader:
         self._budget.give_back(returned)
 
     def close(self) -> None:
-        """Wake who waits. A download that was not begun and that no cache would keep is dropped, if only this reader
-        asked for it; what runs lands in the cache.
+        """Wake who waits. What only this reader asked for, and no cache would keep, is not begun any more, or ended at
+        once; what a cache keeps lands there.
         """
         with self._changed:
+            if self._closed:
+                return
             self._closed = True
             self._changed.notify_all()
-            pieces = list(self._pieces)
+            pieces = [*([self._awaited] if self._awaited is not None else []), *self._pieces]
             self._pieces.clear()
             granted, self._granted = self._granted, 0
         self._budget.give_back(granted)
+        self._drop(pieces)
+
+    def _drop(self, pieces: list[_Piece]) -> None:
+        self._chunks.leave(piece.source for piece in pieces if isinstance(piece.source, Flight))
         for piece in pieces:
-            if not isinstance(piece.source, memoryview | _Deferred):
+            if not isinstance(piece.source, memoryview | _Deferred | Flight):
                 piece.source.cancel()
+        self._scope.cancel()

@@ -86,7 +86,7 @@ class SegmentFetcher:
             lambda: self._metrics.add("cache_damaged_total", label="chunks_disk"),
         )
         self._chunks = ChunkFetcher(
-            Downloads(store, limiter, self._metrics),
+            Downloads(store, limiter, self._metrics, machine),
             cache=self._cache,
             machine=machine,
             threads=config.fetch_chunk_cache_thread_pool_size or THREADS,
@@ -217,7 +217,7 @@ class SegmentFetcher:
                 self._cache.forget(known.log.key)
 
     def close(self) -> None:
-        """End readers with an error, wait for what runs, let go of the disk cache; idempotent."""
+        """End readers and requests with an error, let go of the disk cache; idempotent."""
         self._chunks.close()
         if self._cache is not None:
             self._cache.close()

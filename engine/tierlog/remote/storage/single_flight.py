@@ -1,12 +1,12 @@
-"""One load for all who want the same thing at the same time; it goes on when they leave.
+"""One load for all who want the same thing at the same time.
 
-A caller who gave up does not cancel the load: what comes lands in the cache, for her next try. A failed load is told to
-those who wait for it and kept for nobody.
+A caller who gave up does not cancel the load where a cache will keep what comes, for her next try; where none does, the
+load ends when the last one has left. A failed load is told to those who wait for it and kept for nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,10 +18,19 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-@dataclass(slots=True)
-class _Flight(Generic[Value]):
+@dataclass(slots=True, eq=False)
+class Flight(Generic[Key, Value]):
+    """One load under way.
+
+    Attributes:
+        readers: Who wait for it.
+        on_unwanted: Called, by the one who leaves, when nobody does any more.
+    """
+
+    key: Key
     future: PendingFuture[Value]
-    is_joined: bool = False
+    readers: int
+    on_unwanted: Callable[[], None] | None = None
 
 
 class Flights(Generic[Key, Value]):
@@ -30,7 +39,7 @@ class Flights(Generic[Key, Value]):
     def __init__(self, machine: Machine) -> None:
         self._scheduler = machine.scheduler
         self._lock = machine.scheduler.lock()
-        self._flights: dict[Key, _Flight[Value]] = {}
+        self._flights: dict[Key, Flight[Key, Value]] = {}
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -38,7 +47,7 @@ class Flights(Generic[Key, Value]):
     def __contains__(self, key: Key) -> bool:
         return key in self._flights
 
-    def join(self, key: Key) -> tuple[Future[Value], bool]:
+    def join(self, key: Key) -> tuple[Flight[Key, Value], bool]:
         """The load under way, or a new one that the caller has to land; whether it is new.
 
         Who begins one looks into the cache once more: an earlier load may have landed there since she looked first.
@@ -46,38 +55,53 @@ class Flights(Generic[Key, Value]):
         with self._lock:
             found = self._flights.get(key)
             if found is not None:
-                found.is_joined = True
-                return found.future, False
-            made: PendingFuture[Value] = self._scheduler.future()
-            self._flights[key] = _Flight(made)
+                found.readers += 1
+                return found, False
+            made = self._flights[key] = Flight(key, self._scheduler.future(), 1)
             return made, True
 
-    def begin(self, key: Key) -> bool:
-        """A new load that nobody waits for; False if one is under way."""
+    def begin(self, key: Key) -> Flight[Key, Value] | None:
+        """A new load that nobody waits for; None if one is under way."""
         with self._lock:
             if key in self._flights:
-                return False
-            self._flights[key] = _Flight(self._scheduler.future())
-            return True
+                return None
+            made = self._flights[key] = Flight(key, self._scheduler.future(), 0)
+            return made
 
-    def land(self, key: Key, value: Value) -> None:
+    def land(self, flight: Flight[Key, Value], value: Value) -> None:
         """Give it to all who wait. The cache has it already, or nobody will."""
-        with self._lock:
-            flight = self._flights.pop(key)
+        self._end(flight)
         flight.future.set_result(value)
 
-    def fail(self, key: Key, error: BaseException) -> None:
+    def fail(self, flight: Flight[Key, Value], error: BaseException) -> None:
         """Tell all who wait."""
-        with self._lock:
-            flight = self._flights.pop(key)
+        self._end(flight)
         flight.future.set_exception(error)
 
-    def abandon(self, key: Key) -> bool:
-        """End a load that was begun by ``begin`` and that nobody joined; False if somebody did, who must get it."""
+    def _end(self, flight: Flight[Key, Value]) -> None:
         with self._lock:
-            if self._flights[key].is_joined:
+            if self._flights.get(flight.key) is flight:  # one that was abandoned may have a successor
+                del self._flights[flight.key]
+
+    def leave(self, flight: Flight[Key, Value]) -> None:
+        """One who joined waits no more."""
+        with self._lock:
+            flight.readers -= 1
+            unwanted = flight.readers == 0 and self._flights.get(flight.key) is flight
+        if unwanted and flight.on_unwanted is not None:
+            flight.on_unwanted()
+
+    def abandon(self, flights: Sequence[Flight[Key, Value]]) -> bool:
+        """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
+
+        Who asks for one from now on begins a load of her own.
+        """
+        with self._lock:
+            under_way = [flight for flight in flights if self._flights.get(flight.key) is flight]
+            if any(flight.readers for flight in under_way):
                 return False
-            del self._flights[key]
+            for flight in under_way:
+                del self._flights[flight.key]
             return True
 
 
@@ -113,28 +137,25 @@ class SingleFlight(Generic[Key, Value]):
         """Begin the load, or join the one that is under way."""
         flight, is_new = self._flights.join(key)
         if is_new:
-            self._submit(key, load)
-        return flight
+            self._submit(flight, load)
+        return flight.future
 
-    def _submit(self, key: Key, load: Callable[[], Value]) -> None:
+    def _submit(self, flight: Flight[Key, Value], load: Callable[[], Value]) -> None:
         def run() -> None:
             try:
                 value = load()
             except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-                self._flights.fail(key, error)
+                self._flights.fail(flight, error)
             else:
-                self._flights.land(key, value)
+                self._flights.land(flight, value)
 
         try:
             future = self._pool.submit(run)
         except RuntimeError:
-            self._flights.fail(key, closed_error())
+            self._flights.fail(flight, closed_error())
             return
-        future.add_done_callback(lambda done: self._abandon(key) if done.cancelled() else None)
-
-    def _abandon(self, key: Key) -> None:
-        """The pool was closed before the load began."""
-        self._flights.fail(key, closed_error())
+        # Cancelled: the pool was closed before the load began.
+        future.add_done_callback(lambda done: self._flights.fail(flight, closed_error()) if done.cancelled() else None)
 
 
 def closed_error() -> StoreUnavailableError:
