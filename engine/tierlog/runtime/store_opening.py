@@ -94,7 +94,11 @@ def _open_s3(
 
         return make_s3_writer(bucket, folder, name, options, credentials, machine, counts)
 
-    return RemoteStore(store, name, make_writer, counts)
+    if not options.check_reads:
+        return RemoteStore(store, name, make_writer, counts)
+    from tierlog.runtime.s3_checked_store import CheckedS3Store
+
+    return CheckedS3Store(store, name, make_writer, counts)
 
 
 def _open_azure(

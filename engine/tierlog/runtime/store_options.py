@@ -44,6 +44,7 @@ class StoreOptions:
         storage_class: Of what is written.
         encryption_key: Of Cloud KMS, for what is written to Google; the scope of Azure's.
         durable: Local files are fsynced.
+        check_reads: Whole objects of S3 are compared with the store's checksum.
     """
 
     config: dict[str, str] = field(default_factory=dict, repr=False)
@@ -57,6 +58,7 @@ class StoreOptions:
     storage_class: str | None = None
     encryption_key: str | None = None
     durable: bool = True
+    check_reads: bool = False
 
     def retry_config(self) -> dict[str, Any]:
         """In obstore's form."""
@@ -145,6 +147,10 @@ def _old_checksums(options: StoreOptions, key: str, value: str, _files: Files) -
         options.checksums = ChecksumMode.MD5
 
 
+def _check_reads(options: StoreOptions, key: str, value: str, _files: Files) -> None:
+    options.check_reads = _boolean(key, value)
+
+
 def _storage_class(options: StoreOptions, _key: str, value: str, _files: Files) -> None:
     options.storage_class = value if value.upper() != "STANDARD" else None
 
@@ -214,6 +220,7 @@ _S3: Final[dict[str, _Setter]] = {
     "storage.s3.server.side.encryption.kms.key.id": _plain("sse_kms_key_id"),
     "storage.s3.server.side.encryption.bucket.key.enabled": _bucket_key,
     "storage.aws.certificate.check.enabled": _certificates,
+    "storage.aws.checksum.check.enabled": _check_reads,
 }
 _GCS: Final[dict[str, _Setter]] = {
     "storage.gcs.endpoint.url": _url("base_url"),

@@ -110,7 +110,9 @@ class S3Keys(KeyGroup):
     )
     storage_aws_checksum_check_enabled: KafkaBoolean = key(
         "storage.aws.checksum.check.enabled",
-        "Not used: GCM tags and the batches' own checksums cover what is read.",
+        "Compare each whole object that is read (manifests and the like) with the checksum that the store keeps of it, "
+        "by one more request. A range, by which logs and indexes are read, has none in S3: GCM's tags and the batches' "
+        "own checksums cover those. What is written is confirmed whatever this says: `store.checksums`.",
         default=False,
     )
 
