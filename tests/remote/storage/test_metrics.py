@@ -6,7 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.conftest import CHECKOUT
+from tierlog.remote.api import ZERO_UUID, TopicIdPartition
 from tierlog.remote.storage.metrics import ERROR_KINDS, OPERATIONS, SERIES, StorageMetrics, render_metrics_page
+from tierlog.remote.storage.partition_metrics import OTHERS, PREFIX, PartitionMetrics
 
 
 def test_all_series_are_there_at_zero_before_anything_happens() -> None:
@@ -53,6 +55,21 @@ def test_what_is_counted_is_collected() -> None:
     assert metrics.value("errors_total", operation="delete", kind="refused") == 1
     with pytest.raises(KeyError):
         metrics.add("no_such_total")
+
+
+def test_partitions_beyond_the_bound_count_together() -> None:
+    """If this fails, a cluster of very many partitions eats a broker's memory, or its figures do not add up."""
+    registry = CollectorRegistry()
+    metrics = PartitionMetrics(registry, partitions_max=3)
+    for number in [0, 1, 2, 3, 4, 0, 3]:
+        metrics.add(TopicIdPartition(ZERO_UUID, "orders", number), "store_requests_total", label="GET")
+    name = PREFIX + "store_requests_total"
+    found = [
+        registry.get_sample_value(name, {"topic": topic, "partition": partition, "verb": "GET"})
+        for topic, partition in [("orders", "0"), ("orders", "1"), ("orders", "2"), ("orders", "3"), OTHERS]
+    ]
+    assert found == [2, 1, 1, None, 3]
+    assert sum(name in line and "{" in line for line in generate_latest(registry).decode().splitlines()) == 4
 
 
 def test_the_page_is_as_the_code() -> None:

@@ -166,6 +166,49 @@ def test_metrics_of_a_life(tmp_path: pathlib.Path, segment: ClosedSegment) -> No
         assert line in text, line
 
 
+@pytest.mark.parametrize("layout", ["aiven", "kafka"])
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_metrics_by_partition_on_request(
+    tmp_path: pathlib.Path, segment: ClosedSegment, level: str, layout: str
+) -> None:
+    """If this fails, nobody finds out which topic makes the requests that are paid for; or, at INFO, series grow with
+    the cluster unasked.
+    """
+    registry = CollectorRegistry()
+    keys = {"metrics.recording.level": level, "layout": layout}
+    with TieredStorageManager(registry=registry) as manager:
+        manager.configure(local_keys(tmp_path / "store") | keys)
+        asked = manager.metrics.value("store_requests_total", verb="PUT")
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+        with manager.fetch_log_segment(segment.finished(custom), 0) as stream:
+            stored = len(stream.read())
+        puts = manager.metrics.value("store_requests_total", verb="PUT") - asked
+        manager.delete_log_segment_data(segment.finished(custom))
+        with pytest.raises(RemoteResourceNotFoundException):
+            manager.fetch_log_segment(segment.finished(custom), 0)
+        text = generate_latest(registry).decode()
+    if level == "INFO":
+        assert "tierlog_remote_partition" not in text
+        return
+    partition = segment.metadata.topic_id_partition
+    whose = f'partition="{partition.partition}",topic="{partition.topic}"'
+    size = segment.metadata.segment_size_in_bytes
+    for line in (
+        f"copies_total{{{whose}}} 1.0",
+        f"copy_bytes_total{{{whose}}} {float(size)}",
+        f'upload_objects_total{{object="log",{whose}}} 1.0',
+        f"fetches_total{{{whose}}} 2.0",
+        f"fetch_requested_bytes_total{{{whose}}} {float(2 * size)}",
+        f"deletes_total{{{whose}}} 1.0",
+        f'errors_total{{operation="fetch_segment",{whose}}} 1.0',
+        f'store_requests_total{{{whose},verb="PUT"}} {float(puts)}',
+    ):
+        assert f"tierlog_remote_partition_{line}\n" in text, line
+    labels = {"topic": partition.topic, "partition": str(partition.partition)}
+    assert registry.get_sample_value("tierlog_remote_partition_copy_seconds_total", labels) > 0
+    assert registry.get_sample_value("tierlog_remote_partition_fetch_bytes_total", labels) >= stored
+
+
 def test_custom_metadata_that_the_broker_will_refuse_is_warned_of(
     tmp_path: pathlib.Path, segment: ClosedSegment, caplog: pytest.LogCaptureFixture
 ) -> None:

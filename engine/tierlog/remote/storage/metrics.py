@@ -1,7 +1,8 @@
 """The series of a RemoteStorageManager: one table says what there is, and all of it is there from the start, at zero.
 
 A dashboard or an alert that waits for the first error to find its series is late by one error. Labels have fixed
-values: no topic and no partition among them, so that their number does not grow with the cluster.
+values: no topic and no partition among them, so that their number does not grow with the cluster; what is told apart by
+these is in ``partition_metrics``, on request.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.storage.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
 from tierlog.runtime.request_counts import VERBS
 from tierlog.runtime.store_traits import StoreTraits
 
@@ -192,6 +195,7 @@ class StorageMetrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
+        self._partitions: PartitionMetrics | None = None
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -221,6 +225,17 @@ class StorageMetrics:
         else:
             histogram = Histogram(series.full_name, series.text, labels, registry=self.registry, buckets=_SECONDS)
             self._histograms[series.name] = histogram
+
+    def record_partitions(self) -> PartitionMetrics:
+        """Count by topic and partition too, from here on."""
+        if self._partitions is None:
+            self._partitions = PartitionMetrics(self.registry)
+        return self._partitions
+
+    def add_of(self, partition: TopicIdPartition, name: str, amount: float = 1, *, label: str = "") -> None:
+        """Count for a partition, if they are counted. Raises KeyError for a name that is none of PARTITION_SERIES."""
+        if self._partitions is not None:
+            self._partitions.add(partition, name, amount, label=label)
 
     def add(self, name: str, amount: float = 1, *, label: str | None = None) -> None:
         """Count. Raises KeyError for a name that is no counter of SERIES (without PREFIX)."""
@@ -271,6 +286,9 @@ def render_metrics_page() -> str:
     ]
     return _PAGE.format(
         rows="\n".join(rows),
+        partition_rows=partition_rows(),
+        partitions_max=PARTITIONS_MAX,
+        others=OTHERS[0],
         operations=", ".join(f"`{o}`" for o in OPERATIONS),
         kinds="\n".join(f"| `{kind}` | {meaning} | {remedy} |" for kind, meaning, remedy in _KINDS),
     )
@@ -328,4 +346,16 @@ last column names what the Aiven plugin exposes over JMX (domains `aiven.kafka.s
 | kind | what it means | what to do |
 | --- | --- | --- |
 {kinds}
+
+## By topic and partition
+
+With `metrics.recording.level=DEBUG` (or `TRACE`), and not without, these are there too, each with the labels `topic`
+and `partition`, from the first event of a partition on; sum them for a topic. The first {partitions_max} partitions
+that a manager meets are told apart; all further ones count together under the topic `{others}`, so that memory has a
+bound. A partition that is copied, read and deleted has about 25 of them, each with its `_created`: look at what your
+Prometheus takes before you turn this on.
+
+| series | kind | further label | meaning | the plugin's |
+| --- | --- | --- | --- | --- |
+{partition_rows}
 """

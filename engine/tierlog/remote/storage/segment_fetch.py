@@ -154,6 +154,8 @@ class SegmentFetcher:
         end = _end_of(metadata, start_position, end_position)
         self._metrics.add("fetches_total")
         self._metrics.add("fetch_requested_bytes_total", end - start_position)
+        self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
+        self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end - start_position)
         log = open_log(self._key_ring, self._manifests.fetch(metadata))
         seen, again = self._prefetcher.begin(metadata, log, start_position)
 
@@ -186,8 +188,13 @@ class SegmentFetcher:
             self._metrics.add("fetch_returned_bytes_total", size - stream.left_bytes)
             progress(end - stream.left_bytes, reader.requested)
 
+        def failed(error: BaseException) -> BaseException:
+            if isinstance(error, Exception):
+                self._metrics.add_of(metadata.topic_id_partition, "errors_total", label="fetch_segment")
+            return self._translate(error)
+
         stream = ViewStream(
-            lambda: first.pop() if first else reader.next_view(), size, translate=self._translate, on_close=closed
+            lambda: first.pop() if first else reader.next_view(), size, translate=failed, on_close=closed
         )
         return stream
 

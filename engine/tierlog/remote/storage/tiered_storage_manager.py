@@ -28,6 +28,7 @@ from tierlog.remote.storage.key_ring import read_key_ring
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.log_index_object import fetch_log_index
 from tierlog.remote.storage.metrics import DIRECTIONS, Operation, StorageMetrics
+from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.remote.storage.plugins import open_backend
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.running_copies import RunningCopies
@@ -53,6 +54,8 @@ class _Parts:
         self.config = config
         self.store = store
         self.probe = StartProbe(store, config, machine=machine, metrics=metrics)
+        if config.metrics_recording_level != "INFO":
+            store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
         limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
         self.limiters = {
             direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
@@ -165,7 +168,9 @@ class TieredStorageManager(RemoteStorageManager):
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
         """See RemoteStorageManager."""
         with self._translated("copy", metadata) as parts:
+            began = self._machine.clock.monotonic_seconds()
             custom = parts.copier.copy(metadata, data)
+            self._count(metadata, "copies_total", "copy_bytes_total", "copy_seconds_total", began)
             parts.probe.after_copy()
             return custom
 
@@ -207,6 +212,14 @@ class TieredStorageManager(RemoteStorageManager):
             self.metrics.add("deletes_total")
             self.metrics.add("delete_bytes_total", metadata.segment_size_in_bytes)
             self.metrics.observe("delete_seconds", clock.monotonic_seconds() - began)
+            self._count(metadata, "deletes_total", "delete_bytes_total", "delete_seconds_total", began)
+
+    def _count(self, metadata: RemoteLogSegmentMetadata, calls: str, size: str, seconds: str, began: float) -> None:
+        """For its partition, one call that succeeded."""
+        partition = metadata.topic_id_partition
+        self.metrics.add_of(partition, calls)
+        self.metrics.add_of(partition, size, metadata.segment_size_in_bytes)
+        self.metrics.add_of(partition, seconds, self._machine.clock.monotonic_seconds() - began)
 
     def set_next_segment(self, next_segment: NextSegment) -> None:
         """Tell who knows which segment follows one, so that prefetch crosses the border."""
@@ -241,6 +254,7 @@ class TieredStorageManager(RemoteStorageManager):
         except Exception as error:  # noqa: BLE001 - whatever it is, the broker's task must live on
             kind = error_kind(error)
             self.metrics.add_error(operation, kind)
+            self.metrics.add_of(metadata.topic_id_partition, "errors_total", label=operation)
             made = kip_error(error, operation, metadata.remote_log_segment_id, masked=parts.masked)
             if operation == "copy":
                 _log.warning("%s", made, exc_info=error if kind == "other" else None)

@@ -140,7 +140,7 @@ class UploadKeys(KeyGroup):
 
 
 class BrokerKeys(KeyGroup):
-    """Keys of the plugin that change nothing here: accepted, checked, not used."""
+    """Keys of the plugin that change nothing, or little, here: accepted and checked."""
 
     metrics_num_samples: KafkaInt = key(
         "metrics.num.samples", "Of JMX; not used.", default=2, minimum=1, maximum=INT32_MAX
@@ -148,7 +148,7 @@ class BrokerKeys(KeyGroup):
     metrics_sample_window_ms: KafkaInt = key("metrics.sample.window.ms", "Of JMX; not used.", default=30_000, minimum=1)
     metrics_recording_level: str = key(
         "metrics.recording.level",
-        "Of JMX; not used.",
+        "`DEBUG` and `TRACE` count by topic and partition too, as the plugin does: see metrics.md.",
         default="INFO",
         choices=("INFO", "DEBUG", "TRACE"),
     )

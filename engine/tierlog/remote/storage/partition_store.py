@@ -1,0 +1,145 @@
+"""A store that counts its calls by topic and partition (``metrics.recording.level=DEBUG``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from typing_extensions import Buffer
+
+from tierlog.remote.storage.layouts.aiven import MANIFEST
+from tierlog.remote.storage.layouts.kafka import DESCRIPTION
+from tierlog.remote.storage.object_keys import PARSERS
+from tierlog.remote.storage.partition_metrics import PartitionMetrics
+from tierlog.runtime.object_store import (
+    FolderListing,
+    ObjectInfo,
+    ObjectStore,
+    StoredObject,
+    UnfinishedUpload,
+    Upload,
+    UploadLimits,
+)
+
+#: What a part counts as, by the suffix of its key.
+_KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
+
+
+class PartitionStore:
+    """Passes everything on; what a key does not tell the partition of is not counted.
+
+    Args:
+        store: What answers.
+        layout: Of its keys.
+        metrics: Counts.
+
+    Thread safety: as the store's.
+    """
+
+    def __init__(self, store: ObjectStore, layout: str, metrics: PartitionMetrics) -> None:
+        self._store = store
+        self._parse = PARSERS[layout]
+        self._metrics = metrics
+
+    def count(self, verb: str, key: str) -> None:
+        """One call about an object."""
+        if (found := self._parse(key)) is not None:
+            self._metrics.add(found.topic_id_partition, "store_requests_total", label=verb)
+
+    def _took(self, key: str, data: Buffer) -> Buffer:
+        if (found := self._parse(key)) is not None:
+            self._metrics.add(found.topic_id_partition, "fetch_bytes_total", memoryview(data).nbytes)
+        return data
+
+    def stored(self, key: str, found: StoredObject) -> StoredObject:
+        """One object is whole."""
+        if (parsed := self._parse(key)) is not None:
+            kind = _KINDS.get(parsed.suffix, "indexes")
+            self._metrics.add(parsed.topic_id_partition, "upload_objects_total", label=kind)
+            self._metrics.add(parsed.topic_id_partition, "upload_bytes_total", found.size_bytes, label=kind)
+        return found
+
+    @property
+    def inner(self) -> ObjectStore:
+        """What answers."""
+        return self._store
+
+    @property
+    def is_local(self) -> bool:
+        return self._store.is_local
+
+    @property
+    def upload_limits(self) -> UploadLimits:
+        return self._store.upload_limits
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        return self._store.requests
+
+    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return self._store.iter_objects(prefix)
+
+    def list_folder(self, prefix: str = "") -> FolderListing:
+        return self._store.list_folder(prefix)
+
+    def fetch(self, key: str) -> Buffer:
+        self.count("GET", key)
+        return self._took(key, self._store.fetch(key))
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        self.count("GET", key)
+        found = self._store.fetch_range(
+            key, start_position=start_position, end_position_exclusive=end_position_exclusive
+        )
+        return self._took(key, found)
+
+    def find(self, key: str) -> ObjectInfo | None:
+        self.count("HEAD", key)
+        return self._store.find(key)
+
+    def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
+        self.count("PUT", key)
+        return self.stored(key, self._store.put(key, data, expected_etag=expected_etag))
+
+    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+        self.count("POST", key)
+        return _CountedUpload(self._store.begin_upload(key, part_bytes=part_bytes), self)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        if keys:  # of one segment, all of them
+            self.count("DELETE", keys[0])
+        self._store.delete(keys)
+
+    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        return self._store.iter_uploads(prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self.count("DELETE", upload.key)
+        self._store.abort_upload(upload)
+
+    def describe(self) -> str:
+        return self._store.describe()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class _CountedUpload:
+    """See Upload."""
+
+    def __init__(self, upload: Upload, store: PartitionStore) -> None:
+        self.key = upload.key
+        self._upload = upload
+        self._store = store
+
+    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
+        self._store.count("PUT", self.key)
+        self._upload.put_part(number, data)
+
+    def complete(self) -> StoredObject:
+        self._store.count("POST", self.key)
+        return self._store.stored(self.key, self._upload.complete())
+
+    def abort(self) -> None:
+        self._store.count("DELETE", self.key)
+        self._upload.abort()
