@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pathlib
 import shutil
+import time
 
 import pytest
 
@@ -269,3 +270,16 @@ def test_wrong_use(tierlog: Run, tmp_path: pathlib.Path) -> None:
     assert tierlog("copy", disk, tmp_path / "dest", "--dest-config", bad).code == 2
     sealed = properties(tmp_path / "sealed.properties", encryption_enabled="true")
     assert tierlog("copy", disk, tmp_path / "dest", "--dest-config", sealed).code == 2
+
+
+def test_the_sources_download_limit_holds(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a bucket that is moved takes the network from the brokers that serve consumers from it."""
+    bucket = Bucket(tmp_path / "source")
+    for number in range(3):
+        bucket.segment(f"u{number}", [message(number, "m" * 700_000, 0)], lineage={0: 0})
+    config = properties(tmp_path / "source.properties", **{"download.rate.limit.bytes.per.second": 1 << 20})
+    dest = properties(tmp_path / "dest.properties", chunk_size=100_000)
+    began = time.monotonic()
+    outcome = tierlog("copy", tmp_path / "source", tmp_path / "dest", "--config", config, "--dest-config", dest)
+    assert outcome.code == 0, outcome.err
+    assert time.monotonic() - began >= 1.2

@@ -68,6 +68,8 @@ def copy(
     seen in DEST; then it is read back and compared. A missing or wrong offset or time index is built anew from the log,
     which is said; a segment that is damaged otherwise is named and left out, and the command ends with 3.
 
+    Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
+
     A copy that was interrupted is continued by the same command: what is whole in DEST is checked and left alone.
 
     JSON: one object a segment, with what a broker would keep of it (customMetadata, base64).
@@ -77,7 +79,7 @@ def copy(
 
     given = None if dest_config is None else {"rsm.config.file": str(dest_config)}
     failed = 0
-    with open_path(source, layout=layout, config=config) as tier:
+    with open_path(source, layout=layout, config=config, limited=True) as tier:
         target = open_copy_target(dest, config=given)
         try:
             with ByteProgress("copy") as progress:

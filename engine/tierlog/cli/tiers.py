@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from tierlog.remote.storage import Tier
 
 
-def open_path(path: str, *, layout: str = "auto", config: Path | None = None) -> Tier:
-    """The tier that PATH names. Its close is the caller's.
+def open_path(path: str, *, layout: str = "auto", config: Path | None = None, limited: bool = False) -> Tier:
+    """The tier that PATH names. Its close is the caller's. See open_tier.
 
     Raises:
         ConfigError: the configuration file or PATH's scheme.
@@ -18,7 +18,8 @@ def open_path(path: str, *, layout: str = "auto", config: Path | None = None) ->
     """
     from tierlog.remote.storage import open_tier
 
-    return open_tier(path, layout=layout, config=None if config is None else {"rsm.config.file": str(config)})
+    given = None if config is None else {"rsm.config.file": str(config)}
+    return open_tier(path, layout=layout, config=given, limited=limited)
 
 
 def is_file(path: str) -> bool:

@@ -16,6 +16,7 @@ from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.writing import plan_removal
+from tierlog.remote.storage.limited_store import limited_reads
 from tierlog.remote.storage.masked_store import MaskedStore
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.object_keys import aiven_segment_path, kafka_segment_path
@@ -76,12 +77,13 @@ class CopyTarget:
         self._store = store
         scope = Scope(key_prefix=config.key_prefix, mask=config.key_prefix_mask)
         self._lookup = make_lookup(config.layout, store, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        read = limited_reads(store, config.download_rate_limit_bytes_per_second, machine)
         layout: Layout = (
-            KafkaLayout(store, scope, machine)
+            KafkaLayout(read, scope, machine)
             if config.layout == "kafka"
-            else AivenLayout(store, scope, key_ring, machine)
+            else AivenLayout(read, scope, key_ring, machine)
         )
-        self.tier = Tier(store, layout, key_ring=key_ring, machine=machine, url=url)
+        self.tier = Tier(read, layout, key_ring=key_ring, machine=machine, url=url)
         metrics = StorageMetrics()
         buffers = process_buffers(config.upload_buffer_bytes, machine)
         deadline_ms = config.copy_deadline_ms

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from tierlog.remote.storage.chunk_reading import fetch_exactly
+from tierlog.remote.storage.limited_store import LIMITED_REQUEST_BYTES
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.segment import StoredPart
@@ -15,9 +15,6 @@ from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.cancelling import CancelledReadError, CancelScope, cancelled_by, require_wanted
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
-
-#: One grant of the limit: any 10 s hold at most 10 × limit + 4 MiB.
-LIMITED_REQUEST_BYTES: Final = 4 << 20
 
 
 class Downloads:

@@ -19,6 +19,7 @@ from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.local_tiered import LocalTieredLayout
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
 from tierlog.remote.storage.layouts.single_file import SingleFileLayout
+from tierlog.remote.storage.limited_store import limited_reads
 from tierlog.remote.storage.masked_store import MASK, MaskedStore
 from tierlog.remote.storage.object_keys import PARSERS
 from tierlog.remote.storage.tier import Tier
@@ -55,6 +56,7 @@ def open_tier(
     config: Mapping[str, str] | None = None,
     machine: Machine | None = None,
     wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+    limited: bool = False,
 ) -> Tier:
     """Open a tier for reading.
 
@@ -65,6 +67,7 @@ def open_tier(
         config: The RSM's keys, with or without ``rsm.config.``; ``rsm.config.file``; ``store.*``.
         machine: Its local files, threads and clock.
         wrap_store: Gets the store that the tier will read, and gives the one that it shall: to count, or to break it.
+        limited: Keep to the configuration's download limit, which else is the storage manager's alone.
 
     Returns:
         A Tier; close it (it is a context manager).
@@ -86,6 +89,8 @@ def open_tier(
     url, scope, found = _look(path, layout, tier_config, machine)
     store = open_store(url, tier_config.store_options, machine=machine)
     store = wrap_store(store)
+    if limited:
+        store = limited_reads(store, tier_config.download_rate_limit_bytes_per_second, machine)
     if scope.mask and scope.key_prefix:
         store = MaskedStore(store, scope.key_prefix)
     made = _layout(found, store, scope, key_ring, machine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from typing_extensions import Buffer
@@ -11,21 +11,20 @@ from tierlog.remote.storage.layouts.aiven import MANIFEST
 from tierlog.remote.storage.layouts.kafka import DESCRIPTION
 from tierlog.remote.storage.object_keys import PARSERS
 from tierlog.remote.storage.partition_metrics import PartitionMetrics
+from tierlog.remote.storage.passing_store import PassingStore
 from tierlog.runtime.object_store import (
-    FolderListing,
     ObjectInfo,
     ObjectStore,
     StoredObject,
     UnfinishedUpload,
     Upload,
-    UploadLimits,
 )
 
 #: What a part counts as, by the suffix of its key.
 _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
 
 
-class PartitionStore:
+class PartitionStore(PassingStore):
     """Passes everything on; what a key does not tell the partition of is not counted.
 
     Args:
@@ -37,7 +36,7 @@ class PartitionStore:
     """
 
     def __init__(self, store: ObjectStore, layout: str, metrics: PartitionMetrics) -> None:
-        self._store = store
+        super().__init__(store)
         self._parse = PARSERS[layout]
         self._metrics = metrics
 
@@ -58,29 +57,6 @@ class PartitionStore:
             self._metrics.add(parsed.topic_id_partition, "upload_objects_total", label=kind)
             self._metrics.add(parsed.topic_id_partition, "upload_bytes_total", found.size_bytes, label=kind)
         return found
-
-    @property
-    def inner(self) -> ObjectStore:
-        """What answers."""
-        return self._store
-
-    @property
-    def is_local(self) -> bool:
-        return self._store.is_local
-
-    @property
-    def upload_limits(self) -> UploadLimits:
-        return self._store.upload_limits
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        return self._store.requests
-
-    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        return self._store.iter_objects(prefix)
-
-    def list_folder(self, prefix: str = "") -> FolderListing:
-        return self._store.list_folder(prefix)
 
     def fetch(self, key: str) -> Buffer:
         self.count("GET", key)
@@ -110,18 +86,9 @@ class PartitionStore:
             self.count("DELETE", keys[0])
         self._store.delete(keys)
 
-    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        return self._store.iter_uploads(prefix)
-
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         self.count("DELETE", upload.key)
         self._store.abort_upload(upload)
-
-    def describe(self) -> str:
-        return self._store.describe()
-
-    def close(self) -> None:
-        self._store.close()
 
 
 class _CountedUpload:
