@@ -62,6 +62,34 @@ def test_it_ends_with_the_first_success() -> None:
     assert next(answers) == "never"
 
 
+def test_who_limits_what_flows_is_asked_before_each_further_try() -> None:
+    """If this fails, what is sent again passes the rate limit, or waiting for the limit uses up the tries' time."""
+    here = machine()
+    asked: list[int] = []
+    tried: list[int] = []
+
+    def attempt(number: int) -> str:
+        tried.append(number)
+        if number < 3:
+            raise StoreUnavailableError("reset")
+        return "done"
+
+    def again() -> None:
+        asked.append(len(tried))
+        here.clock.sleep(1000)
+
+    assert retrying(here, RetryPolicy(4, 5.0), attempt, again=again) == "done"
+    assert asked == [1, 2, 3]
+
+    def called_off() -> None:
+        raise StoreUnavailableError("the copy was called off")
+
+    tried.clear()
+    with pytest.raises(StoreUnavailableError, match=r"^the copy was called off$"):
+        retrying(here, RetryPolicy(), attempt, again=called_off)
+    assert tried == [0]
+
+
 def test_what_cannot_be_mended_is_not_tried_again() -> None:
     """If this fails, wrong rights take a minute to be told."""
     tries = []

@@ -55,13 +55,15 @@ _S3_CODES: Final = {503: "SlowDown", 429: "SlowDown", 500: "InternalError", 403:
 
 @dataclass(slots=True)
 class Seen:
-    """One request that came."""
+    """One request that came, when its headers had."""
 
     verb: str
     path: str
     query: str
     body_bytes: int
     fault: str | None = None
+    range: str = ""
+    at_seconds: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)
@@ -240,7 +242,7 @@ class FaultProxy:
         verb, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
         path, _, query = target.partition("?")
         size = _length(head)
-        seen = Seen(verb, path, query, size)
+        seen = Seen(verb, path, query, size, range=_header(head, b"range"))
         with self._lock:
             rule = next((rule for rule in self._rules if rule.takes(seen)), None)
             seen.fault = rule.kind if rule else None
@@ -425,11 +427,16 @@ class _Stream:
 
 
 def _length(head: bytes) -> int:
+    return int(_header(head, b"content-length") or 0)
+
+
+def _header(head: bytes, wanted: bytes) -> str:
+    """Its value; empty if it is not there."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length":
-            return int(value)
-    return 0
+        if name.strip().lower() == wanted:
+            return value.strip().decode("latin-1")
+    return ""
 
 
 def _own_answer(rule: Rule, verb: str) -> bytes:

@@ -9,6 +9,7 @@ from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.http_client import HttpAnswer, HttpClient, HttpRequest
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.resending import before_resending
 from tierlog.runtime.retrying import RetryPolicy, retrying
 from tierlog.runtime.s3_messages import StoreFault, error_of, find_fault
 
@@ -80,8 +81,12 @@ class BucketClient:
             RefusedError: one of ``passing``. StoreError and its kinds: all others, after the tries that make sense.
         """
 
+        has_body = False
+
         def attempt(tries: int) -> HttpAnswer:
+            nonlocal has_body
             request = build()
+            has_body = bool(request.body)
             self._counts.add(counted or request.method)
             try:
                 answer = self._http.send(request, scope)
@@ -98,7 +103,8 @@ class BucketClient:
             raise meant
 
         try:
-            return retrying(self._machine, self._policy, attempt, scope)
+            again = lambda: before_resending() if has_body else None  # noqa: E731 - read when it is called
+            return retrying(self._machine, self._policy, attempt, scope, again=again)
         except StoreError as error:
             if str(error) == "cancelled":
                 raise StoreError(f"{self.place(key)}: cancelled") from None

@@ -15,6 +15,7 @@ from tierlog.runtime.http_client import HttpAnswer
 from tierlog.runtime.object_store import StoredObject, views_of
 from tierlog.runtime.part_checksums import crc32c_text
 from tierlog.runtime.part_sizes import PartSizes
+from tierlog.runtime.resending import before_resending
 
 if TYPE_CHECKING:
     from tierlog.runtime.gcs_writer import GcsWriter
@@ -95,10 +96,12 @@ class GcsUpload:
         total = sum(len(piece) for piece in pieces)
         whole = total - total % _UNIT_BYTES
         start = self._sent
-        for _ in range(_TRIES):
+        for tries in range(_TRIES):
             if self._sent == start + whole:
                 self._rest = b"".join(_cut(pieces, whole, total))
                 return
+            if tries:
+                before_resending()
             sent = self._send_from(pieces, self._sent - start, whole)
             if not self._sent <= sent <= start + whole:
                 raise StoreError(f"{self._place()}: the store says that it has {sent} bytes, {start + whole} were sent")

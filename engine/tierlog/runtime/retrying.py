@@ -39,10 +39,22 @@ class RetryPolicy:
     retry_seconds: float = 60.0
 
 
+def _nothing() -> None:
+    return
+
+
 def retrying(
-    machine: Machine, policy: RetryPolicy, attempt: Callable[[int], Result], scope: CancelScope | None = None
+    machine: Machine,
+    policy: RetryPolicy,
+    attempt: Callable[[int], Result],
+    scope: CancelScope | None = None,
+    *,
+    again: Callable[[], None] = _nothing,
 ) -> Result:
     """Call ``attempt`` with 0, 1, … until it returns or fails for another reason than a passing one.
+
+    ``again`` is called before each try but the first; its time is not the store's and does not count, and what it
+    raises ends this.
 
     Raises:
         StoreUnavailableError: the last one, which says how many tries there were. StoreError: as the attempt, or the
@@ -63,6 +75,9 @@ def retrying(
                 told = f"{error} (tried {tries} times in {clock.monotonic_seconds() - start:.1f} s)"
                 raise StoreUnavailableError(told) from None
         _sleep(machine, pause, scope)
+        before = clock.monotonic_seconds()
+        again()
+        start += clock.monotonic_seconds() - before
 
 
 def _pause(machine: Machine, error: StoreUnavailableError, tries: int) -> float:

@@ -25,6 +25,7 @@ from tierlog.runtime.part_checksums import (
     md5_digest,
     plain_etag,
 )
+from tierlog.runtime.resending import before_resending
 from tierlog.runtime.s3_client import S3Call, S3Client
 from tierlog.runtime.s3_messages import delete_body, delete_faults, error_of, fits_xml, upload_page
 from tierlog.runtime.s3_upload import S3Upload
@@ -140,6 +141,7 @@ class S3Writer:
             if failure.fault.code in passing or str(failure.answer.status) in passing:
                 raise
             self.settle(ChecksumMode.MD5, f"it answers {failure.fault.code} to a CRC-32C")
+            before_resending()
             return self.client.send(_with_checksum(call, ChecksumMode.MD5), scope, passing=passing)
         if not self._confirmed(sent, answer) and finding_out:
             self.settle(ChecksumMode.MD5, "it does not repeat a CRC-32C")

@@ -176,6 +176,30 @@ def test_a_manifest_that_lands_after_the_delete(broken: Broken, segment: ClosedS
         broken.require_nothing()
 
 
+def test_what_is_sent_again_counts_for_the_limit(
+    broken: Broken, segment: ClosedSegment, tmp_path: pathlib.Path
+) -> None:
+    """A store that fails halfway through each request makes a broker send twice as much, limit or not."""
+    limit = 10 << 20
+    with broken.manager(tmp_path) as manager:
+        manager.change_rate_limit("upload", limit)
+        for number in (1, 2, 3):
+            broken.proxy.add("status_after", verb="PUT", path=f"partNumber={number}", status=500)
+        broken.proxy.add("reset", verb="PUT", path="partNumber=4", after_bytes=1000)
+        before = len(broken.proxy.seen)
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+        sent = [each for each in broken.proxy.seen[before:] if each.verb == "PUT"]
+        with manager.fetch_log_segment(segment.finished(custom), 0) as stream:
+            assert stream.read() == segment.log
+    size = segment.metadata.segment_size_in_bytes
+    assert sum(each.fault is not None for each in sent) == 4
+    assert sum(each.body_bytes for each in sent) > 2 * size
+    begun = sorted(sent, key=lambda each: each.at_seconds)
+    for count in range(2, len(begun) + 1):  # a grant waits for all before it; a header may come a little late
+        took = begun[count - 1].at_seconds - begun[0].at_seconds
+        assert took >= sum(each.body_bytes for each in begun[: count - 1]) / limit - 0.3, count
+
+
 def test_requests_of_a_copy(broken: Broken, segment: ClosedSegment, tmp_path: pathlib.Path) -> None:
     """Requests are paid for one by one: the bar is four and one for each part; three where the log is one part."""
     with broken.manager(tmp_path) as manager:

@@ -29,7 +29,7 @@ class PartStream:
         buffers: Where more of them come from.
         running: The copy that this belongs to: called off with it.
         pool: Sends.
-        limiter: Asked before each part.
+        limiter: Asked before each part, and before each try of it.
     """
 
     def __init__(
@@ -127,9 +127,13 @@ class PartStream:
         """
         if self._upload is None:
             data = memoryview(b"") if self._current is None else self._current.view[: self._filled]
-            self._limiter.acquire(self._filled, check=self._running.check)
             condition = ABSENT if only_if_absent else None
-            future = self._pool.submit(lambda: self._store.put(self._key, data, expected_etag=condition))
+
+            def put() -> StoredObject:
+                with self._limiter.granted(len(data), check=self._running.check):
+                    return self._store.put(self._key, data, expected_etag=condition)
+
+            future = self._pool.submit(put)
         else:
             future = self._pool.submit(self._upload.complete)
         try:
@@ -155,8 +159,8 @@ class PartStream:
         number, view = self._number, buffer.view[:size]
 
         def send() -> None:
-            self._limiter.acquire(size, check=self._running.check)
-            upload.put_part(number, [view])
+            with self._limiter.granted(size, check=self._running.check):
+                upload.put_part(number, [view])
             self._running.stored_bytes += size
 
         self._under_way.append((self._pool.submit(send), buffer))

@@ -7,10 +7,12 @@ There is no burst to save up, no smallest and no largest limit, and the limit ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.resending import asked_before_resending
 
 #: Who waits looks this often whether the limit changed, or its copy was called off.
 _LOOK_SECONDS: Final = 0.1
@@ -86,6 +88,13 @@ class RateLimiter:
                     self._waiting.remove(ticket)
                 self._turn.notify_all()
             self._on_wait(clock.monotonic_seconds() - began)
+
+    @contextmanager
+    def granted(self, size_bytes: int, *, check: Callable[[], None] = _nothing) -> Iterator[None]:
+        """``acquire`` for a body that is sent in the block, in this thread: each time that it is sent again as well."""
+        self.acquire(size_bytes, check=check)
+        with asked_before_resending(lambda: self.acquire(size_bytes, check=check)):
+            yield
 
     def _try_grant(self, ticket: object, size_bytes: int) -> float:
         """0 and the bytes are counted, or the seconds after which to ask again."""

@@ -300,11 +300,15 @@ class SegmentCopier:
         self._put(attempt, objects.description_key, description, kind="manifest")
 
     def _put(self, attempt: _Attempt, key: str, data: bytes, *, kind: str, only_if_absent: bool = False) -> None:
-        self._limiter.acquire(len(data), check=attempt.running.check)
         attempt.tried_keys.append(key)
         condition = ABSENT if only_if_absent else None
+
+        def put() -> StoredObject:
+            with self._limiter.granted(len(data), check=attempt.running.check):
+                return self._store.put(key, data, expected_etag=condition)
+
         try:
-            stored = self._call(attempt, lambda: self._store.put(key, data, expected_etag=condition))
+            stored = self._call(attempt, put)
         except ObjectConflictError:
             attempt.tried_keys.remove(key)
             raise
