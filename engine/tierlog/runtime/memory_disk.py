@@ -19,11 +19,12 @@ SECTOR_BYTES = 512
 
 @dataclass(slots=True)
 class Content:
-    """The bytes of one file, under whatever name; ``durable`` as of its last fsync."""
+    """The bytes of one file; ``durable`` as of its last fsync, ``names`` is how many it has."""
 
     modified_ms: int
     data: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
+    names: int = 0
 
 
 #: What each of some names becomes in one step, None for nothing.
@@ -39,8 +40,10 @@ class MemoryDisk:
         self.lost = False
         self._lock = threading.RLock()
         self.files: dict[str, Content] = {}
-        self.directories: set[str] = {""}
         self.locked: set[str] = set()
+        self.used_bytes = 0
+        #: Of each directory.
+        self._children: dict[str, set[str]] = {"": set()}
         self._durable: dict[str, Content] = {}
         self._changes: list[NameChange] = []
 
@@ -59,7 +62,42 @@ class MemoryDisk:
     def change(self, names: NameChange) -> None:
         """Change names, until a crash."""
         self._changes.append(names)
-        _apply(self.files, names)
+        for name, content in names.items():
+            self._set(name, content)
+
+    def _set(self, name: str, content: Content | None) -> None:
+        old = self.files.pop(name, None)
+        if old is not None:
+            old.names -= 1
+            self.used_bytes -= 0 if old.names else len(old.data)
+            self._children[parent(name)].discard(name)
+        if content is not None:
+            self.files[name] = content
+            self.used_bytes += 0 if content.names else len(content.data)
+            content.names += 1
+            self._children[parent(name)].add(name)
+
+    def is_directory(self, name: str) -> bool:
+        return name in self._children
+
+    def children(self, folder: str) -> list[str]:
+        """Files and directories in one, by name."""
+        return sorted(self._children[folder])
+
+    def add_directory(self, name: str) -> None:
+        """With all above it."""
+        made = []
+        while name not in self._children:
+            made.append(name)
+            name = parent(name)
+        for each in reversed(made):
+            self._children[each] = set()
+            self._children[parent(each)].add(each)
+
+    def remove_directory(self, name: str) -> None:
+        """An empty one."""
+        del self._children[name]
+        self._children[parent(name)].discard(name)
 
     def make_durable(self, folder: str) -> None:
         """The names in a directory are for ever; of a rename both, and what led to them."""
@@ -93,14 +131,19 @@ class MemoryDisk:
             if id(content) not in found:
                 data = bytearray(content.durable) if rng is None else _torn(content, rng)
                 found[id(content)] = Content(content.modified_ms, data, bytes(data))
-            left._durable[name] = left.files[name] = found[id(content)]
-            while name := parent(name):
-                left.directories.add(name)
-        left.directories |= self.directories
+            left._durable[name] = found[id(content)]
+            left.add_directory(parent(name))
+            left._set(name, found[id(content)])
+        for name in self._children:
+            left.add_directory(name)
         return left
 
     def free_bytes(self) -> int:
-        return max(0, self.capacity_bytes - sum(len(content.data) for content in self.files.values()))
+        return max(0, self.capacity_bytes - self.used_bytes)
+
+    def note_size(self, content: Content, change_bytes: int) -> None:
+        """An open file grew or shrank; one without a name takes no room."""
+        self.used_bytes += change_bytes if content.names else 0
 
 
 @dataclass(slots=True)
@@ -137,12 +180,14 @@ class OpenContent:
             if grown > self.disk.free_bytes():
                 raise StoreError(f"{self.path}: no space left on device")
             held.extend(bytes(grown))
+            self.disk.note_size(self.content, grown)
             held[position : position + len(view)] = view
             self.content.modified_ms = self.disk.clock.time_ms()
 
     def truncate(self, size_bytes: int) -> None:
         with self.disk.held():
             self._check()
+            self.disk.note_size(self.content, min(0, size_bytes - len(self.content.data)))
             del self.content.data[size_bytes:]
             self.write(b"", size_bytes)
 

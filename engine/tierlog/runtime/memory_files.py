@@ -49,7 +49,7 @@ class MemoryFiles:
             content = self._disk.files.get(name)
             if content is not None:
                 return FileInfo(path, len(content.data), content.modified_ms, is_directory=False)
-            return FileInfo(path, 0, 0, is_directory=True) if name in self._disk.directories else None
+            return FileInfo(path, 0, 0, is_directory=True) if self._disk.is_directory(name) else None
 
     def stat(self, path: str) -> FileInfo:
         """See Files."""
@@ -64,8 +64,8 @@ class MemoryFiles:
             raise ObjectNotFoundError(f"{path}: not a directory")
         folder = normal(path)
         with self._disk.held():
-            below = [name for name in (*self._disk.files, *self._disk.directories) if name and parent(name) == folder]
-        for name in sorted(below):
+            below = self._disk.children(folder)
+        for name in below:
             found = self.find(name)
             if found is not None:
                 child = f"{path.rstrip('/')}/{name.rpartition('/')[2]}"
@@ -105,13 +105,13 @@ class MemoryFiles:
 
     def make_directories(self, path: str) -> None:
         """See Files."""
-        name = normal(path)
+        name = above = normal(path)
         with self._disk.held():
-            while name:
-                if name in self._disk.files:
+            while above and not self._disk.is_directory(above):
+                if above in self._disk.files:
                     raise StoreError(f"{path}: a file is in the way")
-                self._disk.directories.add(name)
-                name = parent(name)
+                above = parent(above)
+            self._disk.add_directory(name)
 
     def rename(self, source: str, target: str) -> None:
         """See Files."""
@@ -129,11 +129,12 @@ class MemoryFiles:
         """See Files."""
         name = normal(path)
         with self._disk.held():
-            if any(parent(other) == name for other in (*self._disk.files, *self._disk.directories) if other != name):
-                raise StoreError(f"{path}: directory not empty")
             if name in self._disk.files:
                 self._disk.change({name: None})
-            self._disk.directories.discard(name)
+            elif self._disk.is_directory(name):
+                if not name or self._disk.children(name):
+                    raise StoreError(f"{path}: directory not empty")
+                self._disk.remove_directory(name)
 
     def fsync_directory(self, path: str) -> None:
         """See Files."""
@@ -168,13 +169,13 @@ class MemoryFiles:
                 self._disk.locked.discard(normal(held.path))
 
     def _require_parent(self, name: str, path: str) -> None:
-        if parent(name) not in self._disk.directories:
+        if not self._disk.is_directory(parent(name)):
             raise ObjectNotFoundError(f"{path}: its directory does not exist")
 
     def _open(self, path: str, *, make: bool) -> OpenContent:
         name = normal(path)
         with self._disk.held():
-            if name in self._disk.directories:
+            if self._disk.is_directory(name):
                 raise StoreError(f"{path}: a directory")
             content = self._disk.files.get(name)
             if content is None:
