@@ -12,9 +12,11 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
+from tierlog.remote.manager.bucket_copy import BucketCopy
 from tierlog.remote.manager.orphans import OrphanKind, OrphanSearch
 from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
 from tierlog.remote.storage import open_tier
+from tierlog.remote.storage.copy_target import open_copy_target
 from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.failing_store import FailingStore
 from tierlog.runtime.machine import Machine
@@ -129,3 +131,40 @@ def test_custom_metadata_can_name_the_place(tmp_path: pathlib.Path) -> None:
     known.custom_metadata = custom.encode()
     with open_tier(str(tmp_path / "bucket")) as tier:
         assert OrphanSearch(tier, lambda: metadata, older_than_ms=0).run().orphans == []
+
+
+@pytest.mark.parametrize("says_empty", [None, False, True])
+def test_a_transaction_index_that_is_gone(data: pathlib.Path, tmp_path: pathlib.Path, says_empty: bool | None) -> None:
+    """Otherwise a bucket counts as whole whose readers fail, or see what was aborted."""
+    topic, dest = "fx-txn", tmp_path / "dest"
+    with open_tier(str(data / "main-plain/local-before/broker1")) as source:
+        target = open_copy_target(str(dest), config={"chunk.size": "10000", "layout": "kafka"})
+        try:
+            outcomes = list(BucketCopy(source, target, topics=[topic]))
+        finally:
+            target.close()
+    with open_tier(str(dest)) as tier:
+        assert OrphanSearch(tier, older_than_ms=0).run().orphans == []
+    lost = min(dest.rglob("*.txnindex"))
+    lost.unlink()
+    read = None
+    if says_empty is not None:
+        known = {}
+        for outcome in outcomes:
+            assert outcome.metadata is not None
+            segment_id = outcome.metadata.remote_log_segment_id
+            told = replace(outcome.metadata, txn_idx_empty=says_empty)
+            known[segment_id.id] = KnownSegment(segment_id, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, told)
+        places = {(each.segment_id.topic_id_partition.topic_id, 0): {0} for each in known.values()}
+        metadata = MetadataTopic(segments=known, partitions=places, newest_ms={0: 2**62})
+        read = lambda: metadata  # noqa: E731
+    with open_tier(str(dest)) as tier:
+        report = OrphanSearch(tier, read, older_than_ms=0).run()
+    if says_empty:
+        assert report.orphans == []
+        return
+    (orphan,) = report.orphans
+    assert orphan.kind is OrphanKind.BROKEN
+    assert "lacks txnindex" in orphan.reason
+    assert orphan.key.endswith(lost.parent.name)
+    assert report.segments == len(outcomes) - 1

@@ -21,23 +21,16 @@ from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition, Uuid
+from tierlog.remote.manager.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
 from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
 from tierlog.remote.storage.custom_metadata import decode_custom_metadata
-from tierlog.remote.storage.manifest import parse_manifest
 from tierlog.remote.storage.object_keys import PARSERS, ObjectKey
 from tierlog.remote.storage.segment_lookup import make_lookup
 from tierlog.remote.storage.tier import Tier
-from tierlog.runtime.object_store import ABSENT, ObjectInfo, UnfinishedUpload
+from tierlog.runtime.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.scheduling import run_all
 from tierlog.runtime.store_probe import probe_key
 
-#: Layout → the part that makes a segment whole (None: all of them do), and those that it needs.
-_DESCRIPTIONS: Final[dict[str, str | None]] = {"aiven": "rsm-manifest", "kafka": "segment.json", "local-tiered": None}
-_NEEDED: Final = {
-    "aiven": frozenset(("log", "indexes")),
-    "kafka": frozenset(("log", "index", "timeindex", "snapshot", "leader-epoch-checkpoint")),
-    "local-tiered": frozenset(("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")),
-}
 _BATCH: Final = 250
 _CONCURRENCY: Final = 16
 _SHOWN: Final = 3
@@ -87,21 +80,6 @@ class Orphan:
 
 
 @dataclass(slots=True)
-class _Group:
-    """The objects of one segment path, and uploads under way to them."""
-
-    key: ObjectKey
-    path: str
-    objects: dict[str, ObjectInfo] = field(default_factory=dict)
-    uploads: list[UnfinishedUpload] = field(default_factory=list)
-
-    @property
-    def newest_ms(self) -> int:
-        times = [info.last_modified_ms for info in self.objects.values()]
-        return max(times + [upload.started_ms for upload in self.uploads])
-
-
-@dataclass(slots=True)
 class OrphanReport:
     """What a bucket holds.
 
@@ -142,7 +120,7 @@ class OrphanSearch:
         older_than_ms: int,
         skip_unknown: bool = False,
     ) -> None:
-        if tier.layout not in _DESCRIPTIONS:
+        if tier.layout not in DESCRIPTIONS:
             raise ConfigError(f"{tier.describe()}: orphans are searched for in a bucket")
         self._tier = tier
         self._store = tier.store
@@ -151,9 +129,10 @@ class OrphanSearch:
         self._older_than_ms = older_than_ms
         self._skip_unknown = skip_unknown
         self._parse = PARSERS[tier.layout]
-        self._description = _DESCRIPTIONS[tier.layout]
+        self._description = DESCRIPTIONS[tier.layout]
+        self._wholeness = Wholeness(tier)
         self._now_ms = 0
-        self._unknown: list[tuple[_Group, str]] = []
+        self._unknown: list[tuple[ObjectGroup, str]] = []
 
     def run(self, *, ask_store: bool = False) -> OrphanReport:
         """List, read the metadata, compare.
@@ -173,6 +152,7 @@ class OrphanSearch:
         metadata = None if self._read_metadata is None else self._read_metadata()
         self._unknown = []
         owned = set() if metadata is None else _owned_places(metadata)
+        self._wholeness.look(group for group in groups.values() if not _has_no_transactions(group, metadata))
         for _, group in sorted(groups.items()):
             found = self._judge(group, report) if metadata is None else self._compare(group, metadata, owned, report)
             report.orphans += found
@@ -183,15 +163,15 @@ class OrphanSearch:
                 raise self._refusal()
         return report
 
-    def _list(self, report: OrphanReport) -> dict[str, _Group]:
-        prefix, groups = self._scope.key_prefix, dict[str, _Group]()
+    def _list(self, report: OrphanReport) -> dict[str, ObjectGroup]:
+        prefix, groups = self._scope.key_prefix, dict[str, ObjectGroup]()
 
-        def group_of(full_key: str) -> tuple[_Group, ObjectKey] | None:
+        def group_of(full_key: str) -> tuple[ObjectGroup, ObjectKey] | None:
             key = self._parse(full_key[len(prefix) :])
             if key is None or (prefix and key.prefix):
                 report.foreign += 1
                 return None
-            return groups.setdefault(key.segment_path, _Group(key, prefix + key.segment_path)), key
+            return groups.setdefault(key.segment_path, ObjectGroup(key, prefix + key.segment_path)), key
 
         place = self._scope.folder or prefix
         # Uploads first: one that ends meanwhile is an object of the listing then.
@@ -215,22 +195,25 @@ class OrphanSearch:
             raise ObjectNotFoundError(f"{key}: gone as soon as it was written")
         return info.last_modified_ms
 
-    def _judge(self, group: _Group, report: OrphanReport) -> list[Orphan]:
+    def _judge(self, group: ObjectGroup, report: OrphanReport) -> list[Orphan]:
         """By the bucket alone."""
-        if self._is_whole(group):
+        if self._wholeness.is_whole(group):
             report.segments += 1
             return self._old_uploads(group, report)
         if self._description in group.objects:
-            reason = f"lacks {', '.join(self._lacking(group))}: half a deletion or a loss, which the metadata knows"
+            lacking = ", ".join(self._wholeness.lacking(group))
+            reason = f"lacks {lacking}: half a deletion or a loss, which the metadata knows"
             return [self._orphan(OrphanKind.BROKEN, group, reason), *self._old_uploads(group, report)]
         if not self._is_old(group, report):
             return []
         reason = "no whole segment: a copy that never ended, or half a deletion"
         return self._all_of(OrphanKind.LEFTOVER, group, reason)
 
-    def _compare(self, group: _Group, metadata: MetadataTopic, owned: set[str], report: OrphanReport) -> list[Orphan]:
+    def _compare(
+        self, group: ObjectGroup, metadata: MetadataTopic, owned: set[str], report: OrphanReport
+    ) -> list[Orphan]:
         """By what the metadata says."""
-        whole = self._is_whole(group)
+        whole = self._wholeness.is_whole(group)
         report.segments += whole
         partition = group.key.topic_id_partition
         known = metadata.segments.get(group.key.segment_id) if group.key.segment_id else None
@@ -248,17 +231,17 @@ class OrphanSearch:
         return self._all_of(OrphanKind.UNOWNED, group, reason)
 
     def _of_owned(
-        self, group: _Group, known: KnownSegment | None, report: OrphanReport, *, whole: bool
+        self, group: ObjectGroup, known: KnownSegment | None, report: OrphanReport, *, whole: bool
     ) -> list[Orphan]:
         if known is None or known.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             return []  # it may still be running
         found = []
         if group.objects and not whole and known.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-            reason = f"lacks {', '.join(self._lacking(group))}, and the metadata says that it is there"
+            reason = f"lacks {', '.join(self._wholeness.lacking(group))}, and the metadata says that it is there"
             found.append(self._orphan(OrphanKind.BROKEN, group, reason))
         return found + self._old_uploads(group, report)
 
-    def _missing(self, metadata: MetadataTopic, groups: dict[str, _Group]) -> Iterator[Orphan]:
+    def _missing(self, metadata: MetadataTopic, groups: dict[str, ObjectGroup]) -> Iterator[Orphan]:
         """Segments that are to be there and of which the listing had nothing."""
         listed = {group.key.segment_id for group in groups.values() if group.objects}
         seen = {(g.key.topic_id_partition.topic_id, g.key.topic_id_partition.partition) for g in groups.values()}
@@ -280,42 +263,19 @@ class OrphanSearch:
                 reason = f"the metadata says that it is there: {error}"
             yield Orphan(OrphanKind.BROKEN, str(known.segment_id), partition, known.segment_id.id, reason)
 
-    def _is_whole(self, group: _Group) -> bool:
-        if self._description is not None and self._description not in group.objects:
-            return False
-        return not self._lacking(group)
-
-    def _lacking(self, group: _Group) -> list[str]:
-        lacking = sorted(_NEEDED[self._tier.layout] - group.objects.keys())
-        if lacking and self._tier.layout == "aiven" and self._description in group.objects:
-            lacking = self._lacking_of_manifest(group, lacking)
-        return lacking
-
-    def _lacking_of_manifest(self, group: _Group, lacking: list[str]) -> list[str]:
-        """Some stores keep no object of 0 bytes: the manifest says whether one is needed."""
-        try:
-            manifest = parse_manifest(self._store.fetch(group.objects["rsm-manifest"].key), where=group.path)
-        except (CorruptDataError, ObjectNotFoundError):
-            return lacking
-        sizes = {
-            "log": manifest.chunk_index.object_size_bytes,
-            "indexes": max((position + size for _, position, size in manifest.indexes), default=0),
-        }
-        return [suffix for suffix in lacking if sizes[suffix]]
-
-    def _is_old(self, group: _Group, report: OrphanReport) -> bool:
+    def _is_old(self, group: ObjectGroup, report: OrphanReport) -> bool:
         old = self._now_ms - group.newest_ms >= self._older_than_ms
         report.young += not old
         return old
 
-    def _old_uploads(self, group: _Group, report: OrphanReport) -> list[Orphan]:
+    def _old_uploads(self, group: ObjectGroup, report: OrphanReport) -> list[Orphan]:
         if not group.uploads:
             return []
         old = [u for u in group.uploads if self._now_ms - u.started_ms >= self._older_than_ms]
         report.young += len(group.uploads) - len(old)
         return self._uploads(group, old)
 
-    def _uploads(self, group: _Group, uploads: Sequence[UnfinishedUpload] | None = None) -> list[Orphan]:
+    def _uploads(self, group: ObjectGroup, uploads: Sequence[UnfinishedUpload] | None = None) -> list[Orphan]:
         return [
             Orphan(
                 OrphanKind.UPLOAD,
@@ -329,10 +289,10 @@ class OrphanSearch:
             for upload in (group.uploads if uploads is None else uploads)
         ]
 
-    def _all_of(self, kind: OrphanKind, group: _Group, reason: str) -> list[Orphan]:
+    def _all_of(self, kind: OrphanKind, group: ObjectGroup, reason: str) -> list[Orphan]:
         return ([self._orphan(kind, group, reason)] if group.objects else []) + self._uploads(group)
 
-    def _orphan(self, kind: OrphanKind, group: _Group, reason: str) -> Orphan:
+    def _orphan(self, kind: OrphanKind, group: ObjectGroup, reason: str) -> Orphan:
         described = self._description in group.objects
         separator = "/" if self._tier.layout == "kafka" else "."
         return Orphan(
@@ -386,6 +346,12 @@ class OrphanSearch:
         if orphan.description is None or orphan.has_description:
             return True
         return self._store.find(orphan.description) is None
+
+
+def _has_no_transactions(group: ObjectGroup, metadata: MetadataTopic | None) -> bool:
+    """Whether the metadata says that the segment has no transaction index; brokers before 4.0 say nothing."""
+    known = None if metadata is None or group.key.segment_id is None else metadata.segments.get(group.key.segment_id)
+    return known is not None and known.metadata is not None and known.metadata.txn_idx_empty
 
 
 def _owned_places(metadata: MetadataTopic) -> set[str]:
