@@ -35,6 +35,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.manager.index_repair import rebuild_indexes, wrong_indexes
+from tierlog.remote.manager.transaction_repair import read_through
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.files import FileInfo, ReadableFile, ReadableFiles
@@ -105,6 +106,8 @@ class SegmentSource(ReadableFiles):
             text = "the topic id is not known: there is no readable partition.metadata beside the log"
             raise DataLossError(f"{segment.name}: {text}")
         self.parts = self._read_parts()
+        if self._single:
+            self._given_digest = self._read_log()
         self.metadata = self._metadata()
         self.data = LogSegmentData(
             segment.name,
@@ -202,11 +205,21 @@ class SegmentSource(ReadableFiles):
             known = LeaderEpochs(sorted(self._segment.metadata.segment_leader_epochs.items()))
         return encode_leader_epochs(known)
 
+    def _read_log(self) -> bytes:
+        """Of a broker's disk: the log's digest; a transaction index that should be there is built on the way."""
+        if IndexType.TRANSACTION in self.parts:
+            return digest_log(self._tier, self._segment)
+        digest, transactions = read_through(self._tier, self._segment)
+        if transactions is not None:
+            self.parts[IndexType.TRANSACTION] = transactions
+            reason = "there is none, and the log has aborted transactions"
+            self.notes.append(f"{self._path(IndexType.TRANSACTION)}: built anew from the log: {reason}")
+        return digest
+
     def _metadata(self) -> RemoteLogSegmentMetadata:
         segment = self._segment
         identity = segment.metadata.remote_log_segment_id
-        if self._single:
-            self._given_digest = digest_log(self._tier, segment)
+        if self._given_digest is not None:
             identity = RemoteLogSegmentId(segment.topic_id_partition, derived_segment_id(segment, self._given_digest))
         return replace(
             segment.metadata,
