@@ -66,7 +66,8 @@ def copy(
     Segments keep their ids, offsets, leader epochs, indexes and bytes. Those of a log directory, which have no id, get
     one made of topic id, partition, offsets and content. Every batch is checked before anything of its segment can be
     seen in DEST; then it is read back and compared. A missing or wrong offset or time index is built anew from the log,
-    as is a transaction index that a log directory lacks, which is said; a segment that is damaged otherwise is named and left out, and the command ends with 3.
+    as is a transaction index that a log directory lacks; that is said. A segment that is damaged otherwise is named and
+    left out, and the command ends with 3.
 
     Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
 
