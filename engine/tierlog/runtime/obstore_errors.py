@@ -31,6 +31,8 @@ _NO_ANSWER: Final = re.compile(
 )
 #: Codes that S3 sends with a status that says less.
 _REFUSED: Final = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId)</Code>")
+#: Of a URL, and of nothing else: an answer of XML has question marks too, and its code is what tells.
+_QUERY: Final = re.compile(r"(\w+://[^\s?\"'<>]*)\?[^\s\"'<>]+")
 _PASSING: Final = re.compile(r"<Code>(?:RequestTimeout|SlowDown|InternalError)</Code>")
 
 
@@ -49,7 +51,7 @@ def translated(place: str) -> Iterator[None]:
 def short_text(error: BaseException) -> str:
     """Obstore's message without its debug form, without queries of URLs: those may hold signatures."""
     text = str(error).partition("\n\nDebug source:")[0]
-    return re.sub(r"\?[^\s\"']+", "?…", text).strip()
+    return _QUERY.sub(r"\1?…", text).strip()
 
 
 def translate(error: BaseException, place: str) -> StoreError | ConfigError:

@@ -47,15 +47,18 @@ const BEHIND_END: [&str; 5] = [
     "requested range not satisfiable",
 ];
 
-/// The error's text without queries of URLs: those may hold signatures.
+/// The error's text without queries of URLs: those may hold signatures. An answer of XML has question marks too, and
+/// its code is what tells: it stays.
 pub fn short_text(error: &Error) -> String {
+    let ends_url = |c: char| c.is_whitespace() || "\"'<>".contains(c);
     let mut told = String::new();
     let text = error.to_string();
     let mut rest = text.as_str();
     while let Some(mark) = rest.find('?') {
-        let query = &rest[mark + 1..];
-        let length = query.find(|c: char| c.is_whitespace() || c == '"' || c == '\'').unwrap_or(query.len());
-        told.push_str(&rest[..mark]);
+        let (before, query) = (&rest[..mark], &rest[mark + 1..]);
+        let word = &before[before.rfind(ends_url).map_or(0, |at| at + 1)..];
+        let length = if word.contains("://") { query.find(ends_url).unwrap_or(query.len()) } else { 0 };
+        told.push_str(before);
         told.push_str(if length > 0 { "?…" } else { "?" });
         rest = &query[length..];
     }
@@ -133,6 +136,15 @@ mod tests {
     fn a_query_of_a_url_is_not_told() {
         let told = translate(&generic("GET https://h/k?sig=secret&x=1 in 2ms - why? no"), "az://c/k").text;
         assert_eq!(told, "az://c/k: Generic S3 error: GET https://h/k?… in 2ms - why? no");
+    }
+
+    #[test]
+    fn the_code_of_an_answer_is_told() {
+        for head in ["<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", "<?xml version='1.0'?>", ""] {
+            let text = format!("status code: 400 Bad Request: {head}<Error><Code>ExpiredToken</Code></Error>");
+            assert_eq!(kind(&text), "StorePermissionError");
+            assert!(translate(&generic(&text), "s3://b/k").text.ends_with(&text));
+        }
     }
 
     #[test]
