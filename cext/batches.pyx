@@ -125,6 +125,10 @@ cdef class BatchStream:
     def partial(self):
         return tl_batch_stream_open(&self.stream)
 
+    @property
+    def left_bytes(self):
+        return self.stream.left
+
     def feed(self, data):
         cdef Py_buffer view
         cdef tl_batch_table table

@@ -113,6 +113,7 @@ cdef extern from "batch.h" nogil:
 
     ctypedef struct tl_batch_stream:
         uint64_t position
+        uint32_t left
 
     void tl_batch_stream_begin(tl_batch_stream *stream, uint64_t position, bint verify_crc) noexcept
     bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept

@@ -81,6 +81,8 @@ def test_a_length_that_lies_costs_nothing() -> None:
     stream = BatchStream()
     found, fault = fed(stream, [bytes(head), *[bytes(1 << 20)] * 8])
     assert (fault, stream.end_position, stream.partial, found["position"]) == (None, 0, True, [])
+    assert stream.left_bytes == 2**31 - 1 - 61 - (8 << 20)
+    assert BatchStream().left_bytes == 0
 
 
 def test_nothing_follows_a_fault() -> None:

@@ -39,6 +39,9 @@ class BatchStream:
     @property
     def partial(self) -> bool:
         """A batch has begun at ``end_position`` and not ended; at the end of a file: it is cut short."""
+    @property
+    def left_bytes(self) -> int:
+        """Of the batch that has begun, as far as its header says: bytes that are to come. 0 without a whole header."""
     def feed(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], CorruptRecordError | None]:
         """The batches that end in the next piece: columns as of scan_batches, and what is wrong with the batch at
         ``end_position``, or None. A fault shows as soon as the header is there; nothing can be fed behind it.

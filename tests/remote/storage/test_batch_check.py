@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pathlib
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -78,14 +77,21 @@ def test_the_last_offset_there_is() -> None:
     assert check.is_checking
 
 
-def test_noise_at_a_start_is_held_for_nobody() -> None:
-    """If this fails, a range that begins with bytes like a huge batch is held in memory as a whole."""
+def test_a_batch_that_ends_behind_the_segment_is_found() -> None:
+    """If this fails, a length that somebody changed switches the check off for the rest of the segment."""
+    for length in (len(LOG), 200 << 20, (1 << 31) - 13):
+        damaged = LOG[:BATCH] + LOG[BATCH : BATCH + 8] + length.to_bytes(4, "big") + LOG[BATCH + 12 :]
+        with pytest.raises(CorruptObjectError, match="so large"):
+            feed(damaged, cuts=[BATCH + 100])
+
+
+def test_noise_at_a_start_is_waited_for_by_nobody() -> None:
+    """If this fails, a range that begins with bytes like a huge batch goes by unchecked to its end as one."""
     check = BatchCheck(METADATA, position=5, name="a.log")
-    noise = (1000).to_bytes(8, "big") + (200 << 20).to_bytes(4, "big") + random.Random(1).randbytes(100_000)
-    for _ in range(10):
-        check.feed(memoryview(noise))
+    noise = (1000).to_bytes(8, "big") + (200 << 20).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(100)
+    check.feed(memoryview(noise))
     assert not check.is_checking
-    assert not check._runs.rest
+    check.feed(memoryview(LOG))
 
 
 def test_old_formats_pass(fixtures: pathlib.Path) -> None:
@@ -95,7 +101,13 @@ def test_old_formats_pass(fixtures: pathlib.Path) -> None:
         data = path.read_bytes()
         if not data:
             continue
-        metadata = dataclasses.replace(METADATA, start_offset=0, end_offset=2**40, segment_leader_epochs={0: 0})
+        metadata = dataclasses.replace(
+            METADATA,
+            start_offset=0,
+            end_offset=2**40,
+            segment_leader_epochs={0: 0},
+            segment_size_in_bytes=len(data),
+        )
         check = BatchCheck(metadata, position=0, name=path.name)
         for start in range(0, len(data), 1000):
             check.feed(memoryview(data)[start : start + 1000])

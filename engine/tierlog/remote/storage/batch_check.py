@@ -7,27 +7,27 @@ does tell: each batch has a checksum, offsets rise, and all of them lie within t
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tierlog._native.batches import BatchStream
 from tierlog.errors import CorruptObjectError
-from tierlog.records.batch_runs import BatchRun, BatchRuns
 from tierlog.remote.api import RemoteLogSegmentMetadata
 
-#: What may stand at a start that is no border looks like a batch of any size: more than this is not waited for.
-_UNPROVEN_BYTES_MAX: Final = 16 << 20
+_Columns = Mapping[str, NDArray[np.generic]]
 
 
 class BatchCheck:
-    """Feed it the bytes of one range in order.
+    """Feed it the bytes of one range in order. It keeps none of them.
 
     A range that begins inside a batch cannot be checked. Position 0 is a border; any other start is one if the first
     batch that stands there is sound, and this says nothing until it has seen that. Brokers ask for positions of the
     offset index, which are borders.
 
     Args:
-        metadata: Of the segment: its offsets.
+        metadata: Of the segment: its offsets and its size.
         position: Of the first byte in the log.
         name: Of the object, for messages.
     """
@@ -36,7 +36,9 @@ class BatchCheck:
         self._name = name
         self._first, self._last = metadata.start_offset, metadata.end_offset
         self._is_border = position == 0
-        self._runs = BatchRuns((), verify_crc=True, end_position=position)
+        self._stream = BatchStream(base_position=position)
+        self._position = position
+        self._size_bytes = metadata.segment_size_in_bytes
         self._seen_offset = self._first - 1
         self._off = False
 
@@ -50,7 +52,8 @@ class BatchCheck:
 
         Raises:
             CorruptObjectError: a batch among those that are whole now does not match its checksum, lies outside the
-                segment's offsets or behind a later one, or no batch begins where one ends.
+                segment's offsets or behind a later one; no batch begins where one ends; or the one that has begun says
+                that it ends behind the segment.
         """
         if self._off:
             return
@@ -59,38 +62,34 @@ class BatchCheck:
         except CorruptObjectError:
             if self._is_border:
                 raise
-            self._turn_off()
-        if not self._is_border and self._runs.rest_size_bytes > _UNPROVEN_BYTES_MAX:
-            self._turn_off()
-
-    def _turn_off(self) -> None:
-        self._off = True
-        self._runs = BatchRuns(())
+            self._off = True
 
     def _feed(self, data: memoryview) -> None:
-        self._runs.windows = (data,)
-        for run in self._runs:
+        columns, broken = self._stream.feed(data)
+        self._position += len(data)
+        if len(columns["position"]):
             if not self._is_border:
-                self._check_first(run)
+                self._check_first(columns)
                 self._is_border = True
-            self._check(run)
-        if self._runs.broken is not None:
-            raise self._corrupt(self._runs.broken.text, self._runs.broken.fault, self._runs.end_position)
-        if self._runs.oversized:
-            raise self._corrupt("no batch can be so large", "BAD_SIZE", self._runs.end_position)
+            self._check(columns)
+        if broken is not None:
+            raise self._corrupt(broken.text, broken.fault, self._stream.end_position)
+        if self._position + self._stream.left_bytes > self._size_bytes:
+            text = "no batch of the segment can be so large"
+            raise self._corrupt(text, "BAD_SIZE", self._stream.end_position)
 
-    def _check_first(self, run: BatchRun) -> None:
+    def _check_first(self, columns: _Columns) -> None:
         """One sound batch within the segment proves a border; what follows it must be sound then."""
-        first, last = int(run.column("base_offset")[0]), int(run.column("last_offset")[0])
-        if not run.columns["crc_ok"][0] or not self._first <= first <= last <= self._last:
-            raise self._corrupt("no batch of the segment begins here", "BAD_ENTRY", self._runs.end_position)
+        first, last = int(_int64(columns, "base_offset")[0]), int(_int64(columns, "last_offset")[0])
+        if not columns["crc_ok"][0] or not self._first <= first <= last <= self._last:
+            raise self._corrupt("no batch of the segment begins here", "BAD_ENTRY", self._stream.end_position)
 
-    def _check(self, run: BatchRun) -> None:
-        wrong = np.flatnonzero(~run.columns["crc_ok"].astype(np.bool_))
-        positions = run.column("position")
+    def _check(self, columns: _Columns) -> None:
+        wrong = np.flatnonzero(~columns["crc_ok"].astype(np.bool_))
+        positions = _int64(columns, "position")
         if len(wrong):
             raise self._corrupt("a batch does not match its checksum", "BAD_CRC", int(positions[wrong[0]]))
-        base, last = run.column("base_offset"), run.column("last_offset")
+        base, last = _int64(columns, "base_offset"), _int64(columns, "last_offset")
         before = np.concatenate(([self._seen_offset], last[:-1]))
         late = np.flatnonzero((base <= before) | (last > self._last))
         if len(late):
@@ -104,3 +103,7 @@ class BatchCheck:
 
     def _corrupt(self, text: str, fault: str, position: int, *, base_offset: int = -1) -> CorruptObjectError:
         return CorruptObjectError(text, fault=fault, position=position, base_offset=base_offset, where=self._name)
+
+
+def _int64(columns: _Columns, name: str) -> NDArray[np.int64]:
+    return columns[name].astype(np.int64, copy=False)
