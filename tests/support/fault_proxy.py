@@ -77,6 +77,7 @@ class Rule:
         skip: So many that fit pass first.
         code: S3's code in an answer of our own.
         headers: More of them in an answer of our own.
+        then: Called when it strikes, before the client learns anything.
 
     Attributes:
         left: Clients that closed their connection while they were kept waiting.
@@ -91,6 +92,7 @@ class Rule:
     code: str | None = None
     after_bytes: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    then: Callable[[], object] | None = None
     struck: int = 0
     left: int = 0
 
@@ -111,6 +113,8 @@ class Rule:
         if self.times is not None and self.struck >= self.times:
             return False
         self.struck += 1
+        if self.then is not None:
+            self.then()
         return True
 
 
@@ -159,10 +163,11 @@ class FaultProxy:
         code: str | None = None,
         after_bytes: int = 0,
         headers: dict[str, str] | None = None,
+        then: Callable[[], object] | None = None,
     ) -> Rule:
         """One more rule; the first that fits a request strikes."""
         assert kind in KINDS, kind
-        rule = Rule(kind, verb, path, times, skip, status, code, after_bytes, headers or {})
+        rule = Rule(kind, verb, path, times, skip, status, code, after_bytes, headers or {}, then)
         with self._lock:
             self._rules.append(rule)
         return rule

