@@ -146,6 +146,15 @@ class TestLeniency:
         assert metadata is not None
         assert metadata.txn_idx_empty
 
+    def test_what_kafka_3_does_not_say(self) -> None:
+        """If this fails, a bucket of a broker before 4.0 reads differently once Tierlog has written to it."""
+        without, with_it = plain(), plain()
+        assert without["remoteLogSegmentMetadata"].pop("txnIdxEmpty", None) is not True
+        with_it["remoteLogSegmentMetadata"] |= {"txnIdxEmpty": False}
+        assert parse(without).metadata is not None
+        assert parse(without).metadata == parse(with_it).metadata
+        assert parse(without).indexes == parse(with_it).indexes
+
 
 class TestHostile:
     """A bucket is untrusted input."""

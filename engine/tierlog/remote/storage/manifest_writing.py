@@ -79,7 +79,8 @@ def encode_manifest(manifest: Manifest, *, txn_idx_empty_known: bool = True) -> 
 
     Args:
         manifest: Its ``chunk_index`` is that of a whole log; ``metadata`` is there.
-        txn_idx_empty_known: The broker says whether the transaction index is empty: Kafka 4.0 and later do.
+        txn_idx_empty_known: The broker says whether the transaction index is empty: Kafka 4.0 and later do. False
+            leaves the member out, as the plugin does under Kafka 3; read back, that and ``false`` are one.
 
     Raises:
         SizeLimitError: a log above 2^31 - 1 bytes, or more chunks than the format can list.
