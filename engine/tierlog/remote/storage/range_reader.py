@@ -19,6 +19,9 @@ from tierlog.runtime.scheduling import Future
 
 #: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
 FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)
+#: Of a log that lies on a disk as it is. A read costs some 70 µs beside its bytes: whole segments came at 4.7 GB/s in
+#: pieces of 1 MiB, 6.4 of 2, 7.1 of 3 (one run, in the page cache); who stops early has read one for nothing.
+_PLAIN_PIECE_BYTES: Final = 2 << 20
 #: A reader who goes on gets requests so many times larger than the last, up to the configured size.
 _GROWTH: Final = 4
 
@@ -180,8 +183,8 @@ class RangeReader:
         if not self._chunks.is_local:
             self._add([_Piece(self._chunks.start_plain(self._log, start, end, self._scope), 0, end - start)])
             return
-        for at in range(start, end, PIECE_BYTES):
-            until = min(at + PIECE_BYTES, end)
+        for at in range(start, end, _PLAIN_PIECE_BYTES):
+            until = min(at + _PLAIN_PIECE_BYTES, end)
             self._add([_Piece(_Deferred(self._chunks, self._log, at, until), 0, until - at)])
 
     def _add(self, pieces: list[_Piece]) -> None:
