@@ -84,7 +84,7 @@ class StartProbe:
             return
         self.traits = probe_store(self._store, self._machine, key_prefix=self._prefix)
         self._metrics.tell_store("known", where, self.traits)
-        _log.info("%s: we are %s; %s", where, self.identity, self.traits)
+        _log.info("the store: we are %s; %s", self.identity, self.traits)  # which begins with where it is
 
     def _told(self, error: Exception) -> str:
         text = "; ".join([str(error), *getattr(error, "__notes__", ())])
