@@ -19,7 +19,7 @@ class ExitCode(enum.IntEnum):
     """What a script that calls the command can rely on."""
 
     DONE = 0
-    FAULTS_FOUND = 1  # verify, orphans: the check itself ran to its end
+    FAULTS_FOUND = 1  # verify, orphans, rewrap: the check itself ran to its end
     WRONG_USE = 2  # an option, argument or configuration key
     DATA_ERROR = 3  # the store, a disk, or the bytes
     INTERRUPTED = 130  # 128 + SIGINT

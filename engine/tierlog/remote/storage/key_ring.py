@@ -137,6 +137,11 @@ class KeyRing:
             return encryption
         return self._wrap(self._unwrap(encryption), encryption.aad)
 
+    def require_same_data_key(self, one: SegmentEncryption, other: SegmentEncryption) -> None:
+        """Raises EncryptionKeyError: the two do not open to the same data key, or the ring opens one of them not."""
+        if self._unwrap(one) != self._unwrap(other):
+            raise EncryptionKeyError(f"the data keys under {one.key_id!r} and {other.key_id!r} are not the same")
+
     def _wrap(self, data_key: bytes, aad: bytes) -> SegmentEncryption:
         if self._active_key_id is None:
             raise ConfigError("no encryption.key.pair.id is configured: nothing can be encrypted")

@@ -1,0 +1,114 @@
+"""``tierlog rewrap``: the data keys of a bucket under another key pair."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import ExitCode, complain, guarded, one_line
+from tierlog.cli.options import Output, OutputOption
+from tierlog.cli.tiers import open_path
+from tierlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tierlog.remote.manager.key_rotation import Rewrap
+
+_WORKERS = 16
+
+
+def register(app: typer.Typer) -> None:
+    app.command("rewrap")(guarded(rewrap))
+
+
+def rewrap(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)],
+    config: Annotated[
+        Path,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The RSM's keys: old and new pairs in encryption.key.pairs, the new one in encryption.key.pair.id.",
+            show_default=False,
+        ),
+    ],
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata",
+            metavar="DIR",
+            help="A log directory with __remote_log_metadata-N, or one such folder; repeat it for several brokers.",
+        ),
+    ] = None,
+    no_digests: Annotated[
+        bool,
+        typer.Option("--no-digests", help="No segment was ever copied with manifest.digest.enabled: no --metadata."),
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only report.")] = False,
+    output: OutputOption = Output.TEXT,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Manifests under way at once.")] = _WORKERS,
+) -> ExitCode:
+    """Put the data key of every encrypted segment under the active key pair: of each manifest only that text changes.
+
+    No log and no index is read or written. A manifest is replaced only if it is still the one that was read, and is
+    read back. What an interrupted run left is done by the next one; what is under the active pair already is left
+    alone. A manifest that cannot be read, or that no key of FILE opens, is named and left as it is (3).
+
+    A segment that was copied with manifest.digest.enabled has the digest of its manifest in the metadata topic: brokers
+    would refuse another manifest for good. --apply wants --metadata, which tells these segments (they are named and
+    left alone, as are those it does not know), or --no-digests.
+
+    Brokers keep manifests in memory: leave the old pair on their rings for fetch.manifest.cache.retention.ms after the
+    last run, whose report must name the active pair alone.
+
+    Ends with 1 if, without --apply, anything is to be done. JSON: one object a manifest,
+    {"state","manifest","topic","partition","segmentId","from","to","error"}.
+    """
+    from tierlog.remote.manager.key_rotation import KeyRotation, RewrapState, rotation_key_ring
+    from tierlog.remote.metadata.topic_folder import read_metadata_topic
+
+    if apply and bool(metadata) == no_digests:
+        raise ConfigError("--apply wants one of --metadata DIR and --no-digests")
+    states: Counter[RewrapState] = Counter()
+    with ExitStack() as held:
+        tier = held.enter_context(open_path(path, layout="aiven", config=config))
+        key_ring = rotation_key_ring({"rsm.config.file": str(config)}, tier)
+        folders = [held.enter_context(open_path(folder, layout="log-dir")) for folder in metadata or ()]
+        known = read_metadata_topic(folders) if folders else None
+        run = KeyRotation(tier, key_ring, metadata=known, apply=apply, workers=jobs)
+        for outcome in run:
+            states[outcome.state] += 1
+            _say(outcome, str(key_ring.active_key_id), output)
+    if output is Output.TEXT:
+        ids = ", ".join(f"{count} {key_id or 'not encrypted'}" for key_id, count in sorted(run.counts.items()))
+        done, left, failed = (
+            states[state] for state in (RewrapState.REWRAPPED, RewrapState.PENDING, RewrapState.FAILED)
+        )
+        print(f"{run.counts.total()} manifests ({ids or 'none'}): {done} rewrapped, {left} to do, {failed} failed")
+    if states[RewrapState.FAILED]:
+        return ExitCode.DATA_ERROR
+    return ExitCode.FAULTS_FOUND if states[RewrapState.PENDING] else ExitCode.DONE
+
+
+def _say(outcome: Rewrap, active: str, output: Output) -> None:
+    if outcome.error is not None:
+        complain(str(outcome.error))
+    if output is Output.TEXT:
+        print(one_line(f"{outcome.state}: {outcome.name}: {outcome.key_id or '?'} to {active}"))
+        return
+    partition = outcome.key.topic_id_partition
+    told = {
+        "state": str(outcome.state),
+        "manifest": outcome.name,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "segmentId": None if outcome.key.segment_id is None else str(outcome.key.segment_id),
+        "from": outcome.key_id,
+        "to": active,
+        "error": None if outcome.error is None else str(outcome.error),
+    }
+    print(json.dumps(told, ensure_ascii=False))
