@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, TypeVar
 
 from tierlog.errors import StoreError
 from tierlog.runtime.scheduling import Scheduler
+
+Result = TypeVar("Result")
 
 
 class CancelScope:
@@ -82,6 +84,12 @@ def cancelled_by(scope: CancelScope) -> Iterator[None]:
         yield
     finally:
         _scopes.reset(token)
+
+
+def call_within(scope: CancelScope, call: Callable[[], Result]) -> Result:
+    """What it gives, in such a block."""
+    with cancelled_by(scope):
+        return call()
 
 
 def is_cancellable() -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.remote.storage.test_segment_fetch import CACHES, MIB, fetcher_over, segment_of
+from tests.support.closed_segments import made_segment
 from tests.support.fault_proxy import FaultProxy, Rule
 from tests.support.servers import StoreServer
 from tests.support.tiered_segments import Segment
@@ -156,10 +157,9 @@ def test_a_cache_gets_what_an_interrupted_reader_asked_for(
         assert stalled.gets() == asked
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_closing_the_manager_does_not_wait_for_the_store(stalled: Stalled, cache: bool) -> None:
-    """If this fails, a broker's shutdown takes as long as its store's time limits, with all their retries."""
-    keys = {
+def manager_keys(stalled: Stalled) -> dict[str, str]:
+    """Of a broker with this bucket."""
+    return {
         "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
         "storage.s3.bucket.name": "tier",
         "key.prefix": stalled.url.partition("tier/")[2] + "/",
@@ -170,6 +170,12 @@ def test_closing_the_manager_does_not_wait_for_the_store(stalled: Stalled, cache
         "storage.aws.secret.access.key": stalled.options["store.secret_access_key"],
         "chunk.size": "1048576",
     }
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_closing_the_manager_does_not_wait_for_the_store(stalled: Stalled, cache: bool) -> None:
+    """If this fails, a broker's shutdown takes as long as its store's time limits, with all their retries."""
+    keys = manager_keys(stalled)
     if cache:
         keys |= {"fetch.chunk.cache.class": "memory", "fetch.chunk.cache.size": str(4 * SIZE)}
     manager = TieredStorageManager()
@@ -215,6 +221,36 @@ def test_closing_the_fetcher_ends_downloads(stalled: Stalled, cache: bool) -> No
         assert time.monotonic() - began < 2 * SOON_SECONDS
         assert isinstance(reading.outcome, StoreUnavailableError)
         rule.wait_left(1)
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT"])
+def test_closing_the_manager_does_not_wait_for_a_copys_call(
+    stalled: Stalled, tmp_path: pathlib.Path, verb: str
+) -> None:
+    """If this fails, one copy whose store stalls holds up a broker's shutdown."""
+    segment = made_segment(tmp_path / "log")
+    manager = TieredStorageManager()
+    manager.configure(manager_keys(stalled) | {"store.probe.enabled": "false"})
+    if verb == "GET":  # what an earlier attempt of this id stored is looked at
+        manager.copy_log_segment_data(segment.metadata, segment.data)
+    rule = stalled.proxy.add("stall", verb=verb, times=1)
+    outcomes: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            manager.copy_log_segment_data(segment.metadata, segment.data)
+        except RemoteStorageException as error:
+            outcomes.append(error)
+
+    copying = threading.Thread(target=work)
+    copying.start()
+    _wait_until(lambda: rule.struck == 1)
+    began = time.monotonic()
+    manager.close()
+    copying.join(20)
+    assert time.monotonic() - began < 3 * SOON_SECONDS
+    assert len(outcomes) == 1
+    rule.wait_left(1)
 
 
 def _close_beside(fetcher: SegmentFetcher) -> None:

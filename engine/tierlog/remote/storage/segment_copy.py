@@ -51,6 +51,7 @@ from tierlog.remote.storage.part_stream import PartStream
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
 from tierlog.remote.storage.upload_buffers import LentBuffer, UploadBuffers
+from tierlog.runtime.cancelling import CancelScope, call_within
 from tierlog.runtime.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ABSENT, ObjectStore, StoredObject
@@ -318,8 +319,12 @@ class SegmentCopier:
         self._count(attempt, stored, kind)
 
     def _call(self, attempt: _Attempt, call: Callable[[], Result]) -> Result:
-        """A call of the store that ends for us at the deadline, whenever it ends."""
-        return attempt.running.wait_for(self._senders.submit(call))
+        """A call of the store that ends for us at the deadline, whenever it ends; one that only reads ends then too."""
+        scope = CancelScope(self._machine.scheduler)
+        try:
+            return attempt.running.wait_for(self._senders.submit(lambda: call_within(scope, call)))
+        finally:
+            scope.cancel()
 
     def _count(self, attempt: _Attempt, stored: StoredObject, kind: str) -> None:
         attempt.stored_bytes += stored.size_bytes

@@ -96,11 +96,11 @@ class _Parts:
         metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
 
     def close(self) -> None:
-        """Copies first: they clean up, which takes the store."""
+        """Copies first: they clean up, which takes the store. Then whatever call of it nobody waits for any more."""
         self.running.close()
-        self.copier.close()
         self.fetcher.close()
         self.store.close()
+        self.copier.close()
 
 
 class TieredStorageManager(RemoteStorageManager):
