@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
 import signal
 import threading
 import time
@@ -93,6 +94,18 @@ def test_cancelling_closes_the_connection(stalling: Stalling, read: str) -> None
     assert ended[0] - began < 1
     rule.wait_left(1)
     assert one.running == 0
+
+
+def test_keys_of_a_source_in_python(stalling: Stalling, s3: StoreServer, tmp_path: pathlib.Path) -> None:
+    """If this fails, a broker whose keys come from a file, a role or a container cannot fetch."""
+    file = tmp_path / "keys.properties"
+    names = {"aws.access.key.id": "store.access_key_id", "aws.secret.access.key": "store.secret_access_key"}
+    file.write_text("".join(f"{name}={s3.options[option]}\n" for name, option in names.items()))
+    options = {key: value for key, value in s3.options.items() if key not in names.values()}
+    store = open_store(stalling.store.describe(), {**options, "storage.aws.credentials.file": str(file)})
+    with cancelled_by(scope()):
+        assert bytes(store.fetch("k")) == BODY
+    store.close()
 
 
 def test_a_cancelled_scope_sends_nothing(stalling: Stalling) -> None:
