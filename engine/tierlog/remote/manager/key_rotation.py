@@ -101,6 +101,7 @@ class KeyRotation:
         self._apply = apply
         self._workers = workers
         self.counts: Counter[str] = Counter()
+        self._lock = tier.machine.scheduler.lock()
 
     def __iter__(self) -> Iterator[Rewrap]:
         """By key, those that are not under the active pair.
@@ -140,7 +141,8 @@ class KeyRotation:
             )
             encryption = parse_manifest(data, where=name).encryption
             key_id = encryption.key_id if encryption is not None else None
-            self.counts[key_id or ""] += 1
+            with self._lock:
+                self.counts[key_id or ""] += 1
             moved = rewrap_manifest(data, self._key_ring, where=name)
             if moved is None:
                 return None
