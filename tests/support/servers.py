@@ -140,7 +140,7 @@ def seaweed(folder: pathlib.Path) -> Iterator[StoreServer]:
     command = [program, "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}"]
     command += ["-s3", f"-s3.port={s3}", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    command += ["-master.volumeSizeLimitMB=64", "-volume.max=20", "-master.telemetry=false"]
+    command += ["-master.volumeSizeLimitMB=64", "-volume.max=100", "-master.telemetry=false"]
     options = {
         "store.endpoint": f"http://127.0.0.1:{s3}",
         "store.access_key_id": identity["accessKey"],
