@@ -33,4 +33,4 @@ export TIERLOG_FIXTURES="${TIERLOG_FIXTURES:-$OLDPWD/../shared/fixtures}"
 export PYSPARK_PYTHON="$away/venv/bin/python" PYSPARK_DRIVER_PYTHON="$away/venv/bin/python"
 "$away/venv/bin/python" -c 'import tierlog, pyspark_tierlog; print("testing", tierlog.__file__)'
 "$away/venv/bin/python" -c 'from tierlog._native.codecs import library_version as v; print("libzstd", v(4)); assert v(4) == "1.5.7"'
-"$away/venv/bin/python" -m pytest "$@"
+"$away/venv/bin/python" -m pytest -n 2 --dist loadgroup "$@"

@@ -33,8 +33,25 @@ LASTING_THREADS = {
     "Dummy-": "a thread of a native library (DuckDB) that called into Python; the library's, not ours to end",
     "ThreadPoolExecutor-py4j": "py4j keeps its callback pool for the life of the Spark session",
 }
+# The fixtures of real servers.
+SERVERS = frozenset(("s3", "azure", "gcs"))
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
 SHARED_PEER_MARKS = ("spark", "server", "interop", "bench")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What shares a JVM or a server is run by one worker, else a file is (``-n 2 --dist loadgroup``)."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_worker_group(item)))
+
+
+def _worker_group(item: pytest.Item) -> str:
+    if item.get_closest_marker("spark") is not None or "bindings" in item.path.parts:
+        return "spark"
+    if item.get_closest_marker("server") is not None or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        return "servers"
+    return item.path.stem
 
 
 @pytest.fixture(scope="session")
