@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import ROOT, needs_checkout
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition
 from tierlog.remote.storage.metrics import ERROR_KINDS, OPERATIONS, SERIES, StorageMetrics, render_metrics_page
 from tierlog.remote.storage.partition_metrics import OTHERS, PREFIX, PartitionMetrics
@@ -72,9 +72,10 @@ def test_partitions_beyond_the_bound_count_together() -> None:
     assert sum(name in line and "{" in line for line in generate_latest(registry).decode().splitlines()) == 4
 
 
+@needs_checkout
 def test_the_page_is_as_the_code() -> None:
     """An operator who looks a series up must find what the program has.
 
     To write it anew: python -c "from tierlog.remote.storage.metrics import *; print(render_metrics_page(), end='')"
     """
-    assert (CHECKOUT / "docs" / "metrics.md").read_text() == render_metrics_page()
+    assert (ROOT / "docs" / "metrics.md").read_text() == render_metrics_page()
