@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from tests.support.servers import StoreServer, azurite, fake_gcs, seaweed
+from tests.support.session_peers import SessionPeers
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 CHECKOUT = DATA.parent.parent
@@ -37,6 +38,7 @@ LASTING_THREADS = {
 SERVERS = frozenset(("s3", "azure", "gcs"))
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
 SHARED_PEER_MARKS = ("spark", "server", "interop", "bench")
+PEERS = SessionPeers()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,18 +76,21 @@ def fixtures() -> pathlib.Path:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     with seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        PEERS.add(server)
         yield server
 
 
 @pytest.fixture(scope="session")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     with azurite(tmp_path_factory.mktemp("azurite")) as server:
+        PEERS.add(server)
         yield server
 
 
 @pytest.fixture(scope="session")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     with fake_gcs(tmp_path_factory.mktemp("fake-gcs")) as server:
+        PEERS.add(server)
         yield server
 
 
@@ -93,16 +98,17 @@ def open_descriptors(*, sockets: bool) -> collections.Counter[str]:
     """What this process holds open: path or kind → how often.
 
     Event descriptors and pipes of the native runtimes (tokio in obstore) start with their first use and stay: they are
-    not counted.
+    not counted; nor are connections to what runs for the whole session, which open whenever they like.
     """
     found: collections.Counter[str] = collections.Counter()
+    shared = PEERS.sockets() if sockets else frozenset()
     for descriptor in pathlib.Path("/proc/self/fd").iterdir():
         try:
             target = str(descriptor.readlink())
         except FileNotFoundError:  # the descriptor of this very scan
             continue
         if target.startswith("socket:"):
-            found["a socket"] += sockets
+            found["a socket"] += sockets and target not in shared
         elif target.startswith("/") and not target.startswith(("/proc/", "/dev/", "/sys/")):
             found[target] += 1
     return found
