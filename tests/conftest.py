@@ -98,17 +98,16 @@ def open_descriptors(*, sockets: bool) -> collections.Counter[str]:
     """What this process holds open: path or kind → how often.
 
     Event descriptors and pipes of the native runtimes (tokio in obstore) start with their first use and stay: they are
-    not counted; nor are connections to what runs for the whole session, which open whenever they like.
+    not counted.
     """
     found: collections.Counter[str] = collections.Counter()
-    shared = PEERS.sockets() if sockets else frozenset()
     for descriptor in pathlib.Path("/proc/self/fd").iterdir():
         try:
             target = str(descriptor.readlink())
         except FileNotFoundError:  # the descriptor of this very scan
             continue
         if target.startswith("socket:"):
-            found["a socket"] += sockets and target not in shared
+            found["a socket"] += sockets
         elif target.startswith("/") and not target.startswith(("/proc/", "/dev/", "/sys/")):
             found[target] += 1
     return found
@@ -122,12 +121,13 @@ def lasting(thread: threading.Thread) -> bool:
 def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a file, a socket or a thread behind: in a daemon each one is a slow death."""
     shared_peer = any(request.node.get_closest_marker(mark) for mark in SHARED_PEER_MARKS)
-    descriptors = open_descriptors(sockets=not shared_peer)
+    sockets = not shared_peer and not PEERS.running()
+    descriptors = open_descriptors(sockets=sockets)
     threads = set(threading.enumerate())
     yield
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
-        left = open_descriptors(sockets=not shared_peer) - descriptors
+        left = open_descriptors(sockets=sockets) - descriptors
         alive = [t for t in threading.enumerate() if t not in threads and not lasting(t) and not shared_peer]
         if not left and not alive:
             return
