@@ -253,7 +253,9 @@ static void test_crash_of_a_move(const char *synced) {
 }
 
 int main(void) {
-    char root[] = "/tmp/tierlog-files-XXXXXX";
+    const char *folder = getenv("TMPDIR");
+    char root[PATH_SIZE];
+    CHECK(snprintf(root, sizeof root, "%s/tierlog-files-XXXXXX", folder ? folder : P_tmpdir) < (int)sizeof root);
     CHECK(mkdtemp(root));
     place disk = {tl_posix_files(), ""};
     strcpy(disk.root, root);

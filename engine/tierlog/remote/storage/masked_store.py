@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from typing_extensions import Buffer
 
 from tierlog.errors import StoreError
+from tierlog.remote.storage.passing_store import PassingStore
 from tierlog.runtime.object_store import (
     FolderListing,
     ObjectInfo,
@@ -15,35 +16,17 @@ from tierlog.runtime.object_store import (
     StoredObject,
     UnfinishedUpload,
     Upload,
-    UploadLimits,
 )
 
 MASK = "<prefix>/"
 
 
-class MaskedStore:
+class MaskedStore(PassingStore):
     """Passes everything on; in messages the prefix becomes ``<prefix>/``."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
-        self._store = store
+        super().__init__(store)
         self._prefix = prefix
-
-    @property
-    def inner(self) -> ObjectStore:
-        """What answers."""
-        return self._store
-
-    @property
-    def is_local(self) -> bool:
-        return self._store.is_local
-
-    @property
-    def upload_limits(self) -> UploadLimits:
-        return self._store.upload_limits
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        return self._store.requests
 
     @contextmanager
     def masked(self) -> Iterator[None]:
@@ -97,12 +80,6 @@ class MaskedStore:
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         with self.masked():
             self._store.abort_upload(upload)
-
-    def describe(self) -> str:
-        return self._store.describe()
-
-    def close(self) -> None:
-        self._store.close()
 
 
 class _MaskedUpload:
