@@ -32,7 +32,7 @@ from tierlog.remote.manager.scan_read import read_scan_range
 from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
-from tierlog.runtime.scheduling import ThreadScheduler
+from tierlog.runtime.thread_scheduler import ThreadScheduler
 from tierlog.runtime.watched_stores import CountingStore, StoreCounts
 
 SEGMENTS = 4

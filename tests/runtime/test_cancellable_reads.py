@@ -18,8 +18,8 @@ from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
 from tierlog.runtime.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.scheduling import ThreadScheduler
 from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.thread_scheduler import ThreadScheduler
 
 pytestmark = pytest.mark.server
 

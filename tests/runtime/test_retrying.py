@@ -14,7 +14,7 @@ from tierlog.runtime.chance import SeededRng
 from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.retrying import RetryPolicy, ThrottledError, retrying
-from tierlog.runtime.scheduling import ThreadScheduler
+from tierlog.runtime.thread_scheduler import ThreadScheduler
 
 
 def machine(seed: int = 1) -> Machine:

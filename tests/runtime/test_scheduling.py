@@ -10,7 +10,8 @@ import pytest
 from tierlog.runtime.clock import Clock, SystemClock
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.manual_scheduler import ManualScheduler
-from tierlog.runtime.scheduling import Arrivals, Event, PendingFuture, Scheduler, ThreadScheduler, run_all
+from tierlog.runtime.scheduling import Arrivals, Event, PendingFuture, Scheduler, run_all
+from tierlog.runtime.thread_scheduler import ThreadScheduler
 
 
 @pytest.fixture(params=["threads", 1, 2, 3])

@@ -11,7 +11,8 @@ from tierlog.runtime.chance import Rng, SystemRng
 from tierlog.runtime.clock import Clock, SystemClock
 from tierlog.runtime.files import Files
 from tierlog.runtime.posix_files import PosixFiles
-from tierlog.runtime.scheduling import Scheduler, ThreadScheduler
+from tierlog.runtime.scheduling import Scheduler
+from tierlog.runtime.thread_scheduler import ThreadScheduler
 
 Shared = TypeVar("Shared")
 

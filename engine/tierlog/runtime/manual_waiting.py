@@ -223,9 +223,9 @@ class ManualPool(Pool):
         self._alive -= 1  # with no switch since the last look at the calls: who submits begins another worker
         self._ended.wake_all()
 
-    def close(self, *, cancel: bool = True) -> None:
+    def close(self, *, cancel: bool = True, wait: bool = True) -> None:
         self._closed = True
         while cancel and self._calls:
             self._calls.popleft()[1]()
-        while self._alive:
+        while wait and self._alive:
             self._ended.wait()

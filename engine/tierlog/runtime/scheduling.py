@@ -11,12 +11,9 @@ the language) stops it for ever.
 from __future__ import annotations
 
 import collections
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError as CancelledError  # noqa: PLC0414 - for who uses a Future
 from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
@@ -83,8 +80,11 @@ class Pool(Protocol):
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
         """Run it when a worker is free. Raises RuntimeError after close."""
 
-    def close(self, *, cancel: bool = True) -> None:
-        """Cancel what has not begun (or run it), wait for what runs, end the workers; idempotent."""
+    def close(self, *, cancel: bool = True, wait: bool = True) -> None:
+        """Cancel what has not begun (or run it), wait for what runs, end the workers; idempotent.
+
+        Without ``wait`` what runs goes on in its thread, which ends with it and does not keep the process alive.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -191,15 +191,14 @@ def run_all(pool: Pool, function: Callable[[Item], Result], items: Iterable[Item
             future.cancel()
 
 
-class _ThreadPool(Pool):
-    def __init__(self, workers: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
-
-    def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        return self._pool.submit(function)
-
-    def close(self, *, cancel: bool = True) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=cancel)
+def run_into(future: ThreadFuture[Result], function: Callable[[], Result]) -> None:
+    """Everything that can be raised is the future's: a thread that dies silently is a wait for ever."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001
+        future.set_exception(error)
 
 
 class InlinePool(Pool):
@@ -216,7 +215,7 @@ class InlinePool(Pool):
         _run(function, future)
         return future
 
-    def close(self, *, cancel: bool = True) -> None:  # noqa: ARG002
+    def close(self, *, cancel: bool = True, wait: bool = True) -> None:  # noqa: ARG002
         """See Pool; nothing runs."""
         self._closed = True
 
@@ -229,36 +228,3 @@ def _run(function: Callable[[], Result], future: ThreadFuture[Result]) -> None:
         future.set_result(function())
     except BaseException as error:  # noqa: BLE001
         future.set_exception(error)
-
-
-class ThreadScheduler:
-    """The machine's threads."""
-
-    @property
-    def cores(self) -> int:
-        """Those that this process may use."""
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-    def lock(self) -> Lock:
-        """See Scheduler."""
-        return threading.Lock()
-
-    def condition(self) -> Condition:
-        """See Scheduler."""
-        return threading.Condition(threading.Lock())
-
-    def future(self) -> PendingFuture[Result]:
-        """See Scheduler."""
-        future: ThreadFuture[Result] = ThreadFuture()
-        future.set_running_or_notify_cancel()  # or whoever waits could cancel it, and its maker fail to fill it
-        return future
-
-    def pool(self, workers: int, *, name: str) -> Pool:
-        """See Scheduler."""
-        return _ThreadPool(workers, name) if workers else InlinePool()
-
-    def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """See Scheduler."""
-        future: ThreadFuture[None] = ThreadFuture()
-        threading.Thread(target=_run, args=(function, future), name=name, daemon=True).start()
-        return future

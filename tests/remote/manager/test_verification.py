@@ -19,8 +19,9 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.scheduling import Event, ThreadScheduler
+from tierlog.runtime.scheduling import Event
 from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.thread_scheduler import ThreadScheduler
 from tierlog.runtime.watched_stores import CountingStore
 
 

@@ -1,0 +1,133 @@
+"""Worker threads that come with work and go when there is none, and that no stalled call can keep a process alive by.
+
+The standard library's pool keeps every thread that it ever made until it is closed, and joins them all at the end of
+the process, however long a store takes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from typing import Any, Final, TypeVar
+
+from tierlog.runtime.scheduling import Future, Pool, run_into
+
+Result = TypeVar("Result")
+
+#: A worker without work ends after so long.
+IDLE_SECONDS: Final = 20.0
+#: What still runs at the end of the process has so long.
+_EXIT_SECONDS: Final = 2.0
+
+_Call = tuple[ThreadFuture[Any], Callable[[], Any]]
+
+
+class ThreadPool(Pool):
+    """See Pool and the module.
+
+    Args:
+        workers: Threads at most.
+        name: Of them.
+        idle_seconds: How long one waits for work.
+    """
+
+    def __init__(self, workers: int, name: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._most = workers
+        self._name = name
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        self._waiting = 0  # workers that wait for a call
+        self._queued = 0  # calls that no worker has taken
+        self._count = 0
+        self._closed = False
+        _pools.add(self)
+
+    def submit(self, function: Callable[[], Result], /) -> Future[Result]:
+        """See Pool."""
+        future: ThreadFuture[Result] = ThreadFuture()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+            self._queued += 1
+            if self._queued > self._waiting and len(self._threads) < self._most:
+                self._count += 1
+                thread = threading.Thread(target=self._work, name=f"{self._name}_{self._count}", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+            self._calls.put((future, function))
+        return future
+
+    def _work(self) -> None:
+        while (call := self._next()) is not None:
+            run_into(*call)
+            del call  # or what it refers to would live until the next one
+
+    def _next(self) -> _Call | None:
+        """The next call, or None when this worker is to end."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            call = self._calls.get(timeout=self._idle_seconds)
+        except queue.Empty:
+            call = None
+        with self._lock:
+            self._waiting -= 1
+            if call is None and not self._closed:
+                try:  # one may have come just now
+                    call = self._calls.get_nowait()
+                except queue.Empty:
+                    call = None
+            if call is None:
+                self._threads.discard(threading.current_thread())
+            else:
+                self._queued -= 1
+        return call
+
+    def close(self, *, cancel: bool = True, wait: bool = True) -> None:
+        """See Pool."""
+        with self._lock:
+            self._closed = True
+            dropped = self._take_queued() if cancel else []
+            for _ in self._threads:
+                self._calls.put(None)
+            threads = [thread for thread in self._threads if thread is not threading.current_thread()]
+        for future, _ in dropped:
+            future.cancel()
+        for thread in threads if wait else ():
+            thread.join()
+
+    def _take_queued(self) -> list[_Call]:
+        """While holding the lock: the calls that no worker has taken."""
+        found: list[_Call] = []
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return found
+            if call is not None:
+                self._queued -= 1
+                found.append(call)
+
+    def end(self, deadline_seconds: float) -> None:
+        """At the end of the process: cancel what has not begun, wait for what runs until a moment of time.monotonic."""
+        self.close(wait=False)
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline_seconds - time.monotonic()))
+
+
+_pools: Final[weakref.WeakSet[ThreadPool]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Or a thread in native code would be torn out of it when the interpreter is gone."""
+    deadline_seconds = time.monotonic() + _EXIT_SECONDS
+    for pool in list(_pools):
+        pool.end(deadline_seconds)
