@@ -18,7 +18,10 @@ _CONTROL = 0x20
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch as a script gives it; ``marker`` makes it a control batch ("commit" or "abort")."""
+    """One batch as a script gives it; ``marker`` makes it a control batch ("commit" or "abort").
+
+    Without ``values`` it is what the cleaner leaves of a batch of one record: a header that counts none.
+    """
 
     base_offset: int
     values: tuple[bytes, ...] = (b"v",)
@@ -32,7 +35,7 @@ class Batch:
 
     @property
     def last_offset(self) -> int:
-        return self.base_offset + len(self.values) - 1
+        return self.base_offset + max(len(self.values) - 1, 0)
 
     @property
     def max_timestamp_ms(self) -> int:
@@ -41,7 +44,7 @@ class Batch:
 
 def encode(batch: Batch) -> bytes:
     """The bytes of a batch as a broker stores it; record i has timestamp ``timestamp_ms + i``."""
-    if batch.marker is not None:
+    if batch.marker is not None and batch.values:
         kind = {"abort": 0, "commit": 1}[batch.marker]
         records = [_record(0, 0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))]
     else:
@@ -51,9 +54,9 @@ def encode(batch: Batch) -> bytes:
     covered = struct.pack(
         ">hiqqqhii",
         attributes,
-        len(records) - 1,
+        max(len(records) - 1, 0),
         batch.timestamp_ms,
-        batch.timestamp_ms + len(records) - 1,
+        batch.timestamp_ms + max(len(records) - 1, 0),
         batch.producer_id,
         batch.producer_epoch,
         -1 if batch.marker or batch.producer_id < 0 else batch.base_offset,

@@ -118,6 +118,52 @@ def test_a_marker_of_a_newer_epoch_clears_the_batches() -> None:
     assert not findings([], [ProducerEntry(1, 1, -1, -1, 0, 0, 7, -1)], log, end_offset=12)
 
 
+# A segment that the cleaner went over: what lies between 12 and 20 is gone, and so is what lies behind 21.
+CLEANED = [data(10, 1), marker(12, 1, "commit"), data(20, 2)]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ProducerEntry(1, 0, 15, 15, 1, 0, 7, 14),  # a transaction that was open at the snapshot
+        ProducerEntry(1, 0, 25, 25, 1, 0, 7, 24),
+        ProducerEntry(1, 0, 15, 15, 1, 0, 7, -1),  # one that ended
+        ProducerEntry(1, 3, -1, -1, 0, 0, 7, -1),  # a marker of a newer epoch, and nothing since
+        ProducerEntry(1, 3, 15, 15, 1, 0, 7, -1),
+        ProducerEntry(2, 0, 27, 27, 1, 0, 7, 20),
+    ],
+    ids=str,
+)
+def test_what_a_producer_did_and_the_cleaner_removed_passes(state: ProducerEntry) -> None:
+    """Otherwise an intact compacted log is called faulty: its snapshots are older than its cleaning."""
+    assert not findings(None, [state], CLEANED, end_offset=30)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        (ProducerEntry(1, 0, 15, 15, 1, 0, 7, 10), "SNAPSHOT_TRANSACTION"),  # ended by the marker at 12
+        (ProducerEntry(1, 0, 15, 15, 1, 0, 7, 12), "SNAPSHOT_TRANSACTION"),
+        (ProducerEntry(1, 0, 21, 21, 1, 0, 7, 20), "SNAPSHOT_TRANSACTION"),  # there lies another producer's batch
+        (ProducerEntry(1, 0, 21, 21, 1, 0, 7, -1), "SNAPSHOT_OFFSET"),
+        (ProducerEntry(2, 0, 15, 15, 1, 0, 7, 20), "SNAPSHOT_OFFSET"),  # older than the batch that is there
+        (ProducerEntry(2, -1, 21, 21, 1, 0, 7, 20), "SNAPSHOT_EPOCH"),
+        (ProducerEntry(2, 0, 27, 27, 1, 0, 7, 24), "SNAPSHOT_TRANSACTION"),  # the batch at 20 is in no transaction
+    ],
+    ids=str,
+)
+def test_what_cleaning_cannot_explain_is_named(state: ProducerEntry, kind: str) -> None:
+    """Otherwise a wrong snapshot of a compacted log passes, since the cleaner is blamed for everything."""
+    assert kind in [finding.kind for finding in findings(None, [state], CLEANED, end_offset=30)]
+
+
+def test_a_marker_that_the_cleaner_emptied_tells_nothing() -> None:
+    """Otherwise the last, emptied marker of a producer makes a fault of the newer epoch that it had."""
+    emptied = replace(marker(13, 1, "abort", epoch=4), values=())
+    state = [ProducerEntry(1, 4, -1, -1, 0, 0, 7, -1)]
+    assert not findings(None, state, [data(10, 1), marker(12, 1, "commit"), emptied], end_offset=13)
+
+
 def test_a_damaged_log_proves_nothing() -> None:
     """Otherwise one lost batch is reported again and again by other names."""
     encoded = [bytearray(encode(batch)) for batch in LOG]

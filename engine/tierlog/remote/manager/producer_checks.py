@@ -1,7 +1,8 @@
 """The transaction index and the producer snapshot of a segment against its log.
 
 Both say what producers did: the log tells for those that wrote in this very segment, and nothing of what came before
-it; so only what the segment itself proves is a fault.
+it; so only what the segment itself proves is a fault. A compacted log has lost batches and markers that the snapshot,
+which the cleaner leaves as it is, still tells of: what lies in a gap of the offsets is believed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tierlog.errors import CorruptIndexError
 from tierlog.log.checked_run import CheckedRun, Walk
 from tierlog.log.findings import Finding, fault, fault_of, note
 from tierlog.log.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
+from tierlog.remote.manager.cleaned_offsets import CleanedOffsets
 
 TRANSACTION_ENTRY_BYTES = 34
 #: More producers than this in one segment are not followed: each costs memory, and the bytes are not trusted.
@@ -44,12 +46,14 @@ class ProducerTrace:
     Attributes:
         last_offset: Of its last data batch here; -1 if there is none.
         epoch: Of its last batch or marker here.
+        newest_offset: Of its last batch or marker here.
         marked: Its last batch here is a marker.
         first_open_offset: First offset here of the transaction that is open at the end; -1 if none began here.
     """
 
     last_offset: int = -1
     epoch: int = -1
+    newest_offset: int = -1
     marked: bool = False
     first_open_offset: int = -1
 
@@ -69,6 +73,8 @@ class ProducerChecks:
         self._index_where = transaction_index_where
         self._snapshot_where = snapshot_where
         self._snapshot = snapshot
+        told = [offset for each in snapshot or () for offset in (each.last_offset, each.transaction_first_offset)]
+        self._cleaned = CleanedOffsets(told, end_offset)
         self._end_offset = end_offset
         self._early: list[Finding] = []
         self._known = transaction_index is not None
@@ -107,6 +113,7 @@ class ProducerChecks:
         self._early = []
         if not self._followed:
             return
+        self._cleaned.observe(run)
         attributes = run.column("attributes")
         for batch in np.flatnonzero((run.column("producer_id") >= 0) & run.sound).tolist():
             if attributes[batch] & CONTROL:
@@ -123,7 +130,7 @@ class ProducerChecks:
 
     def _data(self, run: CheckedRun, batch: int, transactional: bool) -> None:
         trace = self._traces.setdefault(int(run.table["producer_id"][batch]), ProducerTrace())
-        trace.last_offset = int(run.table["last_offset"][batch])
+        trace.last_offset = trace.newest_offset = int(run.table["last_offset"][batch])
         trace.epoch = int(run.table["producer_epoch"][batch])
         trace.marked = False
         if transactional and trace.first_open_offset < 0:
@@ -138,6 +145,7 @@ class ProducerChecks:
         if kind == ABORT and self._known:
             yield from self._abort(producer_id, offset, trace.first_open_offset)
         trace.epoch = int(run.table["producer_epoch"][batch])
+        trace.newest_offset = offset
         trace.marked = True
         trace.first_open_offset = -1
 
@@ -216,12 +224,7 @@ class ProducerChecks:
         trace = self._traces.get(state.producer_id)
         if trace is None:
             return
-        # A marker of a newer epoch makes Kafka forget the batches (transactions v2): -1 then.
-        if (
-            trace.last_offset >= 0
-            and state.last_offset != trace.last_offset
-            and not (trace.marked and state.last_offset == -1)
-        ):
+        if trace.last_offset >= 0 and not self._fits_last_offset(trace, state.last_offset):
             yield fault(
                 "SNAPSHOT_OFFSET",
                 f"{who}: its newest batch in the log is another one",
@@ -230,7 +233,8 @@ class ProducerChecks:
                 expected=trace.last_offset,
                 found=state.last_offset,
             )
-        if state.producer_epoch != trace.epoch:
+        newer = state.producer_epoch > trace.epoch and self._cleaned.is_any_gone_above(trace.newest_offset)
+        if state.producer_epoch != trace.epoch and not newer:
             yield fault(
                 "SNAPSHOT_EPOCH",
                 f"{who}: its newest batch in the log has another epoch",
@@ -240,7 +244,7 @@ class ProducerChecks:
                 found=state.producer_epoch,
             )
         opened = state.transaction_first_offset
-        if trace.marked and opened >= 0:
+        if trace.marked and opened >= 0 and not (opened > trace.newest_offset and self._cleaned.is_gone(opened)):
             yield fault(
                 "SNAPSHOT_TRANSACTION",
                 f"{who}: its transaction is over, but stands as open",
@@ -258,3 +262,14 @@ class ProducerChecks:
                 expected=trace.first_open_offset,
                 found=opened,
             )
+
+    def _fits_last_offset(self, trace: ProducerTrace, last_offset: int) -> bool:
+        """Whether a snapshot's last offset is that of the newest batch here, or of a newer one that was cleaned away.
+
+        A marker of a newer epoch makes Kafka forget the batches (transactions v2): -1 then.
+        """
+        if last_offset == -1:
+            return trace.marked or self._cleaned.is_any_gone_above(trace.newest_offset)
+        return last_offset == trace.last_offset or (
+            last_offset > trace.last_offset and self._cleaned.is_gone(last_offset)
+        )
