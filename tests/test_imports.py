@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -10,7 +11,23 @@ import pytest
 
 from tests.support.checkout import ROOT, needs_checkout, run_tool
 
+FILE_SYSTEM = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
+#: What every configured manager needs.
+_MANAGER = ("numpy", "pydantic", "prometheus_client", "tierlog._native")
 HEAVY = ("pyspark", "pandas", "pyarrow", "obstore", "numpy", "typer", "rich", "tierlog._native")
+#: Beside these, what a broker pays for only once it configures a storage manager, or writes to a bucket with it.
+HEAVY_FOR_BROKERS = (
+    *HEAVY,
+    "pydantic",
+    "prometheus_client",
+    "botocore",
+    "aiohttp",
+    "asyncio",
+    "cryptography",
+    "Crypto",
+)
+#: What a storage manager over a folder does without altogether.
+HEAVY_FOR_FOLDERS = tuple(name for name in HEAVY_FOR_BROKERS if name not in _MANAGER)
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -32,6 +49,34 @@ def test_an_import_is_light(package: str) -> None:
     loaded = loaded_by(f"import {package}")
     assert package in loaded
     assert not [name for name in HEAVY if name in loaded]
+
+
+@pytest.mark.parametrize("name", ["TieredStorageManager", "RemoteStorageManager", "LogSegmentData", "IndexType"])
+def test_the_public_path_for_brokers_is_light(name: str) -> None:
+    """A broker names its storage manager when it reads its configuration: that must not cost it a second."""
+    loaded = loaded_by(f"from tierlog.remote import {name}")
+    assert not [heavy for heavy in HEAVY_FOR_BROKERS if heavy in loaded]
+
+
+def test_a_storage_manager_over_a_folder_loads_no_clients_of_buckets(tmp_path: pathlib.Path) -> None:
+    """Memory and start of every broker would pay for Arrow, two HTTP clients and two libraries of ciphers."""
+    configs = {"storage.backend.class": FILE_SYSTEM, "storage.root": str(tmp_path), "chunk.size": "1048576"}
+    statement = f"from tierlog.remote import TieredStorageManager as M\nm = M()\nm.configure({configs})\nm.close()"
+    loaded = loaded_by(statement)
+    assert not [heavy for heavy in HEAVY_FOR_FOLDERS if heavy in loaded]
+
+
+def test_the_public_path_for_brokers_has_every_name_of_the_interface() -> None:
+    """Otherwise an embedder has to know rooms that move."""
+    from tierlog import remote
+    from tierlog.remote import api
+
+    assert set(api.__all__) <= set(remote.__all__)
+    for name in remote.__all__:
+        assert getattr(remote, name) is not None
+    assert set(remote.__all__) <= set(dir(remote))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        remote.no_such_name  # noqa: B018
 
 
 def test_spark_can_see_the_package() -> None:

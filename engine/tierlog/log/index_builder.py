@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tierlog.errors import CorruptRecordError
 from tierlog.log.offset_index import encode_offset_index
 from tierlog.log.time_index import encode_time_index
-from tierlog.log.transactions import BatchColumns
+from tierlog.records.batch_runs import BatchColumns
 
 #: Kafka's default of index.interval.bytes.
 INDEX_INTERVAL_BYTES = 4096

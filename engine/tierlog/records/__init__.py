@@ -5,8 +5,24 @@ and stores (nothing here opens any), the indexes beside a log (``tierlog.log``),
 (``tierlog.remote``). No record becomes a Python object but in the oracle (``_reference``), which is for tests.
 """
 
-from tierlog._native.decoding import RecordDecoder
-from tierlog.records.batch_table import CODEC_NAMES, BatchTable, scan
-from tierlog.records.decoding import DEFAULT_COLUMNS, decode
+from typing import TYPE_CHECKING
+
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog._native.decoding import RecordDecoder
+    from tierlog.records.batch_table import CODEC_NAMES, BatchTable, scan
+    from tierlog.records.decoding import DEFAULT_COLUMNS, decode
+else:
+    # Arrow is a third of a second of a process that only wants the headers of batches.
+    _NAMES = {
+        "CODEC_NAMES": "tierlog.records.batch_table",
+        "DEFAULT_COLUMNS": "tierlog.records.decoding",
+        "BatchTable": "tierlog.records.batch_table",
+        "RecordDecoder": "tierlog._native.decoding",
+        "decode": "tierlog.records.decoding",
+        "scan": "tierlog.records.batch_table",
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
 __all__ = ["CODEC_NAMES", "DEFAULT_COLUMNS", "BatchTable", "RecordDecoder", "decode", "scan"]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.batches import scan_batches
-from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError
 from tierlog.records.batch_table import CODEC_MASK
 
@@ -59,6 +58,8 @@ class BatchRun:
             return found
         across = int(np.argmin(found))
         if self.columns["magic"][across] < 2 and self.columns["attributes"][across] & CODEC_MASK:
+            from tierlog._native.decoding import RecordDecoder
+
             decoder = RecordDecoder(
                 ["offset"],
                 base_position=int(self.columns["position"][across]),

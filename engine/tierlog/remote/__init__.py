@@ -1,7 +1,79 @@
 """The remote half of a log (KIP-405): the KIP's interfaces, values and errors; rooms that store, order and read it.
 
+The public path for who embeds it: every name that a broker needs is here, loaded when it is first used.
+
 What belongs here: ``api`` (the KIP's nouns, no behaviour), ``storage`` (one tier: segments and their bytes),
 ``metadata`` (which segments make up a partition) and ``manager`` (what a caller asks for, as ranges and Arrow).
 What does not: Kafka's files (``tierlog.log``), record batches (``tierlog.records``), files and sockets
 (``tierlog.runtime``).
 """
+
+from typing import TYPE_CHECKING
+
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog.errors import ConfigError, TierlogError
+    from tierlog.remote.api import (
+        ZERO_UUID,
+        CustomMetadata,
+        EpochEntry,
+        EpochMap,
+        IndexType,
+        LogSegmentData,
+        RemoteLogSegmentId,
+        RemoteLogSegmentMetadata,
+        RemoteLogSegmentMetadataUpdate,
+        RemoteLogSegmentState,
+        RemotePartitionDeleteMetadata,
+        RemotePartitionDeleteState,
+        RemoteResourceNotFoundException,
+        RemoteStorageException,
+        RemoteStorageManager,
+        RemoteStorageNotReadyException,
+        RetriableRemoteStorageException,
+        SegmentStream,
+        TopicIdPartition,
+        TopicPartition,
+        Uuid,
+    )
+    from tierlog.remote.storage.metrics import StorageMetrics
+    from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+
+__all__ = [
+    "ZERO_UUID",
+    "ConfigError",
+    "CustomMetadata",
+    "EpochEntry",
+    "EpochMap",
+    "IndexType",
+    "LogSegmentData",
+    "RemoteLogSegmentId",
+    "RemoteLogSegmentMetadata",
+    "RemoteLogSegmentMetadataUpdate",
+    "RemoteLogSegmentState",
+    "RemotePartitionDeleteMetadata",
+    "RemotePartitionDeleteState",
+    "RemoteResourceNotFoundException",
+    "RemoteStorageException",
+    "RemoteStorageManager",
+    "RemoteStorageNotReadyException",
+    "RetriableRemoteStorageException",
+    "SegmentStream",
+    "StorageMetrics",
+    "TieredStorageManager",
+    "TierlogError",
+    "TopicIdPartition",
+    "TopicPartition",
+    "Uuid",
+]
+
+if not TYPE_CHECKING:
+    _ELSEWHERE = {
+        "ConfigError": "tierlog.errors",
+        "StorageMetrics": "tierlog.remote.storage.metrics",
+        "TierlogError": "tierlog.errors",
+        "TieredStorageManager": "tierlog.remote.storage.tiered_storage_manager",
+    }
+    _NAMES = {name: _ELSEWHERE.get(name, "tierlog.remote.api") for name in __all__}
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -7,8 +7,23 @@ What does not: which segments belong together and count (``remote.metadata``), w
 Invariant: no lock is held across a store call; no secret is in a segment, a message or a plan.
 """
 
-from tierlog.remote.storage.opening import open_tier
-from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
-from tierlog.remote.storage.tier import StoredTopic, Tier
+from typing import TYPE_CHECKING
+
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog.remote.storage.opening import open_tier
+    from tierlog.remote.storage.segment import SegmentEncryption, StoredPart, StoredSegment
+    from tierlog.remote.storage.tier import StoredTopic, Tier
+else:
+    _NAMES = {
+        "SegmentEncryption": "tierlog.remote.storage.segment",
+        "StoredPart": "tierlog.remote.storage.segment",
+        "StoredSegment": "tierlog.remote.storage.segment",
+        "StoredTopic": "tierlog.remote.storage.tier",
+        "Tier": "tierlog.remote.storage.tier",
+        "open_tier": "tierlog.remote.storage.opening",
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
 __all__ = ["SegmentEncryption", "StoredPart", "StoredSegment", "StoredTopic", "Tier", "open_tier"]

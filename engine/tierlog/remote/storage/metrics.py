@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
 from tierlog.runtime.request_counts import VERBS
 from tierlog.runtime.store_traits import StoreTraits
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
 
 PREFIX: Final = "tierlog_remote_"
 
@@ -155,21 +156,23 @@ ERRORS: Final = Series(
 )
 
 
-class _Requests(Collector):
+class _Requests:
     """REQUESTS, as the store counted them when it was asked."""
 
     def __init__(self) -> None:
         self.counts: Callable[[], Mapping[str, int]] = lambda: dict.fromkeys(VERBS, 0)
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """See Collector."""
+        """See Collector of prometheus_client."""
+        from prometheus_client.core import CounterMetricFamily
+
         family = CounterMetricFamily(REQUESTS.full_name, REQUESTS.text, labels=[REQUESTS.label])
         for verb, count in self.counts().items():
             family.add_metric([verb], count)
         return [family]
 
 
-class _StoreInfo(Collector):
+class _StoreInfo:
     """STORE_INFO, as far as it is known."""
 
     def __init__(self) -> None:
@@ -177,7 +180,9 @@ class _StoreInfo(Collector):
         self.told: Mapping[str, str] = {"state": "not_asked"}
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """See Collector."""
+        """See Collector of prometheus_client."""
+        from prometheus_client.core import GaugeMetricFamily
+
         family = GaugeMetricFamily(STORE_INFO.full_name, STORE_INFO.text, labels=self._names)
         told = self.told
         family.add_metric([told.get(name, "") for name in self._names], 1)
@@ -194,6 +199,8 @@ class StorageMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import CollectorRegistry, Counter
+
         self.registry = registry or CollectorRegistry()
         self._partitions: PartitionMetrics | None = None
         self._counters: dict[str, Counter] = {}
@@ -202,15 +209,17 @@ class StorageMetrics:
         for series in SERIES:
             self._register(series)
         self._requests = _Requests()
-        self.registry.register(self._requests)
+        self.registry.register(cast("Collector", self._requests))
         self._store_info = _StoreInfo()
-        self.registry.register(self._store_info)
+        self.registry.register(cast("Collector", self._store_info))
         self._errors = Counter(ERRORS.full_name, ERRORS.text, ("operation", "kind"), registry=self.registry)
         for operation in OPERATIONS:
             for kind in ERROR_KINDS:
                 self._errors.labels(operation, kind)
 
     def _register(self, series: Series) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
         labels = (series.label,) if series.label else ()
         if series.kind == "counter":
             counter = Counter(series.full_name, series.text, labels, registry=self.registry)

@@ -6,11 +6,12 @@ comes later counts for the rest, so that a broker's memory, and its scraper's, h
 
 from __future__ import annotations
 
-from typing import Final
-
-from prometheus_client import CollectorRegistry, Counter
+from typing import TYPE_CHECKING, Final
 
 from tierlog.remote.api import TopicIdPartition
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 PREFIX: Final = "tierlog_remote_partition_"
 #: Partitions that are told apart: a broker has a few thousand.
@@ -66,6 +67,8 @@ class PartitionMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, *, partitions_max: int = PARTITIONS_MAX) -> None:
+        from prometheus_client import Counter
+
         self._partitions_max = partitions_max
         self._known: dict[tuple[str, int], tuple[str, str]] = {}
         self._counters = {

@@ -9,11 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING
 
 from tierlog.errors import ConfigError
-from tierlog.log.remote_log_index import RemoteLogIndexEntry
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
@@ -23,84 +21,20 @@ from tierlog.remote.api import (
     RemoteStorageManager,
     SegmentStream,
 )
-from tierlog.remote.storage.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.key_ring import read_key_ring
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.log_index_object import fetch_log_index
-from tierlog.remote.storage.metrics import DIRECTIONS, Operation, StorageMetrics
-from tierlog.remote.storage.partition_store import PartitionStore
-from tierlog.remote.storage.plugins import open_backend
-from tierlog.remote.storage.rate_limiter import RateLimiter
-from tierlog.remote.storage.running_copies import RunningCopies
-from tierlog.remote.storage.segment_copy import SegmentCopier
-from tierlog.remote.storage.segment_delete import delete_segment
-from tierlog.remote.storage.segment_fetch import NextSegment, SegmentFetcher
-from tierlog.remote.storage.start_probe import StartProbe
-from tierlog.remote.storage.upload_buffers import process_buffers
+from tierlog.remote.storage.metrics import Operation, StorageMetrics
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_traits import StoreTraits
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from tierlog.log.remote_log_index import RemoteLogIndexEntry
+    from tierlog.remote.storage.manager_parts import ManagerParts
+    from tierlog.remote.storage.segment_fetch import NextSegment
+    from tierlog.runtime.object_store import ObjectStore
+    from tierlog.runtime.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
-
-#: Of a copy without a deadline: more than a broker lives.
-_NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
-
-
-class _Parts:
-    """What ``configure`` makes."""
-
-    def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
-        self.config = config
-        self.store = store
-        self.probe = StartProbe(store, config, machine=machine, metrics=metrics)
-        if config.metrics_recording_level != "INFO":
-            store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
-        limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
-        self.limiters = {
-            direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
-            for direction, limit in zip(DIRECTIONS, limits, strict=True)
-        }
-        key_ring = read_key_ring(config, machine, writing=True)
-        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
-        deadline_ms = config.copy_deadline_ms
-        self.running = RunningCopies(
-            metrics,
-            machine=machine,
-            deadline_seconds=_NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
-            on_idle=self.buffers.trim,
-        )
-        self.copier = SegmentCopier(
-            store,
-            config,
-            key_ring,
-            limiter=self.limiters["upload"],
-            buffers=self.buffers,
-            running=self.running,
-            metrics=metrics,
-            machine=machine,
-        )
-        masked = config.key_prefix if config.key_prefix_mask else ""
-        self.masked = masked
-        self.fetcher = SegmentFetcher(
-            store,
-            config,
-            key_ring,
-            limiter=self.limiters["download"],
-            machine=machine,
-            metrics=metrics,
-            translate=_stream_translation(metrics, masked),
-        )
-        metrics.ask_requests(lambda: store.requests)
-        metrics.ask("upload_buffer_bytes", lambda: self.buffers.lent_bytes, label="used")
-        metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
-
-    def close(self) -> None:
-        """Copies first: they clean up, which takes the store. Then whatever call of it nobody waits for any more."""
-        self.running.close()
-        self.fetcher.close()
-        self.store.close()
-        self.copier.close()
 
 
 class TieredStorageManager(RemoteStorageManager):
@@ -127,7 +61,7 @@ class TieredStorageManager(RemoteStorageManager):
         self._machine = machine or Machine()
         self._wrap_store = wrap_store
         self.metrics = StorageMetrics(registry)
-        self._parts: _Parts | None = None
+        self._parts: ManagerParts | None = None
         self._lock = self._machine.scheduler.lock()
         self._closed = False
 
@@ -141,13 +75,17 @@ class TieredStorageManager(RemoteStorageManager):
             ConfigError: also where the store, its root or a key file is not what the keys say, where the store does not
                 know us or refuses, and for a second call.
         """
+        from tierlog.remote.storage.config import read_storage_config
+        from tierlog.remote.storage.manager_parts import ManagerParts
+        from tierlog.remote.storage.plugins import open_backend
+
         config = read_storage_config(configs, machine=self._machine)
         config.check_for_broker()
         with self._lock:
             if self._parts is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
         store = self._wrap_store(open_backend(config, machine=self._machine))
-        parts = _Parts(config, store, self._machine, self.metrics)
+        parts = ManagerParts(config, store, self._machine, self.metrics)
         try:
             parts.probe.at_start()
         except BaseException:
@@ -195,11 +133,15 @@ class TieredStorageManager(RemoteStorageManager):
 
         Thread safety: any number of threads. Cost: one GET.
         """
+        from tierlog.remote.storage.log_index_object import fetch_log_index
+
         with self._translated("fetch_index", metadata) as parts:
             return fetch_log_index(parts.store, parts.config, metadata)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteStorageManager; the caches forget the segment too."""
+        from tierlog.remote.storage.segment_delete import delete_segment
+
         clock = self._machine.clock
         with self._translated("delete", metadata) as parts:
             began = clock.monotonic_seconds()
@@ -240,14 +182,14 @@ class TieredStorageManager(RemoteStorageManager):
         if parts is not None:
             parts.close()
 
-    def _configured(self) -> _Parts:
+    def _configured(self) -> ManagerParts:
         parts = self._parts
         if parts is None:
             raise RemoteStorageException("the storage manager is " + ("closed" if self._closed else "not configured"))
         return parts
 
     @contextmanager
-    def _translated(self, operation: Operation, metadata: RemoteLogSegmentMetadata) -> Iterator[_Parts]:
+    def _translated(self, operation: Operation, metadata: RemoteLogSegmentMetadata) -> Iterator[ManagerParts]:
         parts = self._configured()
         try:
             yield parts
@@ -260,17 +202,3 @@ class TieredStorageManager(RemoteStorageManager):
                 _log.warning("%s", made, exc_info=error if kind == "other" else None)
             # The cause would print a prefix that is to be masked.
             raise made from (None if parts.masked else error)
-
-
-def _wait_counter(metrics: StorageMetrics, direction: str) -> Callable[[float], None]:
-    return lambda seconds: metrics.add("rate_limit_wait_seconds_total", seconds, label=direction)
-
-
-def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseException], BaseException]:
-    def translate(error: BaseException) -> BaseException:
-        if not isinstance(error, Exception):
-            return error
-        metrics.add_error("fetch_segment", error_kind(error))
-        return kip_error(error, "fetch_segment", "a stream", masked=masked)
-
-    return translate

@@ -1,0 +1,33 @@
+"""Names of a package that are loaded when they are first used, so that its import is cheap and needs no extra."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+
+
+def lazy_names(
+    package: str, names: Mapping[str, str], *, modules: tuple[str, ...] = ()
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The ``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        names: Each name, and the module that has it.
+        modules: Of the package, which are to be its attributes without an import of their own.
+    """
+
+    def find(name: str) -> object:
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(names[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *names, *modules})
+
+    return find, listed

@@ -1,0 +1,96 @@
+"""What a storage manager is made of, once it is configured.
+
+Apart from the manager's class so that who only names that class (a broker's plugin loader, a type) does not load
+configuration, stores and codecs with it: half a second of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.key_ring import read_key_ring
+from tierlog.remote.storage.kip_errors import error_kind, kip_error
+from tierlog.remote.storage.metrics import DIRECTIONS, StorageMetrics
+from tierlog.remote.storage.partition_store import PartitionStore
+from tierlog.remote.storage.rate_limiter import RateLimiter
+from tierlog.remote.storage.running_copies import RunningCopies
+from tierlog.remote.storage.segment_copy import SegmentCopier
+from tierlog.remote.storage.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.start_probe import StartProbe
+from tierlog.remote.storage.upload_buffers import process_buffers
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.object_store import ObjectStore
+
+#: Of a copy without a deadline: more than a broker lives.
+_NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
+
+
+class ManagerParts:
+    """What ``configure`` makes."""
+
+    def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
+        self.config = config
+        self.store = store
+        self.probe = StartProbe(store, config, machine=machine, metrics=metrics)
+        if config.metrics_recording_level != "INFO":
+            store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
+        limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
+        self.limiters = {
+            direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
+            for direction, limit in zip(DIRECTIONS, limits, strict=True)
+        }
+        key_ring = read_key_ring(config, machine, writing=True)
+        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
+        deadline_ms = config.copy_deadline_ms
+        self.running = RunningCopies(
+            metrics,
+            machine=machine,
+            deadline_seconds=_NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
+            on_idle=self.buffers.trim,
+        )
+        self.copier = SegmentCopier(
+            store,
+            config,
+            key_ring,
+            limiter=self.limiters["upload"],
+            buffers=self.buffers,
+            running=self.running,
+            metrics=metrics,
+            machine=machine,
+        )
+        masked = config.key_prefix if config.key_prefix_mask else ""
+        self.masked = masked
+        self.fetcher = SegmentFetcher(
+            store,
+            config,
+            key_ring,
+            limiter=self.limiters["download"],
+            machine=machine,
+            metrics=metrics,
+            translate=_stream_translation(metrics, masked),
+        )
+        metrics.ask_requests(lambda: store.requests)
+        metrics.ask("upload_buffer_bytes", lambda: self.buffers.lent_bytes, label="used")
+        metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
+
+    def close(self) -> None:
+        """Copies first: they clean up, which takes the store. Then whatever call of it nobody waits for any more."""
+        self.running.close()
+        self.fetcher.close()
+        self.store.close()
+        self.copier.close()
+
+
+def _wait_counter(metrics: StorageMetrics, direction: str) -> Callable[[float], None]:
+    return lambda seconds: metrics.add("rate_limit_wait_seconds_total", seconds, label=direction)
+
+
+def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseException], BaseException]:
+    def translate(error: BaseException) -> BaseException:
+        if not isinstance(error, Exception):
+            return error
+        metrics.add_error("fetch_segment", error_kind(error))
+        return kip_error(error, "fetch_segment", "a stream", masked=masked)
+
+    return translate
