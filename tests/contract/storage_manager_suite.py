@@ -22,8 +22,6 @@ from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageManager,
-    TopicIdPartition,
-    Uuid,
 )
 
 TXN_FOLDER = pathlib.Path("main-plain", "local-before", "broker1", "fx-txn-0")
@@ -120,9 +118,7 @@ class StorageManagerContract:
     ) -> None:
         """A broker that seeks through another index than its own reads the wrong records."""
         transactional = [
-            found
-            for found in folder_segments(data / TXN_FOLDER, TopicIdPartition(Uuid(b"t" * 16), "fx-txn", 0))
-            if found.data.transaction_index is not None
+            found for found in folder_segments(data / TXN_FOLDER) if found.data.transaction_index is not None
         ]
         assert transactional
         for each in (segment, transactional[0]):

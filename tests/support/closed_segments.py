@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import pathlib
 import random
@@ -10,21 +9,27 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
+from tierlog.errors import DataLossError
+from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.producer_snapshot import encode_producer_snapshot
 from tierlog.records.batch_table import scan
 from tierlog.records.builder import RecordBatchBuilder
-from tierlog.remote.api import (
+from tierlog.remote import (
     LogSegmentData,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
+    closed_segment,
 )
+from tierlog.runtime.clock import ManualClock
+from tierlog.runtime.machine import Machine
 
 MADE_TOPIC = TopicIdPartition(Uuid(b"made-topic-of-tl".ljust(16)), "orders", 3)
 FIRST_MS = 1_700_000_000_000
+#: Metadata are the same each time they are made.
+_MACHINE = Machine(clock=ManualClock(time_ms=FIRST_MS))
 
 
 @dataclass(frozen=True)
@@ -57,34 +62,23 @@ def golden_segments(run: pathlib.Path) -> Iterator[ClosedSegment]:
     """Every closed segment of the tiered topics in a run's ``local-before``."""
     topics = json.loads((run / "topics.json").read_text())
     for folder in sorted(path.parent for path in (run / "local-before").rglob("partition.metadata")):
-        topic, _, partition = folder.name.rpartition("-")
-        about = topics.get(topic)
+        about = topics.get(folder.name.rpartition("-")[0])
         if about is not None and about["config"].get("remote.storage.enable") == "true":
-            yield from folder_segments(
-                folder, TopicIdPartition(Uuid.from_text(about["topicId"]), topic, int(partition))
+            yield from folder_segments(folder, Uuid.from_text(about["topicId"]))
+
+
+def folder_segments(folder: pathlib.Path, topic_id: Uuid | None = None) -> Iterator[ClosedSegment]:
+    """Those of one partition's folder that have a producer snapshot at their end: all but the last one."""
+    for number, log in enumerate(sorted(folder.glob("*.log"))[:-1]):
+        start = int(log.stem)
+        segment_id = Uuid((start + 1).to_bytes(8, "big") + number.to_bytes(8, "big"))
+        try:
+            found = closed_segment(
+                folder, start, broker_id=1, topic_id=topic_id, segment_id=segment_id, machine=_MACHINE
             )
-
-
-def folder_segments(folder: pathlib.Path, partition: TopicIdPartition) -> Iterator[ClosedSegment]:
-    """Those of one partition's folder: all but the last one."""
-    logs = sorted(folder.glob("*.log"))
-    lineage = parse_leader_epochs((folder / "leader-epoch-checkpoint").read_bytes())
-    for number, (log, following) in enumerate(itertools.pairwise(logs)):
-        start, end = int(log.stem), int(following.stem) - 1
-        snapshot = folder / f"{following.stem}.snapshot"
-        if not snapshot.exists():
+        except DataLossError:
             continue
-        epochs = lineage.range(start, end + 1)
-        transactions = log.with_suffix(".txnindex")
-        data = LogSegmentData(
-            str(log),
-            str(log.with_suffix(".index")),
-            str(log.with_suffix(".timeindex")),
-            str(transactions) if transactions.exists() else None,
-            str(snapshot),
-            encode_leader_epochs(lineage.truncate_from_end(end + 1)),
-        )
-        yield ClosedSegment(_metadata(partition, number, data, start, end, dict(epochs.entries)), data)
+        yield ClosedSegment(*found)
 
 
 def _metadata(

@@ -37,11 +37,13 @@ if TYPE_CHECKING:
         TopicPartition,
         Uuid,
     )
+    from tierlog.remote.storage.closed_segments import ClosedSegment, closed_segment, closed_segments
     from tierlog.remote.storage.metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
 __all__ = [
     "ZERO_UUID",
+    "ClosedSegment",
     "ConfigError",
     "CustomMetadata",
     "EpochEntry",
@@ -66,10 +68,16 @@ __all__ = [
     "TopicIdPartition",
     "TopicPartition",
     "Uuid",
+    "closed_segment",
+    "closed_segments",
 ]
 
 if not TYPE_CHECKING:
+    _CLOSED = "tierlog.remote.storage.closed_segments"
     _ELSEWHERE = {
+        "ClosedSegment": _CLOSED,
+        "closed_segment": _CLOSED,
+        "closed_segments": _CLOSED,
         "ConfigError": "tierlog.errors",
         "StorageMetrics": "tierlog.remote.storage.metrics",
         "TierlogError": "tierlog.errors",

@@ -20,13 +20,11 @@ from tierlog._native.checksums import crc32c
 from tierlog.errors import (
     CorruptDataError,
     CorruptObjectError,
-    DataLossError,
     ObjectNotFoundError,
     StoreError,
 )
 from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.remote.api import (
-    ZERO_UUID,
     IndexType,
     LogSegmentData,
     RemoteLogSegmentId,
@@ -36,6 +34,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.manager.index_repair import rebuild_indexes, wrong_indexes
 from tierlog.remote.manager.transaction_repair import read_through
+from tierlog.remote.storage.closed_segments import missing_snapshot, own_epochs, require_topic_id
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.files import FileInfo, ReadableFile, ReadableFiles
@@ -102,9 +101,7 @@ class SegmentSource(ReadableFiles):
         self._log: _SourceLog | None = None
         self._given_digest: bytes | None = None
         self.notes: list[str] = []
-        if segment.topic_id_partition.topic_id == ZERO_UUID:
-            text = "the topic id is not known: there is no readable partition.metadata beside the log"
-            raise DataLossError(f"{segment.name}: {text}")
+        require_topic_id(segment.topic_id_partition, segment.name)
         self.parts = self._read_parts()
         if self._single:
             self._given_digest = self._read_log()
@@ -162,7 +159,7 @@ class SegmentSource(ReadableFiles):
             elif kind in _REBUILT:
                 missing[kind] = "there is none"
             elif kind is IndexType.PRODUCER_SNAPSHOT:
-                raise self._without_snapshot()
+                raise missing_snapshot(self._segment.name, self._segment.end_offset)
         if missing:
             built = rebuild_indexes(self._tier, self._segment)
             for kind, reason in missing.items():
@@ -182,27 +179,19 @@ class SegmentSource(ReadableFiles):
             raise CorruptObjectError(text, fault="PART_CRC", where=self._path(kind))
         return bytes(data)
 
-    def _without_snapshot(self) -> DataLossError:
-        end = self._segment.end_offset + 1
-        return DataLossError(
-            f"{self._segment.name}: there is no producer snapshot of offset {end} ({end:020d}.snapshot): it holds what "
-            "came before this log too, so that nothing here can stand in for it; a broker that loads the folder and is "
-            "stopped cleanly writes it"
-        )
-
     def _epochs(self) -> bytes:
         """As stored; of a broker's disk, whose checkpoint goes on behind the segment, up to the segment's end."""
         try:
             data = self._fetch(IndexType.LEADER_EPOCH)
             if data and not self._single:
                 return data
-            known = parse_leader_epochs(data or b"").range(-1, self._segment.end_offset + 1)
+            known = parse_leader_epochs(data or b"").truncate_from_end(self._segment.end_offset + 1)
             reason = "there is none"
         except (CorruptDataError, ObjectNotFoundError) as error:
             known, reason = LeaderEpochs(), str(error)
         if not len(known):
             self.notes.append(f"{self._path(IndexType.LEADER_EPOCH)}: made of the segment's own epochs: {reason}")
-            known = LeaderEpochs(sorted(self._segment.metadata.segment_leader_epochs.items()))
+            known = own_epochs(self._segment)
         return encode_leader_epochs(known)
 
     def _read_log(self) -> bytes:
