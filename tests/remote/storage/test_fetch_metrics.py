@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pathlib
+from functools import partial
 
 import pytest
 
 from tests.remote.storage.test_fetch_requests import wait_until
 from tests.remote.storage.test_segment_fetch import MIB, segment_of
-from tests.support.tiered_segments import Bucket, make_segment, sound_log
+from tests.support.tiered_segments import Bucket, chunk_key, make_segment, sound_log
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.metrics import StorageMetrics
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.manual_scheduler import ManualScheduler
 
@@ -68,7 +68,8 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path) -
     for _ in range(2):
         with fetcher.fetch_log_segment(segment.metadata, 0, 999) as stream:
             stream.read()
-        wait_until(lambda: cache.holds(ChunkKey(f"{segment.base}.log", 0)))  # written after the reader has it
+        key = chunk_key(fetcher, segment.metadata, keys)
+        wait_until(partial(cache.holds, key))  # written after the reader has it
     fetcher.close()
     assert metrics.value("cache_misses_total", cache="chunks_disk") == 1
     assert metrics.value("cache_hits_total", cache="chunks_disk") == 1

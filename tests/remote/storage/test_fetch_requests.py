@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over
-from tests.support.tiered_segments import INDEXES, Bucket, Segment, make_segment, sound_log
+from tests.support.tiered_segments import INDEXES, Bucket, Segment, chunk_key, make_segment, sound_log
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.key_ring import KeyRing
-from tierlog.remote.storage.segment_log import ChunkKey, open_log
+from tierlog.remote.storage.segment_log import open_log
 
 #: As large as segments are.
 SEGMENT_BYTES = 256 * MIB
@@ -241,7 +241,9 @@ class TestPrefetch:
                 stream.read()
             cache = fetcher._cache
             assert cache is not None
-            wait_until(lambda: cache.holds(ChunkKey(f"{second.base}.log", 1)))
+            wait_until(lambda: fetcher._manifests.find(second.metadata) is not None)
+            key = chunk_key(fetcher, second.metadata, KeyRing({}), 1)
+            wait_until(lambda: cache.holds(key))
             asked = len(bucket.gets)
             with fetcher.fetch_log_segment(second.metadata, 0) as stream:
                 assert stream.read(MIB) == second.log[:MIB]

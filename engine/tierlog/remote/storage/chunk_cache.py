@@ -36,6 +36,9 @@ class ChunkCache(Protocol):
     def put(self, key: ChunkKey, data: memoryview) -> None:
         """Keep it, if it can be kept."""
 
+    def drop(self, key: ChunkKey) -> None:
+        """Remove a chunk that turned out to be another one than its key says: damage, which is counted."""
+
     def forget(self, log_key: str) -> None:
         """Drop all chunks of a log."""
 
@@ -83,6 +86,10 @@ class MemoryChunkCache:
     def put(self, key: ChunkKey, data: memoryview) -> None:
         """See ChunkCache; ``data`` is memory of its own, or more would be held than is counted."""
         self._cache.put(key, data, len(data))
+
+    def drop(self, key: ChunkKey) -> None:
+        """See ChunkCache."""
+        self._cache.remove(key)
 
     def forget(self, log_key: str) -> None:
         """See ChunkCache."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.chunk_cache import ChunkCache
 from tierlog.remote.storage.chunk_runs import ChunkFlight, ChunkRun, MissingChunk, neighbours
 from tierlog.remote.storage.downloads import Downloads
@@ -281,13 +282,19 @@ class ChunkFetcher:
             self._flights.land(left.popleft().flight, data)
 
     def _land_cached(self, log: SegmentLog, chunk: MissingChunk) -> bool:
-        """From the disk; False if it is damaged or gone."""
+        """From the disk; False if it is damaged or gone, or does not open: a cache is never the reason of an error."""
         assert self._cache is not None
         view, label = chunk.view, self._cache.label
-        data = self._cache.find(log.key(view))
-        if data is not None and self._cache.keeps_stored:
-            data = log.open_chunk(data, view) if log.segment.transformed else data
+        key = log.key(view)
+        data = kept = self._cache.find(key)
+        if kept is not None and self._cache.keeps_stored and log.segment.transformed:
+            try:
+                data = log.open_chunk(kept, view)
+            except CorruptObjectError:
+                data = None
         if data is None or len(data) != view.original_size:
+            if kept is not None:
+                self._cache.drop(key)
             self._metrics.add("cache_misses_total", label=label)
             return False
         self._metrics.add("cache_hits_total", label=label)

@@ -8,7 +8,7 @@ miss like any other. What is not ours in the directory is left alone.
 ::
 
     magic "TLCHUNK1" | key size uint32 | chunk size uint64 | XXH3-128 of key and chunk | key | chunk
-    key = form, log object's key, chunk number; joined by NUL, UTF-8
+    key = form, log object's key, fingerprint of how the log is stored, chunk number; joined by NUL, UTF-8
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _MAGIC: Final = b"TLCHUNK1"
 _HEADER: Final = struct.Struct(">8sIQ16s")
 _FOLDER: Final = "tierlog-chunks"
 _LOCK: Final = "lock"
-_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,10})\.chunk")
-_OURS: Final = re.compile(_NAME.pattern + r"(\.new)?")
+_NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}-[0-9]{1,10}\.chunk")
+#: Also one that is being written, and those of before a name had a fingerprint: nobody asks for them any more.
+_OURS: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?-[0-9]{1,10}\.chunk(\.new)?")
 #: After a write that failed no other is tried for so long: a full disk is a slow day, not a flood of log lines.
 PAUSE_SECONDS: Final = 30.0
 
@@ -60,7 +61,7 @@ class DiskChunkCache:
         encrypted: Keep chunks as they are in the object; False keeps the broker's bytes, in the clear.
         machine: Its files, clock and locks.
         on_evict: Told how many had to make room.
-        on_damage: Told of each file that does not match its checksum, or is gone.
+        on_damage: Told of each file that does not match its checksum, does not open, or is gone.
 
     Raises:
         ConfigError: no such directory, not writable, or another process has it.
@@ -119,12 +120,12 @@ class DiskChunkCache:
             if not folder.is_directory or len(folder.name) != 2:
                 continue
             for info in self._files.iter_directory(folder.path):
-                if info.is_directory or not (ours := _OURS.fullmatch(info.name)):
+                if info.is_directory or not _OURS.fullmatch(info.name):
                     continue
-                if ours[3]:
-                    self._files.remove(info.path)
-                else:
+                if _NAME.fullmatch(info.name):
                     found.append(info)
+                else:
+                    self._files.remove(info.path)
         for info in sorted(found, key=lambda info: (info.modified_ms, info.path)):
             self._disk_bytes += info.size_bytes
             self._remove(self._cache.put(info.name, _File(info.size_bytes, is_written=True), info.size_bytes))
@@ -148,9 +149,12 @@ class DiskChunkCache:
             _log.warning("chunk cache: %s cannot be read, fetched again: %s", self._path(name), error)
             found = None
         if found is None:
-            self._on_damage()
-            self._remove(self._cache.remove(name))
+            self._drop(name)
         return found
+
+    def _drop(self, name: str) -> None:
+        self._on_damage()
+        self._remove(self._cache.remove(name))
 
     def _read(self, name: str, key: bytes) -> memoryview | None:
         with self._files.open_read(self._path(name)) as opened:
@@ -248,6 +252,11 @@ class DiskChunkCache:
             return False
         return True
 
+    def drop(self, key: ChunkKey) -> None:
+        """See ChunkCache."""
+        _log.warning("chunk cache: %s is not the chunk that its name says, fetched again", self._path(_name(key)))
+        self._drop(_name(key))
+
     def forget(self, log_key: str) -> None:
         """See ChunkCache."""
         prefix = _prefix(log_key)
@@ -255,7 +264,7 @@ class DiskChunkCache:
 
     def _key_bytes(self, key: ChunkKey) -> bytes:
         form = "stored" if self.keeps_stored else "plain"
-        return f"{form}\0{key.log_key}\0{key.number}".encode("utf-8", "surrogateescape")
+        return f"{form}\0{key.log_key}\0{key.fingerprint:016x}\0{key.number}".encode("utf-8", "surrogateescape")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name[:2]}/{name}"
@@ -270,7 +279,7 @@ def _prefix(log_key: str) -> str:
 
 
 def _name(key: ChunkKey) -> str:
-    return f"{_prefix(key.log_key)}{key.number}.chunk"
+    return f"{_prefix(key.log_key)}{key.fingerprint:016x}-{key.number}.chunk"
 
 
 def _digest(key: bytes, chunk: memoryview) -> bytes:

@@ -6,8 +6,11 @@ one kind of thing.
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import xxhash
 
 from tierlog._native.chunks import ChunkIndex
 from tierlog.errors import CorruptObjectError
@@ -18,6 +21,8 @@ from tierlog.runtime.buffers import new_buffer
 
 #: Of a log without chunks.
 PIECE_BYTES: Final = 1 << 20
+#: Fixed: fingerprints are in the names of files that outlive this Python.
+_PICKLE_PROTOCOL: Final = 5
 
 
 class ChunkView(NamedTuple):
@@ -36,11 +41,16 @@ class ChunkView(NamedTuple):
 
 
 class ChunkKey(NamedTuple):
-    """A chunk, in caches: ids are drawn anew for each copy, so the object's key says which."""
+    """A chunk, in caches.
+
+    The object's key alone does not say which: the same key may be copied again with another data key or chunk size,
+    and what a cache kept of the first copy is none of the second's. ``fingerprint`` is ``SegmentLog.fingerprint``.
+    """
 
     log_key: str
     number: int
     until: int = 0
+    fingerprint: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +60,14 @@ class SegmentLog:
     Attributes:
         segment: Whose log it is.
         index: Where the chunks lie.
+        fingerprint: Of how the log is stored: XXH3-64 of its chunk index, compression, wrapped data key and AAD; of a
+            log that is stored as it is, its size. The same in every process.
     """
 
     segment: StoredSegment
     index: ChunkIndex
     reader: UnitReader
+    fingerprint: int
 
     @property
     def name(self) -> str:
@@ -89,7 +102,7 @@ class SegmentLog:
         return views
 
     def key(self, view: ChunkView) -> ChunkKey:
-        return ChunkKey(self.segment.log.key, view.number, view.until)
+        return ChunkKey(self.segment.log.key, view.number, view.until, self.fingerprint)
 
     def chunk_end(self, position: int) -> int:
         """Where the chunk of a position ends."""
@@ -122,4 +135,15 @@ def open_log(key_ring: KeyRing, segment: StoredSegment) -> SegmentLog:
             transformed_chunk_size=PIECE_BYTES,
             final_transformed_chunk_size=(size - 1) % PIECE_BYTES + 1 if size else 0,
         )
-    return SegmentLog(segment, index, UnitReader(key_ring, segment, segment.name))
+    return SegmentLog(segment, index, UnitReader(key_ring, segment, segment.name), _fingerprint(segment, index))
+
+
+def _fingerprint(segment: StoredSegment, index: ChunkIndex) -> int:
+    if not segment.transformed:
+        return segment.size_bytes
+    made = xxhash.xxh3_64(pickle.dumps(index, _PICKLE_PROTOCOL))
+    made.update(b"\1" if segment.compression else b"\0")
+    if segment.encryption is not None:
+        made.update(segment.encryption.wrapped_key)
+        made.update(segment.encryption.aad)
+    return made.intdigest()
