@@ -12,6 +12,7 @@ import pytest
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.chance import SeededRng
 from tierlog.runtime.files import TEMPORARY_SUFFIX, Files, store_error
+from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.memory_files import MemoryFiles
 from tierlog.runtime.posix_files import PosixFiles
 
@@ -184,6 +185,16 @@ class TestCrash:
         found = {entry.name: files.read_whole(entry.path) for entry in files.iter_directory("/d")}
         assert found == {"both": b"data", "name": b""}
 
+    def test_a_name_that_need_not_be_durable_is_not(self) -> None:
+        """If this fails, a test passes that needs a rename to survive, and a real disk forgets it."""
+        files = MemoryFiles()
+        files.make_directories("/d")
+        self.write(files, "/d/t", b"x", fsync=True, named=True)
+        files.rename("/d/t", "/d/u", durable=False)
+        files = files.crash()
+        assert files.find("/d/t") is not None
+        assert files.find("/d/u") is None
+
     def test_what_was_committed_stays(self) -> None:
         """If this fails, an object that the store has confirmed is lost in a crash."""
         files = MemoryFiles()
@@ -315,6 +326,44 @@ class TestPosix:
         (tmp_path / "file").write_bytes(b"")
         with pytest.raises(StoreError):
             files.make_directories(f"{tmp_path}/file/below")
+
+    def test_what_need_not_be_durable_is_not_fsynced(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If this fails, a cache, or a store that was told to be fast, waits for the disk at each file."""
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fsync", synced.append)
+        files = PosixFiles()
+        files.make_directories(f"{tmp_path}/a/b", durable=False)
+        with files.open_update(f"{tmp_path}/a/b/f") as file:
+            file.append(b"x")
+        files.rename(f"{tmp_path}/a/b/f", f"{tmp_path}/a/b/g", durable=False)
+        store = LocalStore(str(tmp_path / "a"), durable=False)
+        store.put("new/folder/object", b"x")
+        upload = store.begin_upload("newer/object", part_bytes=4)
+        upload.put_part(1, [b"x"])
+        upload.complete()
+        store.delete(["new/folder/object"])
+        assert synced == []
+
+    def test_what_is_private_is_for_its_owner_alone(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, other users of the host read what only the broker may; or nobody reads what all may."""
+        files, before = PosixFiles(), os.umask(0o022)
+        try:
+            for private in (True, False):
+                files.make_directories(f"{tmp_path}/{private}/below", private=private)
+                files.open_update(f"{tmp_path}/{private}/below/f", private=private).close()
+        finally:
+            os.umask(before)
+        modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+        assert modes == {
+            "True": 0o700,
+            "True/below": 0o700,
+            "True/below/f": 0o600,
+            "False": 0o755,
+            "False/below": 0o755,
+            "False/below/f": 0o644,
+        }
 
     def test_devices_links_and_pipes_are_written_into(self, tmp_path: pathlib.Path) -> None:
         """If this fails, output to /dev/stdout puts a file in place of the device, or one in place of a link."""

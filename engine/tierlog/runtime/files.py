@@ -179,14 +179,20 @@ class Files(ReadableFiles, Protocol):
     def write_whole(self, path: str, data: Buffer) -> None:
         """The file with exactly this content, or what was there before: never half of it."""
 
-    def open_update(self, path: str) -> UpdatableFile:
-        """A file to change in place, made (empty) if it is not there; its directory must exist."""
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
+        """A file to change in place, made (empty) if it is not there; its directory must exist.
 
-    def make_directories(self, path: str) -> None:
-        """The directory and its parents, which survive a crash on return; fine if it exists."""
+        ``private``: one that is made here is for its owner alone (0600), else as the umask says.
+        """
 
-    def rename(self, source: str, target: str) -> None:
-        """Atomic within one file system; replaces the target. The target's directory is fsynced."""
+    def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
+        """The directory and its parents, which survive a crash on return if ``durable``; fine if it exists.
+
+        ``private``: those that are made here are for their owner alone (0700), else as the umask says.
+        """
+
+    def rename(self, source: str, target: str, *, durable: bool = True) -> None:
+        """Atomic within one file system; replaces the target. The target's directory is fsynced if ``durable``."""
 
     def remove(self, path: str) -> None:
         """A file or an empty directory; fine if it is gone. A crash may undo it until its directory is fsynced."""

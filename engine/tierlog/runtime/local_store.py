@@ -188,7 +188,7 @@ class LocalStore:
         temporary = temporary_name(path, self._machine.rng)
         for _ in range(_FOLDER_TRIES):
             try:
-                self._files.make_directories(folder)
+                self._files.make_directories(folder, durable=self._durable)
                 return NewObject(self._files, path, temporary, durable=self._durable)
             except ObjectNotFoundError:  # pruned meanwhile
                 continue

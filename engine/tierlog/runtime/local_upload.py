@@ -50,11 +50,11 @@ class NewObject:
         self._file.write_at(data, position=position)
 
     def commit(self) -> None:
-        """fsync, rename, fsync of the directory; closes."""
+        """Fsync if durable, rename, fsync of the directory likewise; closes."""
         if self._durable:
             self._file.fsync()
         self._file.close()
-        self._files.rename(self._temporary, self._path)
+        self._files.rename(self._temporary, self._path, durable=self._durable)
         self._open = False
 
     def abort(self) -> None:

@@ -94,7 +94,7 @@ class MemoryFiles:
             file.write(data)
             file.commit()
 
-    def open_update(self, path: str) -> UpdatableFile:
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - nobody else is here
         """See Files."""
         return _MemoryUpdatableFile(self._open(path, make=True))
 
@@ -103,8 +103,8 @@ class MemoryFiles:
         self.make_directories(parent(normal(path)))
         self.write_whole(path, data)
 
-    def make_directories(self, path: str) -> None:
-        """See Files."""
+    def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:  # noqa: ARG002
+        """See Files; always durable."""
         name = above = normal(path)
         with self._disk.held():
             while above and not self._disk.is_directory(above):
@@ -113,7 +113,7 @@ class MemoryFiles:
                 above = parent(above)
             self._disk.add_directory(name)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, durable: bool = True) -> None:
         """See Files."""
         old, new = normal(source), normal(target)
         with self._disk.held():
@@ -123,7 +123,8 @@ class MemoryFiles:
                 raise ObjectNotFoundError(f"{source}: no such file")
             if old != new:
                 self._disk.change({old: None, new: content})
-            self._disk.make_durable(parent(new))
+            if durable:
+                self._disk.make_durable(parent(new))
 
     def remove(self, path: str) -> None:
         """See Files."""

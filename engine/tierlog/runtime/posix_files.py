@@ -35,11 +35,11 @@ def _info(path: str, found: os.stat_result) -> FileInfo:
 class _Descriptor:
     """An open file; gone with the object at the latest."""
 
-    def __init__(self, path: str, flags: int) -> None:
+    def __init__(self, path: str, flags: int, *, mode: int = 0o644) -> None:
         self.path = path
         self.number = -1
         with translated(path):
-            self.number = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            self.number = os.open(path, flags | os.O_CLOEXEC, mode)
 
     def regular_size_bytes(self) -> int:
         """Its size. Raises StoreError, and closes it: it is no regular file."""
@@ -147,8 +147,8 @@ class PosixStream(WritableFile):
 class PosixUpdatableFile(UpdatableFile):
     """See UpdatableFile."""
 
-    def __init__(self, path: str) -> None:
-        self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
+    def __init__(self, path: str, *, private: bool = False) -> None:
+        self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT, mode=0o600 if private else 0o644)
         self._size_bytes = self._file.regular_size_bytes()
         self._lock = threading.Lock()
 
@@ -287,11 +287,11 @@ class PosixFiles:
             file.write(data)
             file.commit()
 
-    def open_update(self, path: str) -> UpdatableFile:
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
         """See Files."""
-        return PosixUpdatableFile(path)
+        return PosixUpdatableFile(path, private=private)
 
-    def make_directories(self, path: str) -> None:
+    def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
         """See Files."""
         missing = []
         at = os.path.abspath(path)
@@ -301,19 +301,21 @@ class PosixFiles:
         with translated(path):
             for each in reversed(missing):
                 try:
-                    os.mkdir(each)
+                    os.mkdir(each, 0o700 if private else 0o777)
                 except FileExistsError:
                     # Another thread was quicker; if it is no directory and still there, it is in the way.
                     if not os.path.isdir(each) and os.path.lexists(each):
                         raise
                 # Also then: the other may not have come to this yet. What was removed meanwhile is "not found".
-                _fsync_directory(_parent(each))
+                if durable:
+                    _fsync_directory(_parent(each))
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, durable: bool = True) -> None:
         """See Files."""
         with translated(source):
             os.replace(source, target)
-            _fsync_directory(_parent(target))
+            if durable:
+                _fsync_directory(_parent(target))
 
     def remove(self, path: str) -> None:
         """See Files."""

@@ -227,8 +227,8 @@ class FullDisk:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
-    def open_update(self, path: str) -> Any:
-        return _FullFile(self._files.open_update(path), self)  # type: ignore[attr-defined]
+    def open_update(self, path: str, **more: Any) -> Any:
+        return _FullFile(self._files.open_update(path, **more), self)  # type: ignore[attr-defined]
 
 
 class _FullFile:

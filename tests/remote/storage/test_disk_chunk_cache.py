@@ -68,7 +68,7 @@ class TestRestart:
         cache.put(ChunkKey("a.log", 1), chunk_of(1))
         cache.close()
         file = files_of(tmp_path)[0]
-        half = file.with_name(file.name.replace("-1.chunk", "-2.chunk.new"))
+        half = file.with_name(file.name.replace("-1.0.chunk", "-2.0.chunk.new"))
         half.write_bytes(b"half")
         foreign = [tmp_path / "notes.txt", tmp_path / "tierlog-chunks" / "notes.txt", file.with_name("x.chunk")]
         for path in foreign:
@@ -123,9 +123,9 @@ class TestBounds:
         largest = 0
 
         class Measuring(PosixFiles):
-            def rename(self, source: str, target: str) -> None:
+            def rename(self, source: str, target: str, *, durable: bool = True) -> None:
                 nonlocal largest
-                super().rename(source, target)
+                super().rename(source, target, durable=durable)
                 largest = max(largest, sum(file.stat().st_size for file in files_of(tmp_path)))
 
         cache = cache_in(tmp_path, 60_000, Machine(clock=ManualClock(), files=Measuring()))
@@ -165,10 +165,10 @@ class Full(PosixFiles):
 
     full = True
 
-    def open_update(self, path: str) -> UpdatableFile:
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
         if self.full:
             raise StoreError(f"{path}: No space left on device")
-        return super().open_update(path)
+        return super().open_update(path, private=private)
 
 
 class TestFaults:
