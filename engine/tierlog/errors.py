@@ -119,6 +119,10 @@ class DataLossError(TierlogError, LookupError):
     """Offsets or objects that should be there are gone (deleted meanwhile, or never complete)."""
 
 
+class ForkedProcessError(TierlogError, RuntimeError):
+    """What was opened in the parent process is used in a fork of it, where its threads are not: open it anew."""
+
+
 class UnknownTopicError(TierlogError, LookupError):
     """The topic (or partition) asked for is not in this tier."""
 

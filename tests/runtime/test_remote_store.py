@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.forked import told_by_fork
 from tierlog.errors import (
     ObjectNotFoundError,
     StoreError,
@@ -84,8 +85,7 @@ def server() -> Iterator[BadServer]:
     made.server_close()
 
 
-@pytest.fixture
-def store(server: BadServer) -> ObjectStore:
+def opened(server: BadServer) -> ObjectStore:
     options = {
         "storage.s3.endpoint.url": f"http://127.0.0.1:{server.server_port}",
         "storage.s3.path.style.access.enabled": "true",
@@ -98,6 +98,11 @@ def store(server: BadServer) -> ObjectStore:
         "store.pool_max_idle_per_host": "0",
     }
     return open_store("s3://bucket", options)
+
+
+@pytest.fixture
+def store(server: BadServer) -> ObjectStore:
+    return opened(server)
 
 
 def fetch(store: ObjectStore, kind: str) -> bytes:
@@ -152,3 +157,21 @@ def test_nobody_listens() -> None:
     options = {"store.endpoint": f"http://127.0.0.1:{port}", "store.max_retries": "0", "store.skip_signature": "true"}
     with pytest.raises(StoreUnavailableError):
         fetch(open_store("s3://bucket", options), "good")
+
+
+def test_a_bucket_that_a_parent_process_read_is_refused(store: ObjectStore, server: BadServer) -> None:
+    """Obstore's threads serve the whole process: in a child a new store would hang as the old one does."""
+    assert fetch(store, "good") == BODY[:100]
+    *calls, closed = told_by_fork(
+        lambda: fetch(store, "good"),
+        lambda: fetch(opened(server), "good"),
+        lambda: store.find("good/x"),
+        lambda: list(store.iter_objects("good/")),
+        lambda: store.put("good/x", b"x"),
+        store.close,
+    )
+    for told in calls[:-1]:
+        assert told.startswith("ForkedProcessError: obstore, which reads buckets, was used before"), told
+        assert told.endswith("fork before the first use, or start processes by spawn or forkserver")
+    assert not calls[-1].startswith("ForkedProcessError")  # the writer had not begun: it is as good as new
+    assert closed == "None"

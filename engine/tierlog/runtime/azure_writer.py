@@ -122,7 +122,8 @@ class AzureWriter(ObstoreWriter):
             answer = self.send(key, self.signed(key), headers, data, passing=_CONDITION)
         except RefusedError as refused:
             if refused.tries and self._is_ours(key, data):
-                found = obstore.head(self._azure, key)
+                with translated(self.client.place(key)):
+                    found = obstore.head(self._azure, key)
                 return StoredObject(found["size"], found["e_tag"])
             told = error_of(self.client.place(key), "PUT", refused.answer, refused.fault)
             raise ObjectConflictError(str(told)) from None

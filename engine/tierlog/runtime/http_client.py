@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.cancelling import CancelScope
+from tierlog.runtime.forking import Origin
 from tierlog.runtime.scheduling import PendingFuture, Scheduler
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class HttpClient:
         self._ended: Any = None
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+        self._origin = Origin()
         self._all = CancelScope(scheduler)
 
     def send(self, request: HttpRequest, scope: CancelScope | None = None) -> HttpAnswer:
@@ -129,6 +131,7 @@ class HttpClient:
                 each.leave(token)
 
     def _started(self) -> asyncio.AbstractEventLoop:
+        self._origin.require("the store")
         with self._lock:
             if self._closed:
                 raise StoreError("the store is closed")
@@ -138,7 +141,9 @@ class HttpClient:
             return self._loop
 
     def close(self) -> None:
-        """Cancel what runs, close the connections, end the thread; idempotent."""
+        """Cancel what runs, close the connections, end the thread; idempotent. In a fork they are the parent's."""
+        if not self._origin.is_here:
+            return
         with self._lock:
             if self._closed:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ class Process:
     """Things of which a process has one each, whoever asks: what bounds its memory, for one."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a fork of this process does: what there was is the parent's."""
         self._lock = threading.Lock()
         self._things: dict[str, Any] = {}
 
@@ -35,6 +40,8 @@ class Process:
 
 #: The one that runs this.
 THIS_PROCESS = Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=THIS_PROCESS.forget)
 
 
 @dataclass(frozen=True, slots=True)

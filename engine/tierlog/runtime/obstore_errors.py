@@ -16,7 +16,9 @@ from tierlog.errors import (
     StoreError,
     StorePermissionError,
     StoreUnavailableError,
+    TierlogError,
 )
+from tierlog.runtime.forking import OBSTORE
 
 #: object_store's words for a range that begins at or behind the end of the object.
 BEHIND_END: Final = re.compile(
@@ -38,11 +40,12 @@ _PASSING: Final = re.compile(r"<Code>(?:RequestTimeout|SlowDown|InternalError)</
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Errors of obstore in the block as ours, naming the place."""
+    """Errors of obstore in the block as ours, naming the place. Raises ForkedProcessError: see ``forking``."""
+    OBSTORE.enter()
     try:
         yield
     except (exceptions.BaseError, OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, TierlogError):
             raise
         # Without its cause: obstore's long form holds requests as they were signed.
         raise translate(error, place) from None

@@ -78,7 +78,7 @@ class Pool(Protocol):
     """
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        """Run it when a worker is free. Raises RuntimeError after close."""
+        """Run it when a worker is free. Raises RuntimeError after close; ForkedProcessError in a fork."""
 
     def close(self, *, cancel: bool = True, wait: bool = True) -> None:
         """Cancel what has not begun (or run it), wait for what runs, end the workers; idempotent.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from typing import Any, Final, TypeVar
 
+from tierlog.runtime.forking import Origin
 from tierlog.runtime.scheduling import Future, Pool, run_into
 
 Result = TypeVar("Result")
@@ -47,10 +48,14 @@ class ThreadPool(Pool):
         self._queued = 0  # calls that no worker has taken
         self._count = 0
         self._closed = False
+        self._origin: Origin | None = None
         _pools.add(self)
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        """See Pool."""
+        """See Pool. Workers begin with the first call: a pool that had none before a fork is as good behind it."""
+        if self._origin is None:
+            self._origin = Origin()
+        self._origin.require(f"what runs on {self._name} threads")
         future: ThreadFuture[Result] = ThreadFuture()
         with self._lock:
             if self._closed:
@@ -91,7 +96,9 @@ class ThreadPool(Pool):
         return call
 
     def close(self, *, cancel: bool = True, wait: bool = True) -> None:
-        """See Pool."""
+        """See Pool. In a fork there is nobody to wait for, and the lock may be held by who is not here."""
+        if self._origin is not None and not self._origin.is_here:
+            return
         with self._lock:
             self._closed = True
             dropped = self._take_queued() if cancel else []

@@ -14,6 +14,7 @@ from typing import Self
 import pyarrow as pa
 
 from tierlog.remote.manager.scan_range import ScanRange
+from tierlog.runtime.forking import Origin
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Pool, Scheduler
 
@@ -54,6 +55,7 @@ class ParallelScan:
         self._threads = threads or min(self._scheduler.cores, THREADS_MAX)
         self._on_close = on_close
         self._pool: Pool | None = None
+        self._origin = Origin()
         self._feeds: collections.deque[_RangeFeed] = collections.deque()
         self._closed = False
 
@@ -61,6 +63,7 @@ class ParallelScan:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        self._origin.require("the reader")
         try:
             while not self._closed:
                 self._top_up()
@@ -91,6 +94,8 @@ class ParallelScan:
         if self._closed:
             return
         self._closed = True
+        if not self._origin.is_here:
+            return
         try:
             for feed in self._feeds:
                 feed.cancel()

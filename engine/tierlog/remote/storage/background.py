@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from tierlog.errors import TierlogError
+from tierlog.runtime.forking import Origin
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Future, Pool
 
@@ -31,9 +32,11 @@ class Background:
         self._lock = self._scheduler.lock()
         self._pool: Pool | None = None
         self._closed = False
+        self._origin = Origin()
 
     def submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
-        """Start a call. Raises ValueError after close."""
+        """Start a call. Raises ValueError after close, ForkedProcessError in a fork."""
+        self._origin.require("the tier")
         with self._lock:
             if self._closed:
                 raise ValueError("the tier is closed")
@@ -56,12 +59,16 @@ class Background:
             for item in source:
                 running.append(self.submit(function, item))
                 if len(running) > ahead:
-                    yield running.popleft().result()
+                    yield self._result(running.popleft())
             while running:
-                yield running.popleft().result()
+                yield self._result(running.popleft())
         finally:
             for future in running:
                 future.cancel()
+
+    def _result(self, future: Future[Result]) -> Result:
+        self._origin.require("the tier")  # a parent's thread would fill it
+        return future.result()
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
@@ -78,6 +85,8 @@ class Background:
 
     def close(self) -> None:
         """Cancel what waits, wait for what runs, end the threads; idempotent."""
+        if not self._origin.is_here:
+            return
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None

@@ -9,6 +9,7 @@ from typing import Self
 from typing_extensions import Buffer
 
 from tierlog.remote.storage.segment_log import PIECE_BYTES
+from tierlog.runtime.forking import Origin
 
 Translate = Callable[[BaseException], BaseException]
 
@@ -44,6 +45,7 @@ class ViewStream:
         self._on_close = on_close
         self._current = memoryview(b"")
         self._closed = False
+        self._origin = Origin()
 
     @property
     def left_bytes(self) -> int:
@@ -54,8 +56,9 @@ class ViewStream:
         """Have bytes at hand; False at the end."""
         if self._closed:
             raise ValueError("the stream is closed")
-        while not self._current:
+        while not (self._current and self._origin.is_here):
             try:
+                self._origin.require("the stream")
                 view = self._next_view()
             except BaseException as error:
                 translated = self._translate(error)
@@ -110,7 +113,8 @@ class ViewStream:
         if not self._closed:
             self._closed = True
             self._current = memoryview(b"")
-            self._on_close()
+            if self._origin.is_here:
+                self._on_close()
 
     def __enter__(self) -> Self:
         return self

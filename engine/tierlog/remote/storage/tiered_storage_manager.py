@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, ForkedProcessError
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
@@ -23,6 +23,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.metrics import Operation, StorageMetrics
+from tierlog.runtime.forking import Origin
 from tierlog.runtime.machine import Machine
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tierlog.runtime.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
+
+_WHAT = "the storage manager"
 
 
 class TieredStorageManager(RemoteStorageManager):
@@ -62,6 +65,7 @@ class TieredStorageManager(RemoteStorageManager):
         self._wrap_store = wrap_store
         self.metrics = StorageMetrics(registry)
         self._parts: ManagerParts | None = None
+        self._origin = Origin()
         self._lock = self._machine.scheduler.lock()
         self._closed = False
 
@@ -81,6 +85,7 @@ class TieredStorageManager(RemoteStorageManager):
 
         config = read_storage_config(configs, machine=self._machine)
         config.check_for_broker()
+        self._origin.require(_WHAT)
         with self._lock:
             if self._parts is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
@@ -175,7 +180,9 @@ class TieredStorageManager(RemoteStorageManager):
         limiters[direction].change(bytes_per_second)
 
     def close(self) -> None:
-        """See RemoteStorageManager: what is being copied is called off and cleaned up."""
+        """See RemoteStorageManager: what is being copied is called off and cleaned up. In a fork it is the parent's."""
+        if not self._origin.is_here:
+            return
         with self._lock:
             self._closed = True
             parts, self._parts = self._parts, None
@@ -183,6 +190,10 @@ class TieredStorageManager(RemoteStorageManager):
             parts.close()
 
     def _configured(self) -> ManagerParts:
+        try:
+            self._origin.require(_WHAT)
+        except ForkedProcessError as error:
+            raise RemoteStorageException(str(error)) from error
         parts = self._parts
         if parts is None:
             raise RemoteStorageException("the storage manager is " + ("closed" if self._closed else "not configured"))
