@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import resource
@@ -410,7 +411,14 @@ class TestPosix:
 
     @pytest.mark.parametrize(
         ("number", "kind"),
-        [(2, ObjectNotFoundError), (13, StorePermissionError), (24, StoreUnavailableError), (28, StoreError)],
+        [
+            (errno.ENOENT, ObjectNotFoundError),
+            (errno.EACCES, StorePermissionError),
+            (errno.EMFILE, StoreUnavailableError),
+            (errno.ENOTCONN, StoreUnavailableError),
+            (errno.ENODEV, StoreUnavailableError),
+            (errno.ENOSPC, StoreError),
+        ],
     )
     def test_errors_tell_what_to_do(self, number: int, kind: type[StoreError]) -> None:
         """If this fails, a full disk is retried, or a passing failure is not."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pathlib
 import random
+import shutil
 import uuid
+from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
@@ -173,3 +176,89 @@ class TestFailing:
         """If this fails, a test that breaks nothing passes."""
         with pytest.raises(ValueError, match="unknown faults"):
             FailingStore(open_store(str(tmp_path)), {"eror": 1}, rng=random.Random(1), clock=ManualClock())
+
+
+class TestStoreThatIsGone:
+    """A folder that was deleted, or whose mount vanished: nothing of it is known to be deleted."""
+
+    #: Each call of a store whose objects were "a/k" and "a/b/l".
+    CALLS: ClassVar[dict[str, Callable[[LocalStore], object]]] = {
+        "fetch": lambda store: store.fetch("a/k"),
+        "fetch_range": lambda store: store.fetch_range("a/k", start_position=0, end_position_exclusive=1),
+        "find": lambda store: store.find("a/k"),
+        "iter_objects": lambda store: list(store.iter_objects()),
+        "iter_objects of a folder": lambda store: list(store.iter_objects("a/")),
+        "list_folder": lambda store: store.list_folder(),
+        "list_folder of a folder": lambda store: store.list_folder("a/"),
+        "iter_uploads": lambda store: list(store.iter_uploads()),
+        "put": lambda store: store.put("a/new", b"x"),
+        "put at the top": lambda store: store.put("new", b"x"),
+        "put on a condition": lambda store: store.put("a/new", b"x", expected_etag=""),
+        "begin_upload": lambda store: store.begin_upload("a/new", part_bytes=5),
+        "delete": lambda store: store.delete(["a/k", "a/b/l"]),
+    }
+
+    @pytest.fixture(params=["deleted", "its mount vanished", "a file in its place"])
+    def gone(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> LocalStore:
+        root = tmp_path / "root"
+        root.mkdir()
+        store = LocalStore(str(root))
+        store.put("a/k", b"1")
+        store.put("a/b/l", b"1")
+        root.rename(tmp_path / "elsewhere")
+        if request.param == "its mount vanished":
+            root.mkdir()
+        elif request.param == "a file in its place":
+            root.write_bytes(b"")
+        return store
+
+    @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+    def test_it_is_unavailable(
+        self, gone: LocalStore, tmp_path: pathlib.Path, call: Callable[[LocalStore], object]
+    ) -> None:
+        """If this fails, a broker takes every segment for deleted, or writes into the disk below the mount."""
+        with pytest.raises(StoreUnavailableError, match="folder is gone") as raised:
+            call(gone)
+        assert raised.value.retriable
+        root = tmp_path / "root"
+        assert not root.is_dir() or list(root.iterdir()) == []
+
+    @pytest.mark.parametrize("part_by_part", [False, True])
+    def test_it_vanishes_while_an_object_is_written(self, tmp_path: pathlib.Path, part_by_part: bool) -> None:
+        """If this fails, a copy is told that its object is not found, and is not tried again."""
+        root = tmp_path / "root"
+        root.mkdir()
+        store = LocalStore(str(root))
+        upload = store.begin_upload("a/k", part_bytes=1)
+        upload.put_part(1, [b"x"])
+        shutil.rmtree(root)
+        if part_by_part:
+            upload.put_part(2, [b"y"])
+        with pytest.raises(StoreUnavailableError, match="folder is gone"):
+            upload.complete()
+        upload.abort()
+        assert not root.exists()
+
+    def test_it_comes_back(self, gone: LocalStore, tmp_path: pathlib.Path) -> None:
+        """If this fails, a mount that was away for a minute is away until the broker is restarted."""
+        root = tmp_path / "root"
+        if root.is_dir():
+            root.rmdir()
+        root.unlink(missing_ok=True)
+        shutil.copytree(tmp_path / "elsewhere", root)  # other inodes, as of a mount made anew
+        assert bytes(gone.fetch("a/k")) == b"1"
+        with pytest.raises(ObjectNotFoundError):
+            gone.fetch("a/none")
+        gone.delete(["a/k", "a/b/l"])
+        assert list(gone.iter_objects()) == []
+        with pytest.raises(ObjectNotFoundError):
+            gone.fetch("a/k")
+
+    def test_an_empty_store_that_is_there_is_one(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a new bucket is taken for a lost one."""
+        store = LocalStore(str(tmp_path))
+        assert list(store.iter_objects()) == []
+        assert store.find("k") is None
+        with pytest.raises(ObjectNotFoundError):
+            store.fetch_range("a/k", start_position=0, end_position_exclusive=1)
+        store.delete(["a/k"])

@@ -25,10 +25,10 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 #: What a file that is being written is called until it is whole; readers of a folder skip it.
 TEMPORARY_SUFFIX = ".tierlog-part"
 
+#: What a file system says that is away: over a network, of a process, on a device.
+_AWAY = frozenset((errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV))
 #: A later try may succeed.
-_PASSING = frozenset(
-    (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT)
-)
+_PASSING = _AWAY | {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY}
 
 
 @dataclass(frozen=True, slots=True)

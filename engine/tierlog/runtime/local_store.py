@@ -3,6 +3,9 @@
 No percent-encoding of names (obstore's own local store does that), reads by pread into fresh memory, and directories
 that change while they are listed. A write is durable on return: the file, then its name, then the folder's. Folders
 come with their first object and go with their last.
+
+An object is not found only in a store that is there: where the root itself is gone, or an empty folder is in its place
+(what a mount leaves that vanished), the store is unavailable, and nothing is written into what is there instead.
 """
 
 from __future__ import annotations
@@ -58,8 +61,10 @@ class LocalStore:
     def __init__(self, root: str, machine: Machine | None = None, *, durable: bool = True) -> None:
         self._machine = machine or Machine()
         files = self._machine.files
-        if not files.stat(root).is_directory:
+        found = files.stat(root)
+        if not found.is_directory:
             raise StoreError(f"{root}: not a directory")
+        self._identity = found.identity
         self._root = root.rstrip("/") or "/"
         self._files = files
         self._durable = durable
@@ -80,11 +85,23 @@ class LocalStore:
             raise StoreError(f"{key!r}: not a key")
         return f"{self._root.rstrip('/')}/{key}"
 
+    def _require_root(self) -> FileInfo:
+        """The root. Raises StoreUnavailableError: it is gone, or an empty folder is in its place."""
+        found = self._files.find(self._root)
+        if found is None or not found.is_directory:
+            raise StoreUnavailableError(f"{self._root}: the store's folder is gone (deleted, or no longer mounted)")
+        if found.identity != self._identity:
+            if next(iter(self._files.iter_directory(self._root)), None) is None:
+                text = "the store's folder is gone, and an empty one is in its place (is it no longer mounted?)"
+                raise StoreUnavailableError(f"{self._root}: {text}")
+            self._identity = found.identity  # mounted again, or put in its place as a whole
+        return found
+
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """See ObjectStore; folders by name."""
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
-        for info in self._walk(folder, frozenset((self._files.stat(self._root).identity,))):
+        for info in self._walk(folder, frozenset((self._require_root().identity,))):
             if info.key.startswith(prefix):
                 yield info
 
@@ -107,11 +124,12 @@ class LocalStore:
         try:
             yield from self._files.iter_directory(path)
         except ObjectNotFoundError:
-            return
+            self._require_root()
 
     def list_folder(self, prefix: str = "") -> FolderListing:
         """See ObjectStore."""
         self._counts.add("LIST")
+        self._require_root()
         folders: list[str] = []
         objects: list[ObjectInfo] = []
         for entry in self._entries(prefix):
@@ -124,12 +142,21 @@ class LocalStore:
     def fetch(self, key: str) -> Buffer:
         """See ObjectStore."""
         self._counts.add("GET")
-        return self._files.read_whole(self._path(key), limit_bytes=1 << 40)
+        try:
+            return self._files.read_whole(self._path(key), limit_bytes=1 << 40)
+        except ObjectNotFoundError:
+            self._require_root()
+            raise
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         """See ObjectStore. The memory is not cleared first, and nobody else's while a view of it is held."""
         self._counts.add("GET")
-        with self._files.open_read(self._path(key)) as file:
+        try:
+            opened = self._files.open_read(self._path(key))
+        except ObjectNotFoundError:
+            self._require_root()
+            raise
+        with opened as file:
             size = max(0, min(end_position_exclusive, file.size_bytes) - start_position)
             buffer = new_buffer(size)
             count = file.read_into(buffer, position=start_position)
@@ -142,6 +169,8 @@ class LocalStore:
 
     def _info(self, key: str) -> ObjectInfo | None:
         found = self._files.find(self._path(key))
+        if found is None:
+            self._require_root()
         return None if found is None or found.is_directory else _object(key, found)
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
@@ -165,7 +194,11 @@ class LocalStore:
                 return self._commit(key, new)
 
     def _commit(self, key: str, new: NewObject) -> StoredObject:
-        new.commit()
+        try:
+            new.commit()
+        except ObjectNotFoundError:
+            self._require_root()
+            raise
         stored = self._info(key)
         if stored is None:
             raise StoreError(f"{self._path(key)}: was removed as soon as it was written")
@@ -186,6 +219,7 @@ class LocalStore:
         path = self._path(key)
         folder = path.rpartition("/")[0]
         temporary = temporary_name(path, self._machine.rng)
+        self._require_root()
         for _ in range(_FOLDER_TRIES):
             try:
                 self._files.make_directories(folder, durable=self._durable)
@@ -248,7 +282,7 @@ class LocalStore:
         """
         self._counts.add("LIST")
         folder = prefix[: prefix.rfind("/") + 1]
-        for info in self._walk(folder, frozenset((self._files.stat(self._root).identity,)), temporary=True):
+        for info in self._walk(folder, frozenset((self._require_root().identity,)), temporary=True):
             above, _, name = info.key.rpartition("/")
             final = _final_name(name)
             key = f"{above}/{final}" if above else final or ""
