@@ -70,6 +70,9 @@ def test_the_command_never_loads_pandas(tmp_path: pathlib.Path) -> None:
         ("cat", "{path}", "--config", "/does/not/exist"),
         ("verify", "{path}", "--jobs", "0"),
         ("verify", "{folder}/notes.txt"),
+        ("ls", "{folder}/notes.txt"),
+        ("cat", "{folder}/notes.txt"),
+        ("export", "{folder}/notes.txt", "t", "{folder}/out"),
         ("ls", "{folder}", "--layout", "other"),
         ("ls", "gopher://bucket/prefix"),
     ],
@@ -82,6 +85,61 @@ def test_wrong_use_ends_with_2(tierlog: Run, tmp_path: pathlib.Path, arguments: 
     assert (outcome.code, outcome.out) == (2, b"")
     assert outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_the_module_is_the_command() -> None:
+    """Otherwise a user whose scripts are not on the path has no command."""
+    run = [sys.executable, "-m", "tierlog", "--version"]
+    done = subprocess.run(run, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("tierlog ")
+
+
+KEYS = "key.prefix=tier/\nstore.secret_access_key=hunter2\n"
+
+
+@pytest.mark.parametrize("how", ["-", "pipe", "/dev/stdin"])
+@pytest.mark.parametrize("verb", [("ls",), ("cat", "--format", "raw"), ("dump",), ("verify", "--no-notes")])
+def test_a_configuration_from_a_pipe(tmp_path: pathlib.Path, how: str, verb: tuple[str, ...]) -> None:
+    """Otherwise `--config <(pass show tier)` is refused, and secrets have to lie in files."""
+    segment(tmp_path / "disk" / "tier", 3)
+    reading, writing = os.pipe()
+    os.write(writing, KEYS.encode())
+    os.close(writing)
+    name, *options = verb
+    try:
+        path = f"/dev/fd/{reading}" if how == "pipe" else how
+        done = subprocess.run(
+            command_line(name, tmp_path / "disk", *options, "--config", path),
+            stdin=reading if how != "pipe" else subprocess.DEVNULL,
+            capture_output=True,
+            env=environment(),
+            pass_fds=(reading,),
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(reading)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"hunter2" not in done.stdout
+
+
+def test_a_pipe_is_read_once_for_both_sides(tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """Otherwise the second reader of stdin gets an empty configuration: data would be written in the clear."""
+    both = ["--config", "-", "--dest-config", "-"]
+    line = command_line("copy", data / "main-plain/objects", tmp_path / "bucket", "fx-lso", *both)
+    keys = b"compression.enabled=true\n"
+    done = subprocess.run(line, input=keys, capture_output=True, env=environment(), timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    for manifest in (tmp_path / "bucket").rglob("*.rsm-manifest"):
+        assert b'"compression":true' in manifest.read_bytes()
+
+
+def test_a_configuration_without_an_end_is_refused(tmp_path: pathlib.Path) -> None:
+    """Otherwise a wrong path (a device) fills the memory."""
+    outcome = run_process("ls", segment(tmp_path, 1), "--config", "/dev/zero")
+    assert outcome.code == 2
+    assert quiet(outcome)
+    assert "more than the limit" in outcome.err
 
 
 def test_an_unknown_key_names_the_nearest(tierlog: Run, tmp_path: pathlib.Path) -> None:

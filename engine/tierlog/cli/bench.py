@@ -14,6 +14,7 @@ import typer
 from tierlog._version import __version__
 from tierlog.cli.exits import complain, guarded, one_line
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption
+from tierlog.cli.tiers import config_keys
 
 if TYPE_CHECKING:
     from tierlog.cli.bench_measuring import Measurement
@@ -141,8 +142,7 @@ def _groups(
             counting.append(CountingStore(store))
             return counting[-1]
 
-        keys = None if config is None else {"rsm.config.file": str(config)}
-        with open_tier(path, layout=layout, config=keys, wrap_store=counted) as tier:
+        with open_tier(path, layout=layout, config=config_keys(config), wrap_store=counted) as tier:
             yield measure_path(clock, tier, counting[-1], topic, rounds=rounds, budget_seconds=3 * GROUP_SECONDS)
     yield from measure_memory(
         clock, size_bytes=size_bytes, rounds=rounds, budget_seconds=GROUP_SECONDS, skipped=skipped

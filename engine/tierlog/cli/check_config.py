@@ -12,6 +12,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, guarded, one_line
 from tierlog.cli.options import Output, OutputOption
+from tierlog.cli.tiers import config_keys
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +25,7 @@ def check_config(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="A broker's .properties with rsm.config.*, or JSON/TOML of the same keys.",
+            help="A broker's .properties with rsm.config.*, or JSON/TOML of the same keys; - for stdin.",
             show_default=False,
         ),
     ],
@@ -44,7 +45,7 @@ def check_config(
 
     failed = 0
     machine = Machine()
-    keys = read_storage_config({"rsm.config.file": str(config)}, machine=machine)
+    keys = read_storage_config(config_keys(config), machine=machine)
     keys.check_for_broker()
 
     def show(result: CheckResult) -> None:

@@ -12,7 +12,7 @@ import typer
 from tierlog.cli.exits import ExitCode, complain, guarded
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption, PartitionOption
 from tierlog.cli.progress import ByteProgress
-from tierlog.cli.tiers import open_path
+from tierlog.cli.tiers import config_keys, open_path
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,10 +78,9 @@ def copy(
     from tierlog.remote.manager.bucket_copy import BucketCopy
     from tierlog.remote.storage.copy_target import open_copy_target
 
-    given = None if dest_config is None else {"rsm.config.file": str(dest_config)}
     failed = 0
     with open_path(source, layout=layout, config=config, limited=True) as tier:
-        target = open_copy_target(dest, config=given)
+        target = open_copy_target(dest, config=config_keys(dest_config))
         try:
             with ByteProgress("copy") as progress:
                 run = BucketCopy(

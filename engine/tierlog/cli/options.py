@@ -45,7 +45,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The RSM's keys: .properties as a broker has it (rsm.config.*), or JSON/TOML of the same keys.",
+        help="The RSM's keys: .properties as a broker has it (rsm.config.*), or JSON/TOML of the same keys; also bare "
+        "keys alone. A pipe is read too, and - is stdin.",
     ),
 ]
 LayoutOption = Annotated[LayoutName, typer.Option("--layout", help="How the objects are laid out; auto looks.")]

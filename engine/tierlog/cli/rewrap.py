@@ -12,7 +12,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import Output, OutputOption
-from tierlog.cli.tiers import open_path
+from tierlog.cli.tiers import config_keys, open_path
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def rewrap(
     states: Counter[RewrapState] = Counter()
     with ExitStack() as held:
         tier = held.enter_context(open_path(path, layout="aiven", config=config))
-        key_ring = rotation_key_ring({"rsm.config.file": str(config)}, tier)
+        key_ring = rotation_key_ring(config_keys(config) or {}, tier)
         folders = [held.enter_context(open_path(folder, layout="log-dir")) for folder in metadata or ()]
         known = read_metadata_topic(folders) if folders else None
         run = KeyRotation(tier, key_ring, metadata=known, apply=apply, workers=jobs)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tierlog.remote.storage import Tier
+
+
+@functools.cache
+def config_keys(config: Path | None) -> Mapping[str, str] | None:
+    """The keys of ``--config FILE``, where ``-`` is stdin. Read once: a pipe gives what it holds only once.
+
+    Raises:
+        ConfigError: see ``read_property_file``.
+    """
+    from tierlog.remote.storage.config.property_file import read_property_file
+    from tierlog.runtime.machine import Machine
+
+    if config is None:
+        return None
+    return read_property_file("/dev/stdin" if str(config) == "-" else str(config), Machine().files)
 
 
 def open_path(path: str, *, layout: str = "auto", config: Path | None = None, limited: bool = False) -> Tier:
@@ -18,8 +35,7 @@ def open_path(path: str, *, layout: str = "auto", config: Path | None = None, li
     """
     from tierlog.remote.storage import open_tier
 
-    given = None if config is None else {"rsm.config.file": str(config)}
-    return open_tier(path, layout=layout, config=given, limited=limited)
+    return open_tier(path, layout=layout, config=config_keys(config), limited=limited)
 
 
 def is_file(path: str) -> bool:

@@ -167,6 +167,9 @@ class Files(ReadableFiles, Protocol):
     def find(self, path: str) -> FileInfo | None:
         """As stat, None if nothing is there."""
 
+    def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
+        """As read_whole, also of what is no regular file (a pipe, a terminal): until its writer ends it."""
+
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
         """Entries by name; symbolic links are followed, what vanishes meanwhile or is no file or folder is skipped."""
 

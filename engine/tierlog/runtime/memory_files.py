@@ -83,6 +83,10 @@ class MemoryFiles:
             raise StoreError(f"{path}: {len(data)} bytes, more than the limit of {limit_bytes}")
         return data
 
+    def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
+        """See Files: there is nothing but regular files here."""
+        return self.read_whole(path, limit_bytes=limit_bytes)
+
     def open_write(self, path: str) -> WritableFile:
         """See Files."""
         self.remove(path + TEMPORARY_SUFFIX)

@@ -271,6 +271,19 @@ class PosixFiles:
             count = file.read_into(data, position=0)
         return bytes(memoryview(data)[:count])
 
+    def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
+        """See Files."""
+        file, data = _Descriptor(path, os.O_RDONLY), bytearray()
+        try:
+            with translated(path):
+                while piece := os.read(file.number, 1 << 16):
+                    data += piece
+                    if len(data) > limit_bytes:
+                        raise StoreError(f"{path}: more than the limit of {limit_bytes} bytes")
+        finally:
+            file.close()
+        return bytes(data)
+
     def open_write(self, path: str) -> WritableFile:
         """See Files."""
         with translated(path):

@@ -7,9 +7,11 @@ import shutil
 
 import pytest
 
+from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket, message
 from tests.support.golden import config_of
-from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError
+from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, UnknownTopicError
+from tierlog.remote.metadata.history import TierHistory
 from tierlog.remote.storage import open_tier
 from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.store_opening import open_store
@@ -106,8 +108,12 @@ class TestPrefix:
         with open_tier(str(tmp_path), config={"key.prefix": "p"}) as tier:
             assert [topic.name for topic in tier.topics()] == ["a-b"]
             assert [segment.topic_id_partition.topic for segment in tier.iter_segments("a-b")] == ["a-b"]
-        with open_tier(str(tmp_path)) as tier, pytest.raises(CorruptObjectError, match="another segment"):
-            list(tier.iter_segments())
+        # Without the configuration it has to be guessed: then the error says what to give.
+        with open_tier(str(tmp_path)) as tier:
+            with pytest.raises(CorruptObjectError, match=r"another segment.*key\.prefix that ends in 'p'"):
+                list(tier.iter_segments())
+            with pytest.raises(UnknownTopicError, match=r"no topic a-b; there are: pa-b, qc; .*ends in 'p', give it"):
+                TierHistory(tier).partitions(["a-b"])
 
     def test_a_masked_prefix_is_in_no_message(self, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """If this fails, what an operator hides by key.prefix.mask is in logs and errors."""
@@ -128,6 +134,16 @@ class TestPrefix:
 
 class TestNoTier:
     """What is there instead is said."""
+
+    @pytest.mark.parametrize("content", [b"", b"root:x:0:0:root:/root:/bin/bash\n", b"\xff" * 40])
+    def test_a_file_that_is_no_log(self, tmp_path: pathlib.Path, content: bytes) -> None:
+        """If this fails, `tierlog ls /etc/passwd` shows a segment of two thousand million records."""
+        path = tmp_path / "passwd"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"passwd is no log of Kafka's: give .*`tierlog dump`"):
+            open_tier(str(path))
+        path.write_bytes(encode(Batch(7)))
+        assert offsets(path) == ("file", [7])
 
     def test_nothing(self, tmp_path: pathlib.Path) -> None:
         """If this fails, a mistyped path reads as an empty topic."""

@@ -21,6 +21,7 @@ from tierlog.errors import (
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
+from tierlog.remote.storage.object_keys import key_prefix_hint
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.scheduling import run_all
@@ -226,7 +227,8 @@ def _parsed(text: str) -> tuple[str | None, str]:
 def _unknown(topic: str, tier: Tier) -> str:
     names = sorted({known.name for known in tier.topics()})
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return f"{tier.describe()}: no topic {topic}; there are: {listed or 'none'}"
+    hint = next(filter(None, (key_prefix_hint(name, topic) for name in names)), "")
+    return f"{tier.describe()}: no topic {topic}; there are: {listed or 'none'}{hint}"
 
 
 def _refuse_ambiguous(found: Iterable[TopicIdPartition]) -> None:

@@ -121,6 +121,16 @@ def parse_log_dir(key: str) -> ObjectKey | None:
     return _parse(_LOG_DIR.fullmatch(key))
 
 
+def key_prefix_hint(in_key: str, meant: str) -> str:
+    """What to say where a key names a topic that ends in the one that is meant: a ``key.prefix`` without a slash at its
+    end stands in front of it, which a reader without configuration cannot tell from the topic. "" where it does not.
+    """
+    if in_key == meant or not in_key.endswith(meant):
+        return ""
+    ending = in_key.removesuffix(meant)
+    return f"; if the bucket has a key.prefix that ends in {ending!r}, give it (the configuration's key.prefix)"
+
+
 #: In this order: the folder of a segment in the kafka layout may look like a partition of a log directory.
 PARSERS: Final[dict[str, Callable[[str], ObjectKey | None]]] = {
     "aiven": parse_aiven,

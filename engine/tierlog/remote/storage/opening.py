@@ -37,6 +37,8 @@ _LOOKED_AT_MAX: Final = 200_000
 _SHOWN_KEYS: Final = 3
 #: A last folder that can be that of a topic or partition: ends with a number or an id.
 _INSIDE_OF_A_KEY: Final = re.compile(r"(?:\d|-[A-Za-z0-9_-]{22})$")
+#: Of every message format: first the offset (8 bytes), the length (4), then what differs.
+_MAGIC_POSITION: Final = 16
 #: Folders above PATH that may belong to a key: PATH can be the folder of one topic or of one partition.
 _FOLDERS_ABOVE: Final = 2
 
@@ -84,6 +86,8 @@ def open_tier(
     key_ring = read_key_ring(tier_config, machine)
     if layout == "file" or (layout == "auto" and _is_file(path, machine.files)):
         folder, name = split_last(path)
+        if layout == "auto":
+            _refuse_other_files(path, machine.files)
         store = wrap_store(open_store(folder, tier_config.store_options, machine=machine))
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, machine=machine, url=folder)
     url, scope, found = _look(path, layout, tier_config, machine)
@@ -112,6 +116,21 @@ def _is_file(path: str, files: Files) -> bool:
         return path.endswith(".log")
     found = files.find(local)
     return found is not None and not found.is_directory
+
+
+def _refuse_other_files(path: str, files: Files) -> None:
+    """Raises ConfigError: a file that is neither named like a log nor begins like one."""
+    local = local_path(path)
+    if local is None or local.endswith(".log"):
+        return
+    head = bytearray(_MAGIC_POSITION + 1)
+    with files.open_read(local) as file:
+        size_bytes = file.read_into(head, position=0)
+    if size_bytes < len(head) or head[_MAGIC_POSITION] > 2 or head[0] & 0x80 or head[8] & 0x80:
+        raise ConfigError(
+            f"{path} is no log of Kafka's: give a bucket, a log directory or a .log file"
+            "; other files of a log directory are shown by `tierlog dump`"
+        )
 
 
 def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tuple[str, Scope, str]:

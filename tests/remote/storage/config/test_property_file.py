@@ -26,6 +26,13 @@ class TestFile:
             ("/a.properties", "remote.log.storage.manager.impl.prefix=my.\nmy.key.prefix=tier/"),
             ("/a.json", '{"rsm.config.key.prefix": "tier/", "broker.id": 1}'),
             ("/a.json", '{"rsm": {"config": {"key": {"prefix": "tier/"}}}}'),
+            ("/a.properties", "key.prefix=tier/\nstore.region=x\n"),
+            ("/a.properties", "Key.Prefix=tier/"),
+            ("/a.properties", "rsm.key.prefix=tier/"),
+            ("/a.json", '{"key.prefix": "tier/", "chunk": {"size": 7}}'),
+            ("/a.toml", "key.prefix = 'tier/'"),
+            ("/dev/fd/63", ' {"key.prefix": "tier/"}'),
+            ("/dev/fd/63", "key.prefix=tier/"),
             ("/a.toml", "[rsm.config]\nkey.prefix = 'tier/'\nkey.prefix2 = 1\n".replace("key.prefix2 = 1\n", "")),
         ],
     )
@@ -41,7 +48,8 @@ class TestFile:
     @pytest.mark.parametrize(
         ("name", "text", "told"),
         [
-            ("/a.properties", "key.prefix=tier/", "none of its keys"),
+            ("/a.properties", "broker.id=1\nmetrics.num.samples=2", "none of its keys"),
+            ("/a.properties", "key.prefix=tier/\nkey.prefux=tier/", "nearest known one is key.prefix"),
             ("/a.json", "{", "a.json"),
             ("/a.json", "[1]", "top level"),
             ("/a.json", "[" * 100_000, "a.json"),
@@ -59,3 +67,19 @@ class TestFile:
         """If this fails, a mistyped path reads as no configuration."""
         with pytest.raises(ConfigError, match="/nowhere"):
             read_storage_config({"rsm.config.file": "/nowhere"}, machine=Machine(files=MemoryFiles()))
+
+    @pytest.mark.parametrize("secret", ["wJalrXUtnFEMI/K7MDENG", "aGVsbG8gd29ybGQhISE=", "hunter2 and more"])
+    @pytest.mark.parametrize("before", ["", "key.prefix=tier/\n"])
+    def test_a_secret_without_its_key_is_not_quoted(self, secret: str, before: str) -> None:
+        """If this fails, `--config <(pass show s3)` that holds the secret alone prints it, into a job's log too."""
+        with pytest.raises(ConfigError) as caught:
+            self.read("/dev/fd/63", before + secret)
+        assert secret[:7].lower() not in str(caught.value).lower()
+        assert caught.value.__cause__ is None
+
+    def test_a_broken_document_is_not_quoted(self) -> None:
+        """If this fails, a comma too few in a file of secrets prints one of them."""
+        for name, text in (("/a.json", '{"a": "hunter2" "b"}'), ("/a.toml", "a = hunter2"), ("/a", "a=hunter2\\u00")):
+            with pytest.raises(ConfigError) as caught:
+                self.read(name, text)
+            assert "hunter2" not in str(caught.value)

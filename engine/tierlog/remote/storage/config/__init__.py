@@ -5,7 +5,7 @@ spellings, the plugin's Java class names. Why: a mistyped key is the most common
 it. What does not: what keys do.
 """
 
-from tierlog.remote.storage.config.model import KEY_GROUPS, StorageConfig
-from tierlog.remote.storage.config.reading import FILE_KEY, KNOWN_KEYS, read_storage_config
+from tierlog.remote.storage.config.model import KEY_GROUPS, KNOWN_KEYS, StorageConfig
+from tierlog.remote.storage.config.reading import FILE_KEY, read_storage_config
 
 __all__ = ["FILE_KEY", "KEY_GROUPS", "KNOWN_KEYS", "StorageConfig", "read_storage_config"]

@@ -237,6 +237,10 @@ class StorageConfig(
                 yield "storage.proxy.username and storage.proxy.password must be defined together"
 
 
+#: Field by key.
+KNOWN_KEYS: Final = {field.alias: name for name, field in StorageConfig.model_fields.items() if field.alias}
+
+
 def _missing_text(name: str) -> str:
     return f'Missing required configuration "{name}" which has no default value.'
 

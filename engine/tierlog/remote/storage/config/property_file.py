@@ -1,67 +1,101 @@
 """A configuration file: the RSM's keys as a broker has them (``.properties``), or the same keys in JSON or TOML.
 
-Only keys that concern the tier are taken from a broker's file: ``rsm.config.*`` (or what
-``remote.log.storage.manager.impl.prefix`` names instead) and ``store.*``. Values are text, as Kafka's are: booleans
-become ``true``/``false``, lists are joined by commas.
+Of a broker's file only what concerns the tier is taken: ``rsm.config.*`` (or what
+``remote.log.storage.manager.impl.prefix`` names instead) and ``store.*``. A file none of whose keys carries that prefix
+holds bare keys, and nothing but ours. Values are text, as Kafka's are: booleans become ``true``/``false``, lists are
+joined by commas.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
 from collections.abc import Iterator
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
+from tierlog.remote.storage.config.model import KNOWN_KEYS
+from tierlog.remote.storage.config.segment_keys import BrokerKeys
 from tierlog.runtime.files import Files
 from tierlog.runtime.properties import parse_properties
 
 PREFIX_KEY: Final = "remote.log.storage.manager.impl.prefix"
 DEFAULT_PREFIX: Final = "rsm.config."
 SIZE_BYTES_MAX: Final = 16 << 20
+#: Keys that a broker has too: they do not make bare keys of its file.
+_OF_BROKERS: Final = frozenset(field.alias for field in BrokerKeys.model_fields.values()) | {
+    "broker.id",
+    "remote.log.metadata.custom.metadata.max.bytes",
+}
+#: What stands before keys that no list holds: ids of key pairs, a third party's store, what goes to other classes.
+_OPEN_ENDED: Final = ("encryption.key.pairs.", "storage.", "iceberg.", "structure.", "segment.", "chunk.", "fetch.")
 
 
 def read_property_file(path: str, files: Files) -> dict[str, str]:
-    """The keys of a file that concern the tier, with the prefix ``rsm.config.`` or ``store.``.
+    """The keys of a file, or of a pipe, that concern the tier.
+
+    Its name says what it is: ``.json``, ``.toml``, or else ``.properties``; what begins with a brace is JSON under any
+    name, since a pipe has none.
 
     Raises:
         ConfigError: the file cannot be read or parsed, a key is given twice, or none of its keys concerns the tier.
+            Nothing of what it holds is quoted but keys of ours, and such as look like them.
     """
     try:
-        text = files.read_whole(path, limit_bytes=SIZE_BYTES_MAX).decode("utf-8")
+        text = files.read_stream(path, limit_bytes=SIZE_BYTES_MAX).decode("utf-8")
     except StoreError as cause:
         raise ConfigError(f"cannot read the configuration file {cause}") from cause
-    except UnicodeDecodeError as cause:
-        raise ConfigError(f"the configuration file {path} is not UTF-8") from cause
+    except UnicodeDecodeError:
+        raise ConfigError(f"the configuration file {path} is not UTF-8") from None
     try:
         pairs = list(_pairs(path.lower(), text))
     except (ValueError, RecursionError) as cause:
-        raise ConfigError(f"{path}: {cause}") from cause
-    kept = _of_the_tier(path, pairs)
-    if pairs and not kept:
-        raise ConfigError(f"{path}: none of its keys is one of {DEFAULT_PREFIX}* or store.*")
-    return kept
+        raise ConfigError(f"{path}: {cause}") from None
+    return _of_the_tier(path, pairs)
 
 
 def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
-    if name.endswith(".json"):
-        return _flatten("", json.loads(text))
     if name.endswith(".toml"):
         return _flatten("", tomllib.loads(text))
+    if name.endswith(".json") or text.lstrip().startswith("{"):
+        return _flatten("", json.loads(text))
     return parse_properties(text)
 
 
 def _of_the_tier(path: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
     prefix = dict(pairs).get(PREFIX_KEY, DEFAULT_PREFIX)
+    bare = not any(_carries(prefix, key) for key, _ in pairs) and any(_is_ours_alone(key) for key, _ in pairs)
     kept: dict[str, str] = {}
-    for given, value in pairs:
-        key = DEFAULT_PREFIX + given[len(prefix) :] if given.startswith(prefix) else given
-        if not key.startswith((DEFAULT_PREFIX, "store.")):
+    for number, (given, value) in enumerate(pairs, 1):
+        if bare:
+            _check_shown(path, number, given)
+        elif not _carries(prefix, given) and not given.lower().startswith("store."):
             continue
+        key = DEFAULT_PREFIX + given[len(prefix) :] if given.startswith(prefix) else given
         if kept.get(key, value) != value:
             raise ConfigError(f"{path}: {key} is given twice with different values")
         kept[key] = value
+    if pairs and not kept:
+        raise ConfigError(f"{path}: none of its keys is one of {prefix}* or store.*, or one of these without a prefix")
     return kept
+
+
+def _carries(prefix: str, key: str) -> bool:
+    return key.startswith((prefix, "rsm."))
+
+
+def _is_ours_alone(key: str) -> bool:
+    name = key.strip().lower()
+    return name in KNOWN_KEYS and name not in _OF_BROKERS and not name.startswith("store.")
+
+
+def _check_shown(path: str, number: int, given: str) -> None:
+    """What looks like no key of ours may be a piece of a secret, which whoever reports an unknown key would quote."""
+    name = given.strip().lower()
+    known = name.startswith(("store.", *_OPEN_ENDED)) or difflib.get_close_matches(name, KNOWN_KEYS, n=1)
+    if not known:
+        raise ConfigError(f"{path}: key {number} is none of the storage manager's, nor like one (it is not shown here)")
 
 
 def _flatten(prefix: str, value: object) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from pydantic import SecretStr, ValidationError
 
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.config.class_names import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, our_name
-from tierlog.remote.storage.config.model import StorageConfig, missing
+from tierlog.remote.storage.config.model import KNOWN_KEYS, StorageConfig, missing
 from tierlog.remote.storage.config.older_names import with_todays_names
 from tierlog.remote.storage.config.property_file import read_property_file
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
@@ -22,8 +22,6 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.store_options import STORAGE_KEYS
 
 FILE_KEY: Final = "rsm.config.file"
-#: Field by key.
-KNOWN_KEYS: Final = {field.alias: name for name, field in StorageConfig.model_fields.items() if field.alias}
 #: What lies below these goes to Java classes of others, or is the broker's own: accepted, not read.
 _PASSED_OVER: Final = ("iceberg.catalog.", "structure.provider.serde.", "remote.log.")
 _CLASSES: Final[dict[str, tuple[dict[str, str], bool]]] = {

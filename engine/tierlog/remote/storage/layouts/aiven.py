@@ -20,7 +20,7 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
-from tierlog.remote.storage.object_keys import parse_aiven
+from tierlog.remote.storage.object_keys import key_prefix_hint, parse_aiven
 from tierlog.remote.storage.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.remote.storage.windows import iter_windows
@@ -194,6 +194,7 @@ def check_identity(
         text = (
             f"the manifest is of another segment: {metadata.remote_log_segment_id} from {metadata.start_offset}, "
             f"the key says {identity} from {start_offset}"
+            f"{key_prefix_hint(identity.topic_id_partition.topic, metadata.topic_id_partition.topic)}"
         )
         raise CorruptObjectError(text, fault="BAD_ENTRY", base_offset=start_offset, where=where)
 

@@ -20,7 +20,7 @@ from tierlog.remote.api import (
 from tierlog.remote.storage.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
-from tierlog.remote.storage.object_keys import parse_kafka
+from tierlog.remote.storage.object_keys import key_prefix_hint, parse_kafka
 from tierlog.remote.storage.segment import StoredPart, StoredSegment
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectInfo, ObjectStore
@@ -189,5 +189,6 @@ def _metadata(root: JsonObject, parts: JsonObject, *, where: str) -> RemoteLogSe
 
 def _check_identity(metadata: RemoteLogSegmentMetadata, identity: RemoteLogSegmentId, *, where: str) -> None:
     if metadata.remote_log_segment_id != identity:
-        text = f"describes another segment: {metadata.remote_log_segment_id}, the key says {identity}"
+        hint = key_prefix_hint(identity.topic_id_partition.topic, metadata.topic_id_partition.topic)
+        text = f"describes another segment: {metadata.remote_log_segment_id}, the key says {identity}{hint}"
         raise CorruptObjectError(text, fault="BAD_ENTRY", base_offset=metadata.start_offset, where=where)
