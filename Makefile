@@ -93,6 +93,7 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark_limits
 	@$(BIN)/python -m bench.storage
+	@$(BIN)/python -m bench.fetch_limits
 	@$(BIN)/python -m bench.report
 
 bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, chunks, deflate

@@ -22,6 +22,7 @@ COMMANDS = {
     "spark": "python -m bench.spark",
     "spark_limits": "python -m bench.spark_limits",
     "storage": "python -m bench.storage",
+    "fetch_limits": "python -m bench.fetch_limits",
     "spark_socket": "python -m bench.spark --socket-setting",
 }
 _HEADINGS = ("workload", "ours", "against", "theirs", "ratio", "least–most", "bar", "")

@@ -23,19 +23,19 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bench.bare_chunks import BareGcm, BareZstd, Bytes, versions
+from bench.findings import Findings
 from bench.logs import MIB
-from bench.machine import facts
-from bench.side_by_side import ROUNDS, results_folder
+from bench.side_by_side import ROUNDS, scaled
 from bench.storage_segment import (
     CHUNK,
     FORMS,
+    SEGMENT_BYTES,
     described,
     folder_keys,
     form_keys,
@@ -63,18 +63,6 @@ FULL_REQUESTS_MAX, RANDOM_REQUESTS_MAX = 20, 104
 PART = 16 * MIB
 COPIES_AT_ONCE = 10
 RANDOM_READS = 100
-
-
-@dataclass
-class Findings:
-    """Rows of the table: a value has to be at most its bar, or at least."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, what: str, told: str, value: float, bar: float | None, *, least: bool = False) -> None:
-        row = {"what": what, "told": told, "value": round(value, 3), "bar": bar, "least": least}
-        self.rows.append(row)
-        print(json.dumps(row), file=sys.stderr, flush=True)
 
 
 def measured(action: Callable[[], object]) -> tuple[float, float]:
@@ -295,7 +283,7 @@ def main() -> None:
     found = Findings()
     with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
         folder = pathlib.Path(name)
-        segment = make_segment(folder / "source")
+        segment = make_segment(folder / "source", scaled(SEGMENT_BYTES))
         copies(segment, arguments.runs, folder, found)
         fetches(segment, arguments.runs, folder, found)
         requests(folder_keys(folder / "store"), segment, "folder", found)
@@ -304,9 +292,7 @@ def main() -> None:
             with seaweed(folder / "s3") as server:
                 requests(s3_keys(server.options), segment, "S3", found)
                 copies_at_once(s3_keys(server.options), segment, found)
-    told = {**facts(), "versions": {**facts()["versions"], **versions()}}
-    path = results_folder() / "storage.json"
-    path.write_text(json.dumps({"facts": told, "findings": found.rows}, indent=1) + "\n")
+    found.save("storage", versions())
 
 
 if __name__ == "__main__":

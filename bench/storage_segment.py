@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import pathlib
 from collections.abc import Iterator, Mapping
 
 from bench.logs import MIB, bench_log
-from bench.side_by_side import scaled
 from tests.support.closed_segments import MADE_TOPIC, ClosedSegment
 from tests.support.servers import BUCKET
 from tierlog.log.index_builder import IndexBuilder
@@ -25,10 +26,10 @@ _CHECKPOINT = b"0\n1\n0 0\n"
 _NAME = f"{0:020d}"
 
 
-def make_segment(folder: pathlib.Path) -> ClosedSegment:
+def make_segment(folder: pathlib.Path, size_bytes: int = SEGMENT_BYTES) -> ClosedSegment:
     """Batches of 1 MiB, half compressible, with the indexes that a broker would have built."""
     folder.mkdir(parents=True)
-    log = bench_log("none", batch_bytes=MIB, mean_size=1000, total_bytes=scaled(SEGMENT_BYTES))
+    log = bench_log("none", batch_bytes=MIB, mean_size=1000, total_bytes=size_bytes)
     builder = IndexBuilder(0)
     builder.add({name: getattr(log.table, name) for name in ("last_offset", "position", "max_timestamp")})
     end = int(log.table.last_offset[-1])
@@ -57,10 +58,35 @@ def described(folder: pathlib.Path, size_bytes: int, end_offset: int, max_timest
     return ClosedSegment(metadata, data)
 
 
-def form_keys(form: str) -> dict[str, str]:
+def write_description(segment: ClosedSegment) -> pathlib.Path:
+    """``segment.json`` beside the segment's files, for processes of any language that are to copy it."""
+    metadata, data = segment.metadata, segment.data
+    partition = metadata.topic_id_partition
+    told = {
+        "topicId": str(partition.topic_id),
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "endOffset": metadata.end_offset,
+        "maxTimestampMs": metadata.max_timestamp_ms,
+        "sizeBytes": metadata.segment_size_in_bytes,
+        **{name: str(value) for name, value in dataclasses.asdict(data).items() if isinstance(value, str)},
+        "leaderEpochs": _CHECKPOINT.decode(),
+    }
+    path = pathlib.Path(data.log_segment).with_name("segment.json")
+    path.write_text(json.dumps(told))
+    return path
+
+
+def read_description(path: pathlib.Path) -> ClosedSegment:
+    """The segment that ``write_description`` described."""
+    told = json.loads(path.read_text())
+    return described(path.parent, told["sizeBytes"], told["endOffset"], told["maxTimestampMs"])
+
+
+def form_keys(form: str, chunk_bytes: int = CHUNK) -> dict[str, str]:
     """The plugin's keys of one of FORMS."""
     compressed, encrypted = FORMS[form]
-    keys = {"chunk.size": str(CHUNK), "compression.enabled": str(compressed).lower()}
+    keys = {"chunk.size": str(chunk_bytes), "compression.enabled": str(compressed).lower()}
     if encrypted:
         folder = DATA / "keys" / "k1"
         keys |= {
