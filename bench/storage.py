@@ -1,10 +1,11 @@
-"""The storage manager: copies and fetches of one segment of 256 MiB, on a folder and on a real S3 server on loopback.
+"""The storage manager: one segment of 256 MiB, on a folder and on a real S3 server on loopback.
 
-    python -m bench.storage [--runs 5] [--no-s3]
+    TIERLOG_PLUGIN_JARS=FOLDER python -m bench.storage [--runs 5] [--size 256] [--warm 15] [--forms plain,zstd]
+                                                       [--only plugin,steps,requests] [--no-s3]
 
-The plugin's speeds are those that were measured of its Java classes, warmed, on this kind of machine (± 30 %); the
-limits are measured here in the same run, over the same bytes: pread, ZSTD_compress2, AES-256-GCM and write, one after
-another. What was copied is read back and compared before anything is timed.
+*plugin*: beside the Java plugin, in turn (``bench/storage_plugin.py``). *steps*: a copy against pread, ZSTD_compress2,
+AES-256-GCM and write, one after another in this run, over the same bytes. *requests*: what a copy and fetches ask of
+the store. What was copied is read back and compared before anything is timed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ import numpy as np
 from bench.bare_chunks import BareGcm, BareZstd, Bytes, versions
 from bench.findings import Findings
 from bench.logs import MIB
+from bench.peers import plugin
 from bench.side_by_side import ROUNDS, scaled
+from bench.storage_plugin import WARM, BesidePlugin
 from bench.storage_segment import (
     CHUNK,
     FORMS,
@@ -49,14 +52,6 @@ from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.object_store import ObjectStore
 
-#: MB/s of the plugin: least and most that were measured.
-PLUGIN_COPY = {"plain": (580, 680), "zstd": (144, 157), "AES": (420, 483), "zstd + AES": (87, 120)}
-PLUGIN_FETCH = {"plain": 3200, "zstd": 635, "AES": 600, "zstd + AES": 310}
-PLUGIN_RANDOM_MS = {"plain": 0.5, "zstd": 6.8, "AES": 7.0, "zstd + AES": 13.0}
-#: Times the plugin's MB/s, at least.
-COPY_BARS = {"zstd": 1.7, "AES": 2.0}
-FETCH_BARS = {"plain": 1.0, "zstd": 2.0, "AES": 2.0, "zstd + AES": 2.0}
-RANDOM_BARS = {"plain": 1.0, "zstd": 0.5, "AES": 0.5, "zstd + AES": 0.5}
 OF_STEPS_MIN, OF_ZSTD_MIN = 0.8, 0.9
 RSS_MIB_MAX = 256
 FULL_REQUESTS_MAX, RANDOM_REQUESTS_MAX = 20, 104
@@ -119,24 +114,19 @@ def stored_log_bytes(store: ObjectStore) -> int:
 
 
 def copies(segment: ClosedSegment, runs: int, folder: pathlib.Path, found: Findings) -> None:
-    """Copies to a folder: against the plugin, the bare codec by CPU second, and the steps one after another."""
+    """Copies to a folder: against the bare codec by CPU second, and the steps one after another."""
     alone = steps_alone(segment, runs, folder)
     print(", ".join(f"{name} {speed / 1e6:.0f} MB/s" for name, speed in alone.items()), file=sys.stderr)
     size = segment.metadata.segment_size_in_bytes
     for form, (compressed, encrypted) in FORMS.items():
         wall, cpu, share = copied(segment, runs, folder / "store", form_keys(form))
-        quick = copied(segment, runs, folder / "store", form_keys(form) | {"store.durable": "false"})[0]
         slowness = 1 / alone["pread"] + share / alone["write and fsync"]
         slowness += (1 / alone["zstd"] if compressed else 0) + (share / alone["AES"] if encrypted else 0)
-        low, high = PLUGIN_COPY[form]
-        told = f"{size / wall / 1e6:.0f} MB/s, {size / cpu / 1e6:.0f} MB a CPU second; the plugin {low}–{high} MB/s"
-        found.add(f"copy {form}, times the plugin", told, size / wall / 1e6 / high, COPY_BARS.get(form), least=True)
-        told = f"{size / quick / 1e6:.0f} MB/s, neither file nor folder synced"
-        found.add(f"copy {form} without fsync, times the plugin", told, size / quick / 1e6 / high, None, least=True)
-        told = f"one after another {1 / slowness / 1e6:.0f} MB/s, fsync among them"
+        told = f"{size / wall / 1e6:.0f} MB/s; one after another {1 / slowness / 1e6:.0f} MB/s, fsync among them"
         found.add(f"copy {form}, of its steps", told, size / wall * slowness, OF_STEPS_MIN, least=True)
         if form == "zstd":
-            told = f"ZSTD_compress2 alone {alone['zstd'] / 1e6:.0f} MB a CPU second; stored {share:.4f} of the log"
+            told = f"{size / cpu / 1e6:.0f} MB a CPU second, ZSTD_compress2 alone {alone['zstd'] / 1e6:.0f}; "
+            told += f"stored {share:.4f} of the log"
             value = size / cpu / alone["zstd"]
             found.add("copy zstd, by CPU second of the bare codec", told, value, OF_ZSTD_MIN, least=True)
 
@@ -186,26 +176,6 @@ def read_at(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata, s
 def random_starts(segment: ClosedSegment, seed: int) -> list[int]:
     chance = random.Random(seed)
     return [chance.randrange(segment.metadata.segment_size_in_bytes - MIB) for _ in range(RANDOM_READS)]
-
-
-def fetches(segment: ClosedSegment, runs: int, folder: pathlib.Path, found: Findings) -> None:
-    """From a folder, without a chunk cache: cold for us, in the page cache for the system."""
-    size = segment.metadata.segment_size_in_bytes
-    for form in FORMS:
-        root = folder / "store"
-        with manager_over(form_keys(form) | folder_keys(root)) as (manager, _):
-            metadata = segment.finished(manager.copy_log_segment_data(segment.metadata, segment.data))
-            speed = size / median_wall(runs, partial(drain, manager, metadata)) / 1e6
-            told = f"{speed:.0f} MB/s; the plugin {PLUGIN_FETCH[form]}"
-            value = speed / PLUGIN_FETCH[form]
-            found.add(f"fetch whole {form}, times the plugin", told, value, FETCH_BARS[form], least=True)
-            starts = random_starts(segment, 5)
-            each = sorted(1000 * measured(partial(read_at, manager, metadata, [start]))[0] for start in starts)
-            p50, p99 = statistics.median(each), each[-2]
-            told = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms; the plugin's p50 {PLUGIN_RANDOM_MS[form]} ms"
-            value = p50 / PLUGIN_RANDOM_MS[form]
-            found.add(f"fetch random MiB {form}, of the plugin's time", told, value, RANDOM_BARS[form])
-        shutil.rmtree(root)
 
 
 def asked(store: ObjectStore, action: Callable[[], object]) -> dict[str, int]:
@@ -274,25 +244,41 @@ def status_bytes(name: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=ROUNDS)
+    parser.add_argument("--size", type=int, default=scaled(SEGMENT_BYTES) // MIB, help="MiB of the segment")
+    parser.add_argument("--warm", type=int, default=WARM, help="rounds of the plugin that do not count")
+    parser.add_argument("--forms", default=",".join(FORMS), help="beside the plugin")
+    parser.add_argument("--only", default="plugin,steps,requests")
     parser.add_argument("--no-s3", action="store_true")
     parser.add_argument("--ten-copies", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.ten_copies:
         ten_copies(json.loads(arguments.ten_copies))
         return
-    found = Findings()
+    found, only = Findings(), arguments.only.split(",")
     with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
         folder = pathlib.Path(name)
-        segment = make_segment(folder / "source", scaled(SEGMENT_BYTES))
-        copies(segment, arguments.runs, folder, found)
-        fetches(segment, arguments.runs, folder, found)
-        requests(folder_keys(folder / "store"), segment, "folder", found)
-        if not arguments.no_s3:
-            (folder / "s3").mkdir()
-            with seaweed(folder / "s3") as server:
-                requests(s3_keys(server.options), segment, "S3", found)
-                copies_at_once(s3_keys(server.options), segment, found)
+        segment = make_segment(folder / "source", arguments.size * MIB)
+        if "plugin" in only and plugin.jars():
+            beside = BesidePlugin(segment, folder, arguments.runs, found)
+            for form in arguments.forms.split(","):
+                beside.run(form, arguments.warm)
+        elif "plugin" in only:
+            print(plugin.HOW, file=sys.stderr)
+        if "steps" in only:
+            copies(segment, arguments.runs, folder, found)
+        if "requests" in only:
+            all_requests(segment, folder, found, on_s3=not arguments.no_s3)
     found.save("storage", versions())
+
+
+def all_requests(segment: ClosedSegment, folder: pathlib.Path, found: Findings, *, on_s3: bool) -> None:
+    """On a folder, and on an S3 server with ten copies at once too."""
+    requests(folder_keys(folder / "store"), segment, "folder", found)
+    if on_s3:
+        (folder / "s3").mkdir()
+        with seaweed(folder / "s3") as server:
+            requests(s3_keys(server.options), segment, "S3", found)
+            copies_at_once(s3_keys(server.options), segment, found)
 
 
 if __name__ == "__main__":
