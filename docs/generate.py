@@ -40,7 +40,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "subscribe": (
         "topics, by comma",
-        "Topics to read. `<topic id>:<topic>` where a bucket holds two of a name.",
+        "Topics to read, each once. `<topic id>:<topic>` where a bucket holds two of a name.",
     ),
     "subscribe_pattern": (
         "regular expression",
@@ -175,8 +175,8 @@ def spark_options() -> str:
     lines = [
         GENERATED,
         "# Options of the Spark source\n",
-        "Names match without case. An option that is unknown, malformed or contradicts another is an error that names",
-        "the nearest known one.\n",
+        "Names match without case, and so do words as `true`. An option that is unknown, malformed or contradicts another",
+        "is an error that names the nearest known one.\n",
         "| option | values | default | meaning |",
         "| --- | --- | --- | --- |",
     ]

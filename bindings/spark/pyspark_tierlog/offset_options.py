@@ -101,18 +101,39 @@ def parse_assignment(text: str) -> frozenset[TopicPartition]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Read a comma list; blanks around names do not count, empty names are dropped, order is kept.
+    """Read a comma list; blanks around names do not count, empty names and repeated ones are dropped, order is kept.
+
+    Raises:
+        ValueError: it names nothing.
+    """
+    names = tuple(dict.fromkeys(_names(text)))
+    if not names:
+        raise ValueError("names nothing")
+    return names
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Read a comma list as :func:`parse_names` does, of names that a table cannot have twice.
 
     Raises:
         ValueError: it names nothing, or a name twice.
     """
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise ValueError("names nothing")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    given = _names(text)
+    if twice := sorted({name for name in given if given.count(name) > 1}):
         raise ValueError(f"names {', '.join(twice)} twice")
-    return names
+    return parse_names(text)
+
+
+def parse_flag(text: str) -> bool:
+    """Read ``true`` or ``false`` in any case: what Spark's Kafka source takes, and no more.
+
+    Raises:
+        ValueError: neither.
+    """
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {text!r}")
+    return word == "true"
 
 
 def parse_size_bytes(text: str) -> int:
@@ -126,6 +147,10 @@ def parse_size_bytes(text: str) -> int:
     if not 0 < size_bytes <= INT64_MAX:
         raise ValueError(f"expected a size above 0 as 134217728, 128m or 1g, got {text!r}")
     return size_bytes
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _partition_number(name: str, *, topic: str) -> int:

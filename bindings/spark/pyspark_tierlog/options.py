@@ -34,6 +34,8 @@ from pyspark_tierlog.offset_options import (
     PartitionNumbers,
     TopicPartition,
     parse_assignment,
+    parse_columns,
+    parse_flag,
     parse_names,
     parse_offsets,
     parse_size_bytes,
@@ -81,6 +83,7 @@ def _parsed(parse: Callable[[str], object]) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
+Flag = Annotated[bool, _parsed(parse_flag)]
 Offsets = Annotated[Literal["earliest", "latest"] | PartitionNumbers, _parsed(parse_offsets)]
 Timestamps = Annotated[PartitionNumbers, _parsed(parse_timestamps)]
 
@@ -114,20 +117,20 @@ class ReadOptions(BaseModel):
         "read_uncommitted", alias="kafka.isolation.level"
     )
     log_start_offset: Offsets | None = None
-    include_headers: bool | None = None
-    columns: Annotated[tuple[str, ...] | None, _parsed(parse_names)] = None
+    include_headers: Flag | None = None
+    columns: Annotated[tuple[str, ...] | None, _parsed(parse_columns)] = None
     min_partitions: PositiveInt | None = None
     max_records_per_partition: PositiveInt | None = None
     max_bytes_per_partition: Annotated[int, _parsed(parse_size_bytes)] = 128 << 20
     max_partitions: PositiveInt = 100_000
-    fail_on_data_loss: bool = True
-    verify_checksums: bool = True
-    push_down_predicate: bool | None = None
+    fail_on_data_loss: Flag = True
+    verify_checksums: Flag = True
+    push_down_predicate: Flag | None = None
     engine: Annotated[Literal["auto", "jar", "python"], Word] = "auto"
     planner_python: str | None = None
     native_directory: str | None = None
     off_heap_bytes_per_task: Annotated[int, _parsed(parse_size_bytes)] = 512 << 20
-    report_partitioning: bool = False
+    report_partitioning: Flag = False
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)
 

@@ -6,10 +6,11 @@ import pickle
 
 import pytest
 
-from pyspark_tierlog.options import IGNORED, known_options, parse_options
+from pyspark_tierlog.options import IGNORED, ReadOptions, known_options, parse_options
 from tierlog.errors import ConfigError
 
 BASE = {"path": "s3://bucket/prefix", "subscribe": "orders"}
+FIELDS = {name.replace("_", ""): name for name in ReadOptions.model_fields}
 
 
 def parsed(**options: str):
@@ -127,7 +128,8 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
         (BASE | {"maxrecordsperpartition": "many"}, "option maxRecordsPerPartition"),
         (BASE | {"maxbytesperpartition": "0"}, "option maxBytesPerPartition"),
         (BASE | {"maxbytesperpartition": "128q"}, "option maxBytesPerPartition"),
-        (BASE | {"includeheaders": "perhaps"}, "option includeHeaders"),
+        (BASE | {"includeheaders": "perhaps"}, "option includeHeaders: expected true or false, got 'perhaps'"),
+        (BASE | {"failondataloss": "0"}, "option failOnDataLoss: expected true or false, got '0'"),
         (BASE | {"layout": "avien"}, "option layout"),
         (BASE | {"table": "record"}, "option table"),
         (BASE | {"kafka.isolation.level": "serializable"}, "option kafka.isolation.level"),
@@ -144,6 +146,21 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
 def test_what_is_wrong_is_named(options: dict[str, str], text: str) -> None:
     """A wrong option that slips through reads the wrong rows, or fails an hour later on an executor."""
     assert text in refusal(options)
+
+
+@pytest.mark.parametrize("text", ["yes", "no", "1", "0", "on", "off", "t", "y", "f", "n", ""])
+def test_a_boolean_is_true_or_false(text: str) -> None:
+    """Spark's Kafka source refuses failOnDataLoss=no; a job that runs here alone cannot go back."""
+    for name in ("includeheaders", "failondataloss", "verifychecksums", "pushdownpredicate", "reportpartitioning"):
+        assert f"expected true or false, got {text!r}" in refusal(BASE | {name: text})
+        assert getattr(parsed(**{name: " False "}), FIELDS[name]) is False
+
+
+def test_a_topic_named_twice_is_read_once() -> None:
+    """Spark's Kafka source takes subscribe=a,a (lists are put together by programs); its job must run here too."""
+    assert parsed(subscribe="b, a,b,,a").subscribe == ("b", "a")
+    options, _ = parse_options({"path": "x", "assign": '{"a":[1,0,1]}'})
+    assert options.assign == {("a", 0), ("a", 1)}
 
 
 @pytest.mark.parametrize(

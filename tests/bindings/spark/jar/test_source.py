@@ -52,7 +52,7 @@ def test_no_secret_reaches_the_plan(read: Read, bucket: Bucket) -> None:
     [
         {},
         {"includeHeaders": "true"},
-        {"includeHeaders": "no"},
+        {"includeHeaders": "False"},
         {"columns": "offset"},
         {"columns": " headers, leaderEpoch,segment ,,key"},
         {"columns": ",".join(COLUMNS)},

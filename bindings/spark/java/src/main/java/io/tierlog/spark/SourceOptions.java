@@ -25,7 +25,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class SourceOptions {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final Pattern SIZE = Pattern.compile("([0-9]{1,18})\\s*([kmgtpKMGTP]?)(?:[iI]?[bB])?");
-  private static final Set<String> TRUE = Set.of("true", "1", "yes", "on", "t", "y");
   private static final Set<String> OTHER_TABLES = Set.of("batches", "segments", "transactions");
 
   private final CaseInsensitiveStringMap options;
@@ -150,6 +149,6 @@ final class SourceOptions {
   }
 
   private boolean flag(String name) {
-    return TRUE.contains(options.getOrDefault(name, "").toLowerCase(Locale.ROOT));
+    return word(name).equals("true");
   }
 }

@@ -49,7 +49,7 @@ class SourceOptionsTest {
     assertEquals("auto", of("path", "/a").engine());
     assertTrue(of("table", "Batches").otherTable());
     assertFalse(of("table", "bogus").otherTable());
-    assertTrue(of("includeheaders", "Yes").includeHeaders());
+    assertTrue(of("includeheaders", "True").includeHeaders());
     assertFalse(of("includeheaders", "banana").includeHeaders());
     assertEquals(List.of("a", "b"), of("columns", " a,,b ").columns());
     assertNull(of("columns", "a,a").columns());
