@@ -313,6 +313,32 @@ class TestLoss:
             beside = ScanRequest(ORDERS, starting_offsets={"orders": {0: 200}})
             assert offsets(tier, plan_scan(tier, beside)) == list(range(200, 300))
 
+    @pytest.mark.parametrize(
+        ("given", "advice"),
+        [
+            ({"starting_offsets": {"orders": {0: 7}}}, "starting offsets by partition must name each .* -2, earliest"),
+            ({"ending_offsets": {"orders": {0: 7}}}, "ending offsets by partition must name each .* -1, latest"),
+            ({"starting_timestamps": {"orders": {0: 7}}}, "starting timestamps by partition .* one timestamp for all"),
+            ({"ending_timestamps": {"orders": {0: 7}}}, "ending timestamps by partition .* one timestamp for all"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_a_partition_that_is_not_named(self, thirty: Bucket, given: dict[str, object], advice: str) -> None:
+        """The text would advise -2 for a timestamp, which the very option refuses."""
+        Bucket(thirty.root, partition=1).segment("v1", [Batch(0)], lineage={0: 0})
+        with open_tier(str(thirty.root)) as tier:
+            with pytest.raises(ConfigError, match=advice) as caught:
+                plan_scan(tier, ScanRequest(ORDERS, **given))
+            assert str(caught.value).endswith("; missing: orders-1")
+            assert ("-2" in str(caught.value) or "-1," in str(caught.value)) == ("offsets" in next(iter(given)))
+
+    def test_a_partition_that_is_not_read(self, thirty: Bucket) -> None:
+        """Who gave timestamps would look for a wrong offset."""
+        with open_tier(str(thirty.root)) as tier:
+            request = ScanRequest(ORDERS, starting_timestamps={"orders": {0: 7, 3: 7}})
+            with pytest.raises(ConfigError, match="starting timestamps are given for .* not read: orders-3"):
+                plan_scan(tier, request)
+
     @pytest.mark.parametrize(("which", "offset"), [("starting", 5), ("starting", 301), ("ending", 301), ("ending", 5)])
     def test_offsets_outside_of_the_tier(self, thirty: Bucket, which: str, offset: int) -> None:
         """The user would take what is left for what she asked for."""

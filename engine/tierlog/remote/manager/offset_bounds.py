@@ -59,15 +59,14 @@ def resolve_bounds(
 def check_named(request: ScanRequest, histories: Sequence[PartitionHistory]) -> None:
     """Raises ConfigError: a mapping names a partition that is not read, or (unless ``clamp_offsets``) lacks one."""
     there = {(history.topic, history.partition) for history in histories}
-    for mapping in _mappings(request):
+    for what, hint, mapping in _mappings(request):
         named = {(topic, partition) for topic, partitions in mapping.items() for partition in partitions}
         unknown = sorted(named - there)
         if unknown:
-            raise ConfigError(f"offsets are given for partitions that are not read: {_listed(unknown)}")
+            raise ConfigError(f"{what} are given for partitions that are not read: {_listed(unknown)}")
         missing = sorted(there - named)
         if missing and not request.clamp_offsets:
-            rule = "offsets by partition must name every partition (-2 for earliest, -1 for latest)"
-            raise ConfigError(f"{rule}; missing: {_listed(missing)}")
+            raise ConfigError(f"{what} by partition must name each that is read, {hint}; missing: {_listed(missing)}")
 
 
 def _resolve(tier: Tier, request: ScanRequest, history: PartitionHistory, lose: Callable[[str], None]) -> OffsetBounds:
@@ -110,11 +109,17 @@ def _value(given: PerPartition | None, history: PartitionHistory) -> int | None:
     return given.get(history.topic, {}).get(history.partition)
 
 
-def _mappings(request: ScanRequest) -> Iterable[Mapping[str, Mapping[int, int]]]:
-    """Those that count: timestamps win over offsets."""
-    starting = request.starting_offsets if request.starting_timestamps is None else request.starting_timestamps
-    ending = request.ending_offsets if request.ending_timestamps is None else request.ending_timestamps
-    return [given for given in (starting, ending) if not isinstance(given, int)]
+def _mappings(request: ScanRequest) -> Iterable[tuple[str, str, Mapping[str, Mapping[int, int]]]]:
+    """Those that count (timestamps win over offsets): what they are, how to say nothing of a partition, the mapping."""
+    for which, offsets, timestamps, neutral in (
+        ("starting", request.starting_offsets, request.starting_timestamps, f"{EARLIEST}, earliest"),
+        ("ending", request.ending_offsets, request.ending_timestamps, f"{LATEST}, latest"),
+    ):
+        if timestamps is None:
+            if not isinstance(offsets, int):
+                yield f"{which} offsets", f"if only by {neutral}", offsets
+        elif not isinstance(timestamps, int):
+            yield f"{which} timestamps", "or there is one timestamp for all", timestamps
 
 
 def _listed(partitions: Sequence[tuple[str, int]]) -> str:
