@@ -43,8 +43,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Topics to read, each once. `<topic id>:<topic>` where a bucket holds two of a name.",
     ),
     "subscribe_pattern": (
-        "regular expression",
-        "Topics whose whole name matches.",
+        "regular expression of Java's",
+        "Topics in whose name it is found, as the Kafka source finds it: `^orders$` is a whole name; no internal ones.",
     ),
     "assign": (
         '`{"topic": [0, 1]}`',
@@ -175,8 +175,8 @@ def spark_options() -> str:
     lines = [
         GENERATED,
         "# Options of the Spark source\n",
-        "Names match without case, and so do words as `true`. An option that is unknown, malformed or contradicts another",
-        "is an error that names the nearest known one.\n",
+        "Names match without case, and so do words as `true`. An option that is unknown, malformed or contradicts",
+        "another is an error that names the nearest known one.\n",
         "| option | values | default | meaning |",
         "| --- | --- | --- | --- |",
     ]

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from pyspark_tierlog.java_patterns import name_pattern
 from pyspark_tierlog.offset_options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -141,10 +142,7 @@ class ReadOptions(BaseModel):
             return None
         if not value.strip():
             raise ValueError("the pattern is empty")
-        try:
-            re.compile(value.strip())
-        except re.error as error:
-            raise ValueError(f"{value!r} is not a regular expression that Python understands: {error}") from error
+        name_pattern(value.strip())
         return value.strip()
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark_tierlog.java_patterns import name_pattern
 from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
 
@@ -69,7 +70,7 @@ def topic_selection(options: ReadOptions) -> TopicSelection:
         return TopicSelection.assign(partitions)
     if options.subscribe is not None:
         return TopicSelection.of_names(options.subscribe)
-    return TopicSelection.matching(options.subscribe_pattern or "")
+    return TopicSelection.matching(name_pattern(options.subscribe_pattern or ""))
 
 
 def _offsets(bound: str | PartitionNumbers) -> int | dict[str, dict[int, int]]:

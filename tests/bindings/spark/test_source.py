@@ -234,6 +234,15 @@ def test_what_is_not_there_is_named(read: Read, path: pathlib.Path, options: dic
         read(path, **options).count()
 
 
+def test_a_pattern_is_javas(read: Read) -> None:
+    """A job that moves here from the Kafka source would read other topics in silence."""
+    for pattern, topics in ((r"-\p{Alpha}{3}$", {"fx-txn", "fx-lso"}), ("epoch", {"fx-epochs"}), ("^txn$", set())):
+        frame = read(TXN, subscribePattern=pattern, columns="topic")
+        assert {row.topic for row in frame.distinct().collect()} == topics
+    with pytest.raises(Exception, match=r"option subscribePattern: .*the flag x"):
+        read(TXN, subscribePattern="(?x)txn")
+
+
 def test_offsets_bound_the_read(read: Read) -> None:
     """StartingOffsets are inclusive, endingOffsets exclusive: one off is one record lost for each run of a job."""
     frame = read(TXN, subscribe="fx-txn", startingOffsets='{"fx-txn":{"0":300}}', endingOffsets='{"fx-txn":{"0":320}}')
