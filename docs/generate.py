@@ -28,7 +28,7 @@ SHELL_OPTIONS = {"--help", "--install-completion", "--show-completion"}
 MEANINGS: dict[str, tuple[str, str]] = {
     "paths": (
         "URL or local path",
-        "The bucket or a prefix in it, or a log directory of a broker. Several: `load([p, q])`.",
+        "The bucket or a prefix in it (also `abfss://…`), or a log directory of a broker. Several: `load([p, q])`.",
     ),
     "layout": (
         "`auto`, `aiven`, `kafka`, `log-dir`, `local-tiered`",

@@ -54,7 +54,7 @@ def read(
     """Read the records of a topic from a tier, a broker's log directory or one file.
 
     Args:
-        path: ``s3://``, ``gs://``, ``az://``, ``file://`` or a local path.
+        path: ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://`` or a local path.
         topic: Its name; ``<topic id>:<topic>`` where a bucket holds two topics of that name.
         partitions: Only these.
         start: First offset, or first offset by partition, or a time with a time zone: then each partition begins at its

@@ -18,7 +18,7 @@ import pyspark_tierlog
 import tierlog
 from tests.bindings.spark.conftest import QUICK_START
 from tests.support.golden import config_of
-from tests.support.servers import StoreServer
+from tests.support.servers import StoreServer, as_abfss
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
 from tierlog import open_tier
 from tierlog.errors import ConfigError, StoreError
@@ -106,8 +106,11 @@ def test_a_bucket_gives_the_rows_of_its_folder(server: StoreServer, data: pathli
         url = server.upload(data / run / "objects", f"jar/{run}")
         requests.append(shared | {"path": str(data / run / "objects"), "engine": "python"})
         requests.append(shared | dict(server.options) | {"path": url, "engine": "jar"})
+    if server.url.startswith("az://"):
+        path, options = as_abfss(server, url)
+        requests += [shared | options | {"path": path, "engine": engine} for engine in ("python", "jar")]
     answers = answers_of(requests)
-    assert [answer[0] for answer in answers] == [False, True] * 2
+    assert [answer[0] for answer in answers] == [False, True] * (len(requests) // 2)
     for local, remote in zip(answers[::2], answers[1::2], strict=True):
         assert local[1:] == remote[1:]
         assert int(str(local[1])) > 0

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 import tierlog
-from tests.support.servers import StoreServer
+from tests.support.servers import StoreServer, as_abfss
 
 pytestmark = pytest.mark.server
 
@@ -81,6 +81,19 @@ def test_the_command_reads_a_bucket(server: StoreServer, data: pathlib.Path, tmp
     code, remote, messages = cat(server.upload(folder, "cat"), "fx-txn", write_config(tmp_path, data, server))
     assert code == 0, messages
     assert remote == local
+
+
+@INTEROP
+def test_a_path_of_sparks_names_the_same_container(azure: StoreServer, data: pathlib.Path) -> None:
+    """A data engineer pastes the abfss:// path that all her other jobs have."""
+    folder = data / "main-plain" / "objects"
+    path, options = as_abfss(azure, azure.upload(folder, "abfss"))
+    local = tierlog.read(str(folder), "fx-txn").read_all()
+    assert local.num_rows
+    assert tierlog.read(path, "fx-txn", config=options).read_all().equals(local)
+    one = next(found.relative_to(folder) for found in folder.glob("fx-txn-*/0/*.log"))
+    for inner in (one.parent, one):  # a partition's folder, one object: found from the folders above
+        assert tierlog.read(f"{path}/{inner.as_posix()}", "fx-txn", config=options).read_all().num_rows
 
 
 def test_the_brokers_own_keys_reach_the_store(s3: StoreServer, data: pathlib.Path) -> None:

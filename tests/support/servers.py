@@ -67,6 +67,12 @@ class StoreServer:
         return "".join(f"{key}={value}\n" for key, value in self.options.items())
 
 
+def as_abfss(server: StoreServer, url: str) -> tuple[str, dict[str, str]]:
+    """A URL of Azurite as Spark users write one in Azure, and the options without what it says itself."""
+    options = {key: value for key, value in server.options.items() if key != "store.account_name"}
+    return url.replace(f"az://{BUCKET}", f"abfss://{BUCKET}@{AZURITE_ACCOUNT}.dfs.core.windows.net"), options
+
+
 def free_port() -> int:
     """A port that is free, and whose partner 10000 above is free too (SeaweedFS takes that for gRPC)."""
     chosen = random.SystemRandom()

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
-PATH_HELP = "A bucket URL (s3://, gs://, az://, file://), a local bucket folder, a broker's log directory, or one file."
+PATH_HELP = (
+    "A bucket URL (s3://, gs://, az://, abfss://, file://), a local bucket folder, a broker's log directory, or one "
+    "file."
+)
 
 
 class Output(enum.StrEnum):

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from tierlog.errors import ConfigError
+from tierlog.runtime import azure_urls
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
@@ -23,6 +24,7 @@ _SCHEMES: Final = {
     "gcs": "gs",
     "az": "az",
     "azure": "az",
+    **dict.fromkeys(azure_urls.SCHEMES, "az"),
     "memory": "memory",
     "file": "file",
 }
@@ -33,7 +35,8 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
 
     Args:
         url: ``s3://bucket/folder`` (also ``s3a``), ``gs://bucket/folder``, ``az://container/folder`` (the account comes
-            by option or environment), ``memory://name/folder`` (of this process), ``file:///folder`` or a local path.
+            by option or environment), ``abfss://container@account.dfs.core.windows.net/folder`` (also ``wasbs``),
+            ``memory://name/folder`` (of this process), ``file:///folder`` or a local path.
         options: ``store.<key>`` with the keys of obstore (S3Config, GCSConfig, AzureConfig, ClientConfig, and
             ``max_retries``, ``retry_timeout``), and the RSM's own ``storage.s3.*``, ``storage.aws.*``,
             ``storage.gcs.*``, ``storage.azure.*``, ``storage.proxy.*``. What is not given comes from the environment.
@@ -47,12 +50,14 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
     scheme, rest = _split(url)
     if scheme == "file":
         return LocalStore(rest, machine, durable=read_durable(options or {}))
-    bucket, folder = _bucket_of(scheme, rest)
+    bucket, folder, account = _bucket_of(scheme, url)
     from tierlog.runtime.bucket_opening import open_bucket, open_memory_bucket
 
     if scheme == "memory":
         return open_memory_bucket(bucket, folder)
-    return open_bucket(scheme, bucket, folder, read_store_options(scheme, options or {}, machine.files), machine)
+    made = read_store_options(scheme, options or {}, machine.files)
+    azure_urls.add_account(made.config, account)
+    return open_bucket(scheme, bucket, folder, made, machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,13 @@ def address_store(
     scheme, rest = _split(url)
     if scheme == "file":
         return StoreAddress("local", os.path.abspath(rest), {})
-    bucket, folder = _bucket_of(scheme, rest)
+    bucket, folder, account = _bucket_of(scheme, url)
     if scheme == "memory":
         raise ConfigError(f"memory://{bucket} is of the process that made it: no other can read it")
     # What ~/.aws gives is found where it is used: another machine's is another's.
     files = (machine or Machine()).files
     made = read_store_options(scheme, options or {}, files, shared_region=False)
+    azure_urls.add_account(made.config, account)
     config = address_config(bucket, made, files) if scheme == "s3" else made.config
     retries = {
         "max_retries": str(made.max_retries),
@@ -97,14 +103,19 @@ def address_store(
     return StoreAddress("object", f"{scheme}://{bucket}/{folder}".rstrip("/"), config | made.client | retries)
 
 
-def _bucket_of(scheme: str, rest: str) -> tuple[str, str]:
-    """(bucket, folder in it). Raises ConfigError."""
+def _bucket_of(scheme: str, url: str) -> tuple[str, str, dict[str, str]]:
+    """(bucket, folder in it, what the URL says of Azure's account). Raises ConfigError."""
+    given, _, rest = url.partition("://")
     bucket, _, folder = rest.partition("/")
-    if "@" in bucket:
-        raise ConfigError(f"{scheme}://…@…: credentials do not belong into a path: give them as store.* options")
+    account: dict[str, str] = {}
+    if given.lower() in azure_urls.SCHEMES:
+        bucket, account = azure_urls.split_account(given.lower(), bucket)
+    elif "@" in bucket:
+        hint = "; an account is named as in abfss://container@account.dfs.core.windows.net/" if scheme == "az" else ""
+        raise ConfigError(f"{scheme}://…@…: credentials do not belong into a path: give them as store.* options{hint}")
     if not bucket and scheme != "memory":
         raise ConfigError(f"{scheme}://{rest}: the bucket is missing")
-    return bucket, folder.strip("/")
+    return bucket, folder.strip("/"), account
 
 
 def split_last(url: str) -> tuple[str, str]:
@@ -113,6 +124,9 @@ def split_last(url: str) -> tuple[str, str]:
     if scheme == "file":
         folder, _, name = os.path.abspath(rest).rpartition("/")
         return (folder or "/", name) if name else ("", "")
+    given = url.partition("://")[0]
+    if given.lower() in azure_urls.SCHEMES:  # what follows means something else behind az://
+        scheme = given
     folder, slash, name = rest.rstrip("/").rpartition("/")
     return (f"{scheme}://{folder}", name) if slash else ("", "")
 
@@ -130,7 +144,7 @@ def _split(url: str) -> tuple[str, str]:
         return "file", url
     scheme = _SCHEMES.get(given.lower())
     if scheme is None:
-        raise ConfigError(f"unknown scheme {given}://; known are s3, gs, az, file, memory and local paths")
+        raise ConfigError(f"unknown scheme {given}://; known are s3, gs, az, abfss, file, memory and local paths")
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:

@@ -336,7 +336,7 @@ class TestLoss:
         """Who gave timestamps would look for a wrong offset."""
         with open_tier(str(thirty.root)) as tier:
             request = ScanRequest(ORDERS, starting_timestamps={"orders": {0: 7, 3: 7}})
-            with pytest.raises(ConfigError, match="starting timestamps are given for .* not read: orders-3"):
+            with pytest.raises(ConfigError, match=r"starting timestamps are given for .* not read: orders-3"):
                 plan_scan(tier, request)
 
     @pytest.mark.parametrize(("which", "offset"), [("starting", 5), ("starting", 301), ("ending", 301), ("ending", 5)])

@@ -63,8 +63,8 @@ def open_tier(
     """Open a tier for reading.
 
     Args:
-        path: ``s3://``, ``gs://``, ``az://``, ``memory://``, ``file://`` or a local path: a bucket, a folder in it
-            (also that of one topic or partition), a broker's log directory, or one ``.log`` file.
+        path: ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``memory://``, ``file://`` or a local path: a bucket, a
+            folder in it (also that of one topic or partition), a broker's log directory, or one ``.log`` file.
         layout: One of LAYOUTS, or ``auto``: found by looking at the keys. Naming it saves the listing.
         config: The RSM's keys, with or without ``rsm.config.``; ``rsm.config.file``; ``store.*``.
         machine: Its local files, threads and clock.

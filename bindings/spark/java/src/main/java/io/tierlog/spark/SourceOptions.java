@@ -25,6 +25,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class SourceOptions {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final Pattern SIZE = Pattern.compile("([0-9]{1,18})\\s*([kmgtpKMGTP]?)(?:[iI]?[bB])?");
+  /** What stands before an @ may be credentials, but for a container of Azure's, which never has a colon. */
+  private static final String USER = "(?<!(?i:abfs|abfss|wasb|wasbs):)//[^/@]*@|//[^/@]*:[^/@]*@";
   private static final Set<String> OTHER_TABLES = Set.of("batches", "segments", "transactions");
 
   private final CaseInsensitiveStringMap options;
@@ -130,7 +132,7 @@ final class SourceOptions {
   /** For plans and logs: without what a URL can carry beside its place. */
   String shownPaths() {
     List<String> shown =
-        paths().stream().map(path -> path.replaceAll("//[^/@]*@", "//***@").replaceAll("[?#].*", "?***")).toList();
+        paths().stream().map(path -> path.replaceAll(USER, "//***@").replaceAll("[?#].*", "?***")).toList();
     return shown.size() == 1 ? shown.get(0) : shown.toString();
   }
 

@@ -22,6 +22,13 @@ class SourceOptionsTest {
     assertEquals("s3://bucket/a?***", of("path", "s3://bucket/a?token=hush#x").shownPaths());
     assertEquals("[/a, s3://***@b/c]", of("PATHS", "[\"/a\",\"s3://hush@b/c\"]").shownPaths());
     assertEquals("[]", of("paths", "no JSON").shownPaths());
+    assertEquals("wasbs://***@acc.blob/a", of("path", "wasbs://key:hush@acc.blob/a").shownPaths());
+  }
+
+  @Test
+  void aContainerOfAzuresIsShown() {
+    String path = "abfss://tier@acc.dfs.core.windows.net/a";
+    assertEquals(path, of("path", path).shownPaths());
   }
 
   @Test
@@ -59,6 +66,7 @@ class SourceOptionsTest {
   @Test
   void objectStoresAreTold() {
     assertTrue(of("path", "s3://b/p").namesObjectStore());
+    assertTrue(of("path", "abfss://tier@acc.dfs.core.windows.net/p").namesObjectStore());
     assertFalse(of("path", "file:///p").namesObjectStore());
     assertFalse(of("path", "/p").namesObjectStore());
   }
