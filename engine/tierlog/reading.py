@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import pyarrow as pa
-
 from tierlog.errors import ConfigError
+from tierlog.record_reader import RecordReader
 from tierlog.remote.manager.parallel_scan import ParallelScan
 from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_read import DEFAULT_COLUMNS, read_scan_range, records_schema
@@ -50,7 +49,7 @@ def read(
     fail_on_data_loss: bool = True,
     threads: int | None = None,
     machine: Machine | None = None,
-) -> pa.RecordBatchReader:
+) -> RecordReader:
     """Read the records of a topic from a tier, a broker's log directory or one file.
 
     Args:
@@ -77,15 +76,16 @@ def read(
         machine: What it runs on; by default this one.
 
     Returns:
-        A reader whose batches come by partition, then offset. It streams: memory is bounded by about 24 MiB a thread
-        beside what the store's windows take. Dropping it cancels the read. Nothing is read before the first batch is
-        asked for, but the plan is made here, so that a wrong topic or configuration fails here.
+        A ``pyarrow.RecordBatchReader`` whose batches come by partition, then offset. It streams: memory is bounded by
+        about 24 MiB a thread beside what the store's windows take. Closing it, leaving its ``with`` block or dropping
+        it ends the read and its threads, whatever the store does. Nothing is read before the first batch is asked for,
+        but the plan is made here, so that a wrong topic or configuration fails here.
 
     Raises:
         ConfigError, UnknownTopicError, CorruptDataError, StoreError and their kinds: here while planning, and from the
-            reader while reading.
+            reader while reading. ValueError: the reader is closed. ForkedProcessError: it was opened before a fork.
 
-    Thread safety: the reader belongs to one thread at a time.
+    Thread safety: the reader belongs to one thread at a time; any may close it.
     """
     wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
     schema = records_schema(wanted)
@@ -104,7 +104,7 @@ def read(
         machine=tier.machine,
         on_close=tier.close,
     )
-    return pa.RecordBatchReader.from_batches(schema, scan)
+    return RecordReader(schema, scan)
 
 
 def _request(

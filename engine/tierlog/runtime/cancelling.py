@@ -92,6 +92,20 @@ def call_within(scope: CancelScope, call: Callable[[], Result]) -> Result:
         return call()
 
 
+def as_wanted_here(call: Callable[[], Result]) -> Callable[[], Result]:
+    """The call for another thread, there within the blocks that this thread is in."""
+    scopes = _scopes.get()
+
+    def wanted() -> Result:
+        token = _scopes.set(scopes)
+        try:
+            return call()
+        finally:
+            _scopes.reset(token)
+
+    return wanted if scopes else call
+
+
 def is_cancellable() -> bool:
     """Whether this thread is in such a block."""
     return bool(_scopes.get())

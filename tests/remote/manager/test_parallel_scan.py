@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -75,7 +76,58 @@ def test_an_error_comes_at_its_place_and_ends_the_scan() -> None:
         got.extend(batch["range"][0].as_py() for batch in scan)
     assert got == [0, 1, 2, 3]
     assert closed == ["closed"]
+    for _ in range(2):  # who asks on must not take what came for all there is
+        with pytest.raises(ValueError, match="broken"):
+            next(scan)
+
+
+def test_the_end_stays_the_end() -> None:
+    """An iterator that raises behind its end breaks whoever looks twice, as chains of iterators do."""
+    scan = ParallelScan(ranges(2), read_five)
+    assert len(list(scan)) == 10
     assert next(scan, None) is None
+    scan.close()
+    assert next(scan, None) is None
+
+
+def test_what_is_closed_gives_no_more_and_says_so() -> None:
+    """A consumer would take the part that it got for the whole topic."""
+    scan = ParallelScan(ranges(100), read_five, threads=2)
+    next(scan)
+    scan.close()
+    with pytest.raises(ValueError, match="the reader is closed"):
+        next(scan)
+
+
+def test_closing_wakes_who_waits_for_a_store_that_hangs() -> None:
+    """A disk that hangs holds its thread, which nobody can end; neither closing nor the consumer may wait for it."""
+    closed, reading, go = threading.Event(), threading.Event(), threading.Event()
+    said: list[BaseException] = []
+
+    def read(scan_range: Any) -> Iterator[pa.RecordBatch]:
+        reading.set()
+        go.wait(30)
+        yield row(scan_range.number, 0)
+
+    scan = ParallelScan(ranges(2), read, threads=1, on_close=closed.set)
+
+    def consume() -> None:
+        try:
+            next(scan)
+        except ValueError as error:
+            said.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    assert reading.wait(5)
+    began = time.monotonic()
+    scan.close()
+    consumer.join(2)
+    assert time.monotonic() - began < 2
+    assert [str(error) for error in said] == ["the reader is closed"]
+    assert not closed.is_set()  # what the stuck read reads from must not be closed under it
+    go.set()
+    assert closed.wait(5)
 
 
 def test_dropping_it_closes_the_ranges_under_way() -> None:
@@ -105,4 +157,5 @@ def test_a_scan_that_is_never_used_only_closes() -> None:
     scan.close()
     scan.close()
     assert closed == ["closed"]
-    assert next(scan, None) is None
+    with pytest.raises(ValueError, match="the reader is closed"):
+        next(scan)

@@ -1,4 +1,7 @@
-"""Store calls side by side, bounded, their results in order."""
+"""Store calls side by side, bounded, their results in order.
+
+A call belongs to whoever asked for it: what cancels its reads (``cancelled_by``) cancels the call's too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from tierlog.errors import TierlogError
+from tierlog.runtime.cancelling import CancelScope, as_wanted_here, call_within
 from tierlog.runtime.forking import Origin
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Future, Pool
@@ -32,6 +36,7 @@ class Background:
         self._lock = self._scheduler.lock()
         self._pool: Pool | None = None
         self._closed = False
+        self._scope = CancelScope(self._scheduler)
         self._origin = Origin()
 
     def submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
@@ -42,7 +47,7 @@ class Background:
                 raise ValueError("the tier is closed")
             if self._pool is None:
                 self._pool = self._scheduler.pool(self._workers, name="tierlog-store")
-            return self._pool.submit(partial(function, item))
+            return self._pool.submit(as_wanted_here(partial(call_within, self._scope, partial(function, item))))
 
     def iter_ahead(self, function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int) -> Generator[Result]:
         """``function`` of each item, in order, at most ``ahead`` calls beyond the one that is waited for.
@@ -84,11 +89,12 @@ class Background:
         return self.iter_ahead(outcome, items, ahead=ahead)
 
     def close(self) -> None:
-        """Cancel what waits, wait for what runs, end the threads; idempotent."""
+        """Cancel what waits and what runs, wait for its end, end the threads; idempotent."""
         if not self._origin.is_here:
             return
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
+        self._scope.cancel()
         if pool is not None:
             pool.close()
