@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import DATA
 from tests.contract.folder_manager import FolderStorageManager
+from tests.contract.loop_manager import LoopStorageManager
 from tests.contract.storage_manager_suite import StorageManagerContract
 from tests.support.servers import StoreServer
 from tierlog.remote.api import RemoteStorageManager
@@ -109,6 +110,17 @@ class TestThirdPartyManager(StorageManagerContract):
         (tmp_path / "store").mkdir()
         with FolderStorageManager() as manager:
             manager.configure({"folder": str(tmp_path / "store")})
+            yield manager
+
+
+class TestOnEventLoops(StorageManagerContract):
+    """Awaited, on asyncio's loop and on uvloop's."""
+
+    @pytest.fixture(params=[("asyncio", "aiven-zstd-aes"), ("uvloop", "aiven-plain"), ("uvloop", "aiven-cached")])
+    def manager(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RemoteStorageManager]:
+        loop, shape = request.param
+        with LoopStorageManager(loop) as manager:
+            manager.configure(local_keys(tmp_path / "store") | SHAPES[shape])
             yield manager
 
 

@@ -148,6 +148,14 @@ class RunningCopies:
             self._copies.pop(copy.segment_id, None)
             self._changed.notify_all()
 
+    def call_off_copy(self, segment_id: RemoteLogSegmentId, reason: str) -> bool:
+        """Call off one copy, if it runs; waits for nothing."""
+        with self._changed:
+            copy = self._copies.get(segment_id)
+            if copy is not None:
+                copy.called_off = copy.called_off or reason
+        return copy is not None
+
     def copies(self) -> list[RunningCopy]:
         """Oldest first."""
         with self._changed:

@@ -16,6 +16,7 @@ from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
     LogSegmentData,
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteStorageException,
     RemoteStorageManager,
@@ -116,6 +117,10 @@ class TieredStorageManager(RemoteStorageManager):
             self._count(metadata, "copies_total", "copy_bytes_total", "copy_seconds_total", began)
             parts.probe.after_copy()
             return custom
+
+    def call_off_copy(self, segment_id: RemoteLogSegmentId) -> bool:
+        """Have a copy of another thread's end soon, undone and with an error; whether it runs. Waits for nothing."""
+        return self._configured().running.call_off_copy(segment_id, "called off by its caller")
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None

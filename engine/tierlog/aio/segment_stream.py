@@ -1,0 +1,151 @@
+"""A range of a segment's bytes for an event loop: views, as they are asked for."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from typing_extensions import Buffer
+
+from tierlog.aio.waiting import TaskCancelledError
+
+
+class ViewSource(Protocol):
+    """Where the bytes of a stream come from."""
+
+    async def next_view(self) -> memoryview | None:
+        """The bytes that follow, None at the end. Cancelled, it ends what was asked for."""
+
+    async def aclose(self) -> None:
+        """Let go of everything."""
+
+
+class AsyncSegmentStream:
+    """The bytes of a range of a segment, in order, fetched as they are asked for: nothing before the first await.
+
+    An async context manager, and an async iterator of what is left as read-only views, each of one chunk at most, none
+    empty. A view is the caller's for as long as it holds it. One position is shared by all forms of reading; an error
+    leaves it where it was. What is read to its end is closed; what is not must be (``async with`` or ``aclose``).
+
+    Cancelling a read ends its request and closes the stream: ask anew, from ``tell()`` on.
+
+    Raises (all forms of reading):
+        RemoteStorageException and its kinds, as SegmentStream. ValueError after a close. RuntimeError: two tasks read
+        at once.
+
+    One task reads at a time, on one event loop.
+    """
+
+    def __init__(self, open_source: Callable[[], Awaitable[ViewSource]]) -> None:
+        self._open_source = open_source
+        self._source: ViewSource | None = None
+        self._views: collections.deque[memoryview] = collections.deque()
+        self._position = 0
+        self._reading = False
+        self._ended = False
+        self._closed = False
+
+    def tell(self) -> int:
+        """Bytes of the range that were handed out."""
+        return self._position
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> memoryview:
+        view = await self.next_view()
+        if view is None:
+            raise StopAsyncIteration
+        return view
+
+    async def next_view(self, max_bytes: int = -1) -> memoryview | None:
+        """The bytes that follow, at most so many and at most a chunk; None at the end. -1 is what there is."""
+        return self._handed(self._cut(max_bytes)) if await self._fill() else None
+
+    async def read(self, size: int | None = -1, /) -> bytes:
+        """At most ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
+        taken: list[memoryview] = []
+        left = -1 if size is None else size
+        try:
+            while left and await self._fill():
+                taken.append(self._cut(left))
+                left -= len(taken[-1]) if left > 0 else 0
+        except BaseException:
+            self._views.extendleft(reversed(taken))
+            raise
+        return b"".join(self._handed(view) for view in taken)
+
+    async def readinto(self, buffer: Buffer, /) -> int:
+        """Fill a buffer; fewer bytes only at the end, 0 at the end. After an error what it holds is of no use."""
+        out = memoryview(buffer).cast("B")
+        taken: list[memoryview] = []
+        done = 0
+        try:
+            while done < len(out) and await self._fill():
+                taken.append(self._cut(len(out) - done))
+                out[done : done + len(taken[-1])] = taken[-1]
+                done += len(taken[-1])
+        except BaseException:
+            self._views.extendleft(reversed(taken))
+            raise
+        self._position += done
+        return done
+
+    def _handed(self, view: memoryview) -> memoryview:
+        self._position += len(view)
+        return view
+
+    def _cut(self, size: int) -> memoryview:
+        """Of the bytes at hand; all of the first view for a negative size."""
+        view = self._views.popleft()
+        if 0 <= size < len(view):
+            self._views.appendleft(view[size:])
+            return view[:size]
+        return view
+
+    async def _fill(self) -> bool:
+        """Have bytes at hand; False at the end."""
+        if self._closed:
+            raise ValueError("the stream is closed")
+        if self._reading:
+            raise RuntimeError("another task is reading this stream")
+        if self._views or self._ended:
+            return bool(self._views)
+        self._reading = True
+        try:
+            if self._source is None:
+                self._source = await self._open_source()
+            view = await self._source.next_view()
+        except TaskCancelledError:
+            self._reading = False
+            await self.aclose()
+            raise
+        finally:
+            self._reading = False
+        if view is None:
+            self._ended = True
+            await self._release()
+            return False
+        self._views.append(view)
+        return True
+
+    async def aclose(self) -> None:
+        """End what runs and release what is held; idempotent."""
+        self._closed = True
+        self._views.clear()
+        await self._release()
+
+    async def _release(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            await source.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

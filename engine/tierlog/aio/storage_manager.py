@@ -1,0 +1,162 @@
+"""A RemoteStorageManager whose calls are awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from tierlog.aio.segment_stream import AsyncSegmentStream
+from tierlog.aio.thread_reads import ThreadReads
+from tierlog.aio.waiting import TaskCancelledError, Worker
+from tierlog.remote.api import (
+    CustomMetadata,
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentMetadata,
+    RemoteStorageException,
+    RemoteStorageManager,
+)
+from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.machine import Machine
+
+#: Kafka copies with so many threads at once (remote.log.manager.copier.thread.pool.size).
+COPIES: Final = 10
+#: For what is short: indexes, deletions, descriptions of segments that no cache has.
+_THREADS: Final = 16
+
+
+class AsyncStorageManager:
+    """The calls of RemoteStorageManager for an event loop. An async context manager.
+
+    It starts no loop and belongs to none: each call uses the one that runs it, also several in one process. What the
+    blocking calls promise holds here too: their errors, deadlines, limits and caches. More calls than there is room for
+    wait their turn.
+
+    Cancelling (``task.cancel()``, ``asyncio.timeout``) ends what was asked for:
+
+    - a copy is called off and undone before the cancellation goes on, for as long as the manager lets an undo take;
+    - a read ends its request and closes its stream;
+    - a deletion goes on by itself: what it removes is removed, and the same call later finishes it.
+
+    Args:
+        manager: What does it, configured or not; one of a third party's too. None makes a TieredStorageManager.
+        copies: At once.
+        machine: What its threads come from, by default this one.
+
+    Attributes:
+        manager: That; what it has beyond these calls (``metrics``, ``change_rate_limit``) waits for nothing and is
+            called as it is.
+
+    Thread safety: any number of tasks, of loops in any number of threads.
+    """
+
+    def __init__(
+        self,
+        manager: RemoteStorageManager | None = None,
+        *,
+        copies: int = COPIES,
+        machine: Machine | None = None,
+    ) -> None:
+        self._scheduler = (machine or Machine()).scheduler
+        self.manager = manager or TieredStorageManager(machine=machine)
+        self._copier = Worker(self._scheduler.pool(copies, name="tierlog-aio-copy"))
+        self._worker = Worker(self._scheduler.pool(_THREADS, name="tierlog-aio"))
+
+    async def configure(self, configs: Mapping[str, object]) -> None:
+        """See RemoteStorageManager."""
+        await self._worker.run(lambda: self.manager.configure(configs))
+
+    async def copy_log_segment_data(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> CustomMetadata | None:
+        """See RemoteStorageManager. Cancelled, it is undone: delete the segment if the undo itself is cut short."""
+        copy = _Copy(self.manager, metadata, data)
+        future = self._copier.submit(copy.run)
+        try:
+            return await self._copier.result(future)
+        except TaskCancelledError:
+            copy.call_off()
+            if not future.cancel():
+                with suppress(RemoteStorageException):  # of the copy that was called off
+                    await self._copier.result(future)
+                    await self._worker.run(copy.delete)  # it was done just before
+            raise
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
+    ) -> AsyncSegmentStream:
+        """See RemoteStorageManager; asks for nothing until the first read, which raises what opening would.
+
+        ::
+
+            async with manager.fetch_log_segment(metadata, 0) as stream:
+                async for view in stream:
+                    ...
+        """
+        fetch = partial(self.manager.fetch_log_segment, metadata, start_position, end_position)
+        return AsyncSegmentStream(lambda: ThreadReads.begin(fetch, self._worker))
+
+    async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """See RemoteStorageManager: all bytes of the part."""
+
+        def fetch() -> bytes:
+            with self.manager.fetch_index(metadata, index_type) as stream:
+                return stream.read()
+
+        return await self._worker.run(fetch)
+
+    async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """See RemoteStorageManager."""
+        await self._worker.run(lambda: self.manager.delete_log_segment_data(metadata))
+
+    async def aclose(self) -> None:
+        """See RemoteStorageManager.close: what runs ends with an error, and what it left is cleaned up; idempotent."""
+
+        def close() -> None:
+            self.manager.close()
+            self._copier.close()
+            self._worker.close()
+
+        closing = self._scheduler.start(close, name="tierlog-aio-close")
+        await self._worker.result(closing)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Copy:
+    """One copy, which any thread can call off."""
+
+    def __init__(self, manager: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
+        self._manager = manager
+        self._metadata = metadata
+        self._data = data
+        self._called_off: list[bool] = []
+
+    def run(self) -> CustomMetadata | None:
+        """In a thread. Raises RemoteStorageException once it is called off, when nothing of it is left."""
+        if not self._called_off:
+            custom_metadata = self._manager.copy_log_segment_data(self._metadata, self._data)
+            if not self._called_off:
+                return custom_metadata
+            self.delete()
+        raise RemoteStorageException(f"{self._metadata.remote_log_segment_id}: the copy was cancelled")
+
+    def call_off(self) -> None:
+        """End it soon, where the manager can; else it is removed once it is done. Waits for nothing."""
+        self._called_off.append(True)
+        if isinstance(self._manager, TieredStorageManager):
+            with suppress(RemoteStorageException):  # closed meanwhile, which calls it off too
+                self._manager.call_off_copy(self._metadata.remote_log_segment_id)
+
+    def delete(self) -> None:
+        """Remove what it stored."""
+        self._manager.delete_log_segment_data(self._metadata)

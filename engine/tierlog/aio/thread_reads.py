@@ -1,0 +1,49 @@
+"""Reading a blocking stream in threads, for managers that have no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from tierlog.aio.waiting import TaskCancelledError, Worker
+from tierlog.remote.api import SegmentStream
+from tierlog.runtime.scheduling import Future
+
+
+class ThreadReads:
+    """The views of a SegmentStream; each takes a thread for as long as it is waited for."""
+
+    def __init__(self, stream: SegmentStream, worker: Worker) -> None:
+        self._stream = stream
+        self._worker = worker
+
+    @classmethod
+    async def begin(cls, fetch: Callable[[], SegmentStream], worker: Worker) -> Self:
+        """Open the stream in a thread. Cancelled, it is closed as soon as it is there."""
+        opening = worker.submit(fetch)
+        try:
+            return cls(await worker.result(opening), worker)
+        except TaskCancelledError:
+            if not opening.cancel():
+                opening.add_done_callback(_close_opened)
+            raise
+
+    async def next_view(self) -> memoryview | None:
+        """See ViewSource."""
+        reading: Future[memoryview | None] = self._worker.submit(lambda: next(self._stream.buffers(), None))
+        try:
+            return await self._worker.result(reading)
+        except TaskCancelledError:
+            if not reading.cancel():
+                self._stream.close()
+            raise
+
+    async def aclose(self) -> None:
+        """See ViewSource."""
+        self._stream.close()
+
+
+def _close_opened(opening: Future[SegmentStream]) -> None:
+    with suppress(Exception):  # it failed, and nobody waits for it
+        opening.result().close()
