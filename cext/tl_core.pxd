@@ -269,6 +269,47 @@ cdef extern from "chunks.h" nogil:
                                     tl_fault *fault) noexcept
 
 
+cdef extern from "buffer_pool.h" nogil:
+    ctypedef struct tl_buffer_pool:
+        pass
+
+    ctypedef struct tl_block:
+        uint8_t *data
+        size_t capacity
+
+    ctypedef struct tl_buffer_limits:
+        size_t kept_max
+        size_t kept_min
+        int64_t idle_ms
+
+    ctypedef struct tl_buffer_figures:
+        size_t lent
+        size_t kept
+        tl_bool has_thread
+
+    tl_status tl_buffer_pool_create(tl_buffer_pool **out, tl_buffer_limits limits) noexcept
+    void tl_buffer_pool_destroy(tl_buffer_pool *pool) noexcept
+    tl_status tl_buffer_take(tl_buffer_pool *pool, size_t size, tl_block **out) noexcept
+    void tl_buffer_give(tl_block *block) noexcept
+    void tl_buffer_note_foreign(tl_buffer_pool *pool, size_t size) noexcept
+    size_t tl_buffer_pool_trim(tl_buffer_pool *pool, int64_t idle_ms) noexcept
+    tl_buffer_figures tl_buffer_pool_figures(tl_buffer_pool *pool) noexcept
+    void tl_buffer_pool_before_fork(tl_buffer_pool *pool) noexcept
+    void tl_buffer_pool_after_fork(tl_buffer_pool *pool, tl_bool is_child) noexcept
+
+
+cdef extern from "file_ops.h" nogil:
+    ctypedef struct tl_files:
+        pass
+    int64_t TL_NOT_REGULAR
+    tl_files tl_posix_files() noexcept
+
+
+cdef extern from "read_range.h" nogil:
+    int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
+                          uint64_t end_exclusive, tl_block **out) noexcept
+
+
 cdef extern from "tierlog.h" nogil:
     int TIERLOG_ABI_VERSION
     int tl_abi_version() noexcept

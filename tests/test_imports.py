@@ -12,9 +12,11 @@ import pytest
 from tests.support.checkout import ROOT, needs_checkout, run_tool
 
 FILE_SYSTEM = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
+#: The native modules over numpy or the codecs; the one of buffers is there with the machine, and loads nothing.
+_NATIVE = tuple(f"tierlog._native.{name}" for name in ("batches", "chunks", "codecs", "decoding", "indexes"))
 #: What every configured manager needs.
-_MANAGER = ("numpy", "pydantic", "prometheus_client", "tierlog._native")
-HEAVY = ("pyspark", "pandas", "pyarrow", "obstore", "numpy", "typer", "rich", "tierlog._native")
+_MANAGER = ("numpy", "pydantic", "prometheus_client", *_NATIVE)
+HEAVY = ("pyspark", "pandas", "pyarrow", "obstore", "numpy", "typer", "rich", *_NATIVE)
 #: Beside these, what a broker pays for only once it configures a storage manager, or writes to a bucket with it.
 HEAVY_FOR_BROKERS = (
     *HEAVY,

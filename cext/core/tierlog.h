@@ -6,6 +6,7 @@
 
 #include "aborted.h"
 #include "batch.h"
+#include "buffer_pool.h"
 #include "checksum.h"
 #include "chunks.h"
 #include "codec.h"
@@ -14,6 +15,7 @@
 #include "file_ops.h"
 #include "index.h"
 #include "memory_files.h"
+#include "read_range.h"
 #include "status.h"
 
 #define TIERLOG_ABI_VERSION 1

@@ -1,72 +1,243 @@
-"""Memory that is used again, and never while somebody holds it."""
+"""Memory that is used again, never while somebody holds it, and that goes back to the system."""
 
 from __future__ import annotations
 
 import gc
+import mmap
+import os
+import pathlib
+import signal
 import threading
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tierlog.runtime.buffers import BufferPool, new_buffer
+from tests.support.forked import told_by_fork
+from tierlog._native.buffers import BufferPool
+from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.buffers import PROCESS_BUFFERS, new_buffer, note_foreign
+from tierlog.runtime.files import Files
+from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.posix_files import PosixFiles
 
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 4 * MIB, 4 * MIB + 28, 65 * MIB])
-def test_a_buffer_has_the_size_that_was_asked_for(size: int) -> None:
-    """If this fails, chunks are cut or have a tail of other bytes."""
-    buffer = new_buffer(size)
-    assert len(buffer) == buffer.nbytes == size
-    assert not buffer.readonly
-    buffer[:] = bytes(size)
+def pool_of(kept_bytes_max: int = 64 * MIB, *, kept_bytes_min: int = 64 * MIB, idle_ms: int = 60_000) -> BufferPool:
+    return BufferPool(kept_bytes_max=kept_bytes_max, kept_bytes_min=kept_bytes_min, idle_ms=idle_ms)
 
 
-def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
-    """If this fails, each chunk pays for fresh pages, or a reader's bytes change under her."""
-    pool = BufferPool(64 * MIB)
-    first = pool.take(4 * MIB)
-    first[:4] = b"mine"
-    address = np.frombuffer(first, np.uint8).ctypes.data
-    view = first[1:3].toreadonly()
-    del first
-    gc.collect()
-    second = pool.take(4 * MIB)
-    second[:4] = b"next"
-    assert np.frombuffer(second, np.uint8).ctypes.data != address
-    assert view == b"in"
-    del view
-    gc.collect()
-    assert pool.kept_bytes == 4 * MIB
-    third = pool.take(4 * MIB - 1000)
-    assert np.frombuffer(third, np.uint8).ctypes.data == address
-    assert pool.kept_bytes == 0
+def address_of(buffer: memoryview) -> int:
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
 
 
-def test_what_is_kept_is_bounded() -> None:
-    """If this fails, the memory of one burst is never given back."""
-    pool = BufferPool(10 * MIB)
-    buffers = [pool.take(4 * MIB) for _ in range(10)]
-    del buffers
-    gc.collect()
-    assert pool.kept_bytes == 8 * MIB
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
-def test_threads_never_share_a_buffer() -> None:
-    """If this fails, readers get each other's bytes."""
-    pool = BufferPool(64 * MIB)
-    wrong: list[int] = []
+def resident_bytes() -> int:
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
-    def work(number: int) -> None:
-        for _ in range(300):
-            buffer = pool.take(100_000 + number)
-            buffer[:] = bytes([number]) * len(buffer)
-            if bytes(buffer) != bytes([number]) * len(buffer):
-                wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+class TestPool:
+    """Buffers that come and go."""
+
+    @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 4 * MIB, 4 * MIB + 28, 65 * MIB])
+    def test_a_buffer_has_the_size_that_was_asked_for(self, size: int) -> None:
+        """If this fails, chunks are cut or have a tail of other bytes."""
+        buffer = new_buffer(size)
+        assert len(buffer) == buffer.nbytes == size
+        assert (buffer.format, buffer.itemsize, buffer.readonly, buffer.contiguous) == ("B", 1, False, True)
+        buffer[:] = bytes(size)
+        assert bytes(buffer) == bytes(size)
+
+    def test_what_cannot_be_mapped_is_a_memory_error(self) -> None:
+        """If this fails, a hostile size is a crash."""
+        pool = pool_of()
+        with pytest.raises(MemoryError):
+            pool.take(1 << 62)
+        with pytest.raises(OverflowError):
+            pool.take(-1)
+        assert pool.lent_bytes == 0
+
+    def test_memory_is_used_again_when_the_last_view_is_gone(self) -> None:
+        """If this fails, each chunk pays for fresh pages, or a reader's bytes change under her."""
+        pool = pool_of()
+        first = pool.take(4 * MIB)
+        first[:4] = b"mine"
+        address = address_of(first)
+        view = first[1:3].toreadonly()
+        del first
+        second = pool.take(4 * MIB)
+        second[:4] = b"next"
+        assert address_of(second) != address
+        assert view == b"in"
+        assert (pool.kept_bytes, pool.lent_bytes) == (0, 8 * MIB)
+        del view
+        assert (pool.kept_bytes, pool.lent_bytes) == (4 * MIB, 4 * MIB)
+        third = pool.take(4 * MIB - 1000)
+        assert address_of(third) == address
+        assert (pool.kept_bytes, pool.lent_bytes) == (0, 8 * MIB)
+
+    def test_a_buffer_outlives_its_pool(self) -> None:
+        """If this fails, who still reads at the end of the process reads memory that is gone."""
+        buffer = pool_of().take(MIB)
+        gc.collect()
+        buffer[:] = b"x" * MIB
+        assert bytes(buffer) == b"x" * MIB
+
+    def test_what_is_kept_is_bounded(self) -> None:
+        """If this fails, the memory of one burst is kept whole."""
+        pool = pool_of(10 * MIB)
+        buffers = [pool.take(4 * MIB) for _ in range(10)]
+        del buffers
+        assert (pool.kept_bytes, pool.lent_bytes) == (8 * MIB, 0)
+
+    def test_threads_never_share_a_buffer(self) -> None:
+        """If this fails, readers get each other's bytes."""
+        pool = pool_of(idle_ms=1, kept_bytes_min=0)
+        wrong: list[int] = []
+
+        def work(number: int) -> None:
+            for _ in range(300):
+                buffer = pool.take(100_000 + number)
+                buffer[:] = bytes([number]) * len(buffer)
+                if bytes(buffer) != bytes([number]) * len(buffer):
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert pool.lent_bytes == 0
+
+
+class TestGivingBack:
+    """Memory that nobody wants any more."""
+
+    def test_idle_buffers_go_back_to_the_system(self) -> None:
+        """If this fails, one burst of fetches costs the broker's page cache gigabytes until it is restarted."""
+        pool = pool_of(512 * MIB, kept_bytes_min=2 * MIB, idle_ms=50)
+        before = resident_bytes()
+        for _ in range(2):
+            buffers = [pool.take(MIB) for _ in range(200)]
+            for buffer in buffers:
+                buffer[:: mmap.PAGESIZE] = b"x" * (MIB // mmap.PAGESIZE)
+            assert resident_bytes() > before + 190 * MIB
+            del buffers, buffer
+            assert pool.kept_bytes == 200 * MIB
+            wait_until(lambda: not pool.has_thread)
+            assert pool.kept_bytes == 2 * MIB
+            assert resident_bytes() < before + 10 * MIB
+
+    def test_nobody_waits_where_there_is_nothing_to_give_back(self) -> None:
+        """If this fails, every process that reads a few chunks has a thread more for ever."""
+        pool = pool_of(64 * MIB, kept_bytes_min=8 * MIB, idle_ms=20)
+        buffers = [pool.take(MIB) for _ in range(8)]
+        del buffers
+        assert not pool.has_thread
+        assert pool.trim(60_000) == 0
+        assert pool.trim(-1000) == 8 * MIB
+        assert pool.kept_bytes == 0
+
+    def test_other_libraries_memory_goes_back_too(self) -> None:
+        """If this fails, what obstore's answers took stays in malloc's arenas for ever."""
+        pool = pool_of(idle_ms=20)
+        pool.note_foreign(1000)
+        assert not pool.has_thread
+        pool.note_foreign(MIB)
+        assert pool.has_thread
+        wait_until(lambda: not pool.has_thread)
+        note_foreign(MIB)
+
+    def test_its_thread_takes_no_signals(self) -> None:
+        """If this fails, a signal that the program waits for is handled in a thread that knows nothing of it."""
+        pool = pool_of(kept_bytes_min=0, idle_ms=500)
+        before = set(pathlib.Path("/proc/self/task").iterdir())
+        pool.take(MIB)
+        (task,) = set(pathlib.Path("/proc/self/task").iterdir()) - before
+        status = (task / "status").read_text()
+        blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+        assert blocked & 1 << (signal.SIGTERM - 1)
+        assert blocked & 1 << (signal.SIGINT - 1)
+
+    def test_a_child_of_a_fork_has_the_pool(self) -> None:
+        """If this fails, a child waits for a lock that its parent's thread held, or never gives memory back."""
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                new_buffer(100_000)
+
+        held = [new_buffer(20 * MIB)]
+        held[0][:4] = b"mine"
+
+        def used() -> tuple[bool, int]:
+            is_sound = held[0][:4] == b"mine"
+            held.clear()  # more than stays for good
+            return is_sound, len(new_buffer(100_000))
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(20):
+                assert told_by_fork(used, lambda: PROCESS_BUFFERS.has_thread) == ["(True, 100000)", "True"]
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        with pytest.raises(ValueError, match="shared"):
+            pool_of().share()
+
+
+class TestReadRange:
+    """A part of a file in one call."""
+
+    @pytest.fixture(params=["posix", "memory"])
+    def files(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> tuple[Files, str]:
+        if request.param == "posix":
+            return PosixFiles(), str(tmp_path)
+        files = MemoryFiles()
+        files.make_directories("/root")
+        return files, "/root"
+
+    @given(size=st.integers(0, 200_000), start=st.integers(0, 250_000), length=st.integers(-10, 250_000))
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_any_range(self, files: tuple[Files, str], size: int, start: int, length: int) -> None:
+        """If this fails, readers get other bytes than the file has."""
+        data = np.arange(size, dtype=np.uint32).view(np.uint8)[:size].tobytes()
+        files[0].write_whole(f"{files[1]}/f ü", data)
+        end = max(0, start + length)
+        found = files[0].read_range(f"{files[1]}/f ü", start_position=start, end_position_exclusive=end)
+        assert bytes(found) == data[start:end]
+        assert not found.readonly
+
+    def test_what_is_no_file(self, files: tuple[Files, str]) -> None:
+        """If this fails, a folder or a hostile name is a crash, or a deleted object a broken store."""
+        with pytest.raises(ObjectNotFoundError, match="none"):
+            files[0].read_range(f"{files[1]}/none", start_position=0, end_position_exclusive=1)
+        with pytest.raises(StoreError):
+            files[0].read_range(files[1], start_position=0, end_position_exclusive=1)
+
+    def test_names_and_pipes(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a pipe in a bucket's folder hangs a reader."""
+        os.mkfifo(tmp_path / "pipe")
+        before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+        with pytest.raises(StoreError, match="regular"):
+            PosixFiles().read_range(str(tmp_path / "pipe"), start_position=0, end_position_exclusive=1)
+        with pytest.raises(StoreError, match="null"):
+            PosixFiles().read_range(f"{tmp_path}/a\0b", start_position=0, end_position_exclusive=1)
+        odd = os.fsdecode(bytes(tmp_path) + b"/\xff")
+        pathlib.Path(odd).write_bytes(b"x")
+        assert PosixFiles().read_range(odd, start_position=0, end_position_exclusive=9) == b"x"
+        assert len(list(pathlib.Path("/proc/self/fd").iterdir())) == before

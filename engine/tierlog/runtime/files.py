@@ -173,6 +173,11 @@ class Files(ReadableFiles, Protocol):
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
         """Entries by name; symbolic links are followed, what vanishes meanwhile or is no file or folder is skipped."""
 
+    def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
+        """What of a range a file has, in memory of ``new_buffer``: writable, not cleared first, and nobody else's while
+        a view of it is held.
+        """
+
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit; its directory must exist. Of a link, the file that it points at.
 

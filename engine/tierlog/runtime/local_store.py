@@ -17,7 +17,6 @@ from typing import Final
 from typing_extensions import Buffer
 
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
-from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.failed_deletes import deletion_error
 from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, FileLock
 from tierlog.runtime.local_upload import LocalUpload, NewObject, temporary_name, uploaded_name
@@ -66,6 +65,7 @@ class LocalStore:
             raise StoreError(f"{root}: not a directory")
         self._identity = found.identity
         self._root = root.rstrip("/") or "/"
+        self._base = root.rstrip("/") + "/"
         self._files = files
         self._durable = durable
         self._counts = RequestCounts()
@@ -81,9 +81,9 @@ class LocalStore:
         return self._counts.snapshot()
 
     def _path(self, key: str) -> str:
-        if not key or key.startswith("/") or ".." in key.split("/"):
+        if not key or key[0] == "/" or (".." in key and ".." in key.split("/")):
             raise StoreError(f"{key!r}: not a key")
-        return f"{self._root.rstrip('/')}/{key}"
+        return self._base + key
 
     def _require_root(self) -> FileInfo:
         """The root. Raises StoreUnavailableError: it is gone, or an empty folder is in its place."""
@@ -152,15 +152,12 @@ class LocalStore:
         """See ObjectStore. The memory is not cleared first, and nobody else's while a view of it is held."""
         self._counts.add("GET")
         try:
-            opened = self._files.open_read(self._path(key))
+            return self._files.read_range(
+                self._path(key), start_position=start_position, end_position_exclusive=end_position_exclusive
+            )
         except ObjectNotFoundError:
             self._require_root()
             raise
-        with opened as file:
-            size = max(0, min(end_position_exclusive, file.size_bytes) - start_position)
-            buffer = new_buffer(size)
-            count = file.read_into(buffer, position=start_position)
-        return buffer[:count]
 
     def find(self, key: str) -> ObjectInfo | None:
         """See ObjectStore."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.chance import Rng
 from tierlog.runtime.clock import Clock, ManualClock
 from tierlog.runtime.files import TEMPORARY_SUFFIX, FileInfo, FileLock, ReadableFile, UpdatableFile, WritableFile
@@ -86,6 +87,12 @@ class MemoryFiles:
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
         """See Files: there is nothing but regular files here."""
         return self.read_whole(path, limit_bytes=limit_bytes)
+
+    def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
+        """See Files."""
+        with self.open_read(path) as file:
+            buffer = new_buffer(max(0, min(end_position_exclusive, file.size_bytes) - start_position))
+            return buffer[: file.read_into(buffer, position=start_position)]
 
     def open_write(self, path: str) -> WritableFile:
         """See Files."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.buffers import PROCESS_BUFFERS
 from tierlog.runtime.files import (
     TEMPORARY_SUFFIX,
     FileInfo,
@@ -283,6 +284,15 @@ class PosixFiles:
         finally:
             file.close()
         return bytes(data)
+
+    def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
+        """See Files; one call without the interpreter's lock."""
+        try:
+            return PROCESS_BUFFERS.read_range(path, start_position, end_position_exclusive)
+        except OSError as cause:
+            raise store_error(cause, path) from cause
+        except ValueError as cause:
+            raise StoreError(f"{path!r}: {cause}") from cause
 
     def open_write(self, path: str) -> WritableFile:
         """See Files."""

@@ -50,7 +50,7 @@ class ShakyFiles:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.files, name)
-        return self._shaky(found) if name in {"rename", "remove", "make_directories", "open_read"} else found
+        return self._shaky(found) if name in {"rename", "remove", "make_directories", "read_range"} else found
 
     def _shaky(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def shaky(*args: Any, **more: Any) -> Any:

@@ -29,7 +29,6 @@ import xxhash
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
 from tierlog.remote.storage.segment_log import ChunkKey
 from tierlog.remote.storage.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
-from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.files import FileInfo
 from tierlog.runtime.machine import Machine
 
@@ -163,7 +162,7 @@ class DiskChunkCache:
         if file is None or not file.is_written:
             return None
         try:
-            found = self._read(file.path, self._key_bytes(key))
+            found = self._read(file, self._key_bytes(key))
         except ObjectNotFoundError:
             if self._cache.peek(name) is not file:
                 return None  # evicted since
@@ -176,18 +175,17 @@ class DiskChunkCache:
             self._remove(self._cache.remove(name))
         return found
 
-    def _read(self, path: str, key: bytes) -> memoryview | None:
-        with self._files.open_read(path) as opened:
-            data = new_buffer(opened.size_bytes)
-            if opened.read_into(data, position=0) != len(data) or len(data) < _HEADER.size:
-                return None
+    def _read(self, file: _File, key: bytes) -> memoryview | None:
+        data = self._files.read_range(file.path, start_position=0, end_position_exclusive=file.size_bytes + 1)
+        if len(data) < _HEADER.size:
+            return None
         magic, key_size, size, digest = _HEADER.unpack_from(data)
         start = _HEADER.size + key_size
         if magic != _MAGIC or len(data) != start + size or data[_HEADER.size : start] != key:
             return None
         chunk = data[start:]
         if _digest(key, chunk) != digest:
-            _log.warning("chunk cache: %s is damaged, fetched again", path)
+            _log.warning("chunk cache: %s is damaged, fetched again", file.path)
             return None
         return chunk.toreadonly()
 

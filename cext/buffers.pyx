@@ -1,0 +1,142 @@
+"""Pooled memory over ``cext/core/buffer_pool.h``."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_SetFromErrnoWithFilenameObject
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc cimport errno
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport strlen
+
+from tl_core cimport (
+    TL_NOT_REGULAR,
+    TL_OK,
+    tl_block,
+    tl_buffer_give,
+    tl_buffer_limits,
+    tl_buffer_note_foreign,
+    tl_buffer_pool,
+    tl_buffer_pool_after_fork,
+    tl_buffer_pool_before_fork,
+    tl_buffer_pool_create,
+    tl_buffer_pool_destroy,
+    tl_buffer_pool_figures,
+    tl_buffer_pool_trim,
+    tl_buffer_take,
+    tl_posix_files,
+    tl_read_range,
+)
+
+cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(object text)
+
+
+cdef extern from "pthread.h" nogil:
+    int pthread_atfork(void (*prepare)() noexcept, void (*parent)() noexcept, void (*child)() noexcept)
+
+
+# The one pool that is locked around forks.
+cdef tl_buffer_pool *_shared = NULL
+cdef BufferPool _keep = None
+
+
+cdef void _before_fork() noexcept nogil:
+    tl_buffer_pool_before_fork(_shared)
+
+
+cdef void _in_parent() noexcept nogil:
+    tl_buffer_pool_after_fork(_shared, False)
+
+
+cdef void _in_child() noexcept nogil:
+    tl_buffer_pool_after_fork(_shared, True)
+
+
+@cython.final
+@cython.no_gc
+cdef class BufferPool:
+    cdef tl_buffer_pool *pool
+
+    def __cinit__(self, *, size_t kept_bytes_max, size_t kept_bytes_min, int64_t idle_ms):
+        if tl_buffer_pool_create(&self.pool, tl_buffer_limits(kept_bytes_max, kept_bytes_min, idle_ms)) != TL_OK:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.pool is not NULL:
+            with nogil:
+                tl_buffer_pool_destroy(self.pool)
+
+    def take(self, size_t size_bytes):
+        cdef tl_block *block
+        if tl_buffer_take(self.pool, size_bytes, &block) != TL_OK:
+            raise MemoryError(f"{size_bytes} bytes cannot be mapped")
+        return _lent(self, block, <Py_ssize_t>size_bytes)
+
+    def read_range(self, path, uint64_t start_position, uint64_t end_position_exclusive):
+        cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+        cdef const char *name = encoded
+        cdef tl_block *block
+        cdef int64_t count
+        if <size_t>len(encoded) != strlen(name):
+            raise ValueError("embedded null byte")
+        with nogil:
+            count = tl_read_range(tl_posix_files(), self.pool, name, start_position, end_position_exclusive, &block)
+        if count == TL_NOT_REGULAR:
+            raise ValueError("not a regular file")
+        if count < 0:
+            errno.errno = <int>-count
+            PyErr_SetFromErrnoWithFilenameObject(OSError, path)
+        return _lent(self, block, <Py_ssize_t>count)
+
+    def note_foreign(self, size_t size_bytes):
+        tl_buffer_note_foreign(self.pool, size_bytes)
+
+    def trim(self, int64_t idle_ms):
+        cdef size_t freed
+        with nogil:
+            freed = tl_buffer_pool_trim(self.pool, idle_ms)
+        return freed
+
+    def share(self):
+        global _shared, _keep
+        if _shared is not NULL:
+            raise ValueError("the process has a shared pool already")
+        _shared, _keep = self.pool, self
+        if pthread_atfork(_before_fork, _in_parent, _in_child):
+            raise MemoryError
+
+    @property
+    def kept_bytes(self):
+        return tl_buffer_pool_figures(self.pool).kept
+
+    @property
+    def lent_bytes(self):
+        return tl_buffer_pool_figures(self.pool).lent
+
+    @property
+    def has_thread(self):
+        return bool(tl_buffer_pool_figures(self.pool).has_thread)
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class _Lent:
+    """The holder of a block: gives it back with the last view of it."""
+
+    cdef tl_block *block
+    cdef Py_ssize_t size
+    cdef BufferPool pool        # there as long as anything of it is lent
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.block.data, self.size, False, flags)
+
+    def __dealloc__(self):
+        if self.block is not NULL:
+            tl_buffer_give(self.block)
+
+
+cdef object _lent(BufferPool pool, tl_block *block, Py_ssize_t size):
+    cdef _Lent lent = _Lent.__new__(_Lent)
+    lent.block, lent.size, lent.pool = block, size, pool
+    return PyMemoryView_FromObject(lent)

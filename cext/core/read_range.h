@@ -1,0 +1,20 @@
+/* A range of a file into memory of a pool, in one call: opened, measured, read, closed. */
+#ifndef TIERLOG_READ_RANGE_H
+#define TIERLOG_READ_RANGE_H
+
+#include "buffer_pool.h"
+#include "file_ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The bytes of [start, end_exclusive) that the file has: how many, in a block that is the caller's to give back, or a
+ * negative errno (TL_NOT_REGULAR of what is no file), and no block. */
+TL_API int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
+                             uint64_t end_exclusive, tl_block **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,49 @@
+class BufferPool:
+    """Memory for bytes that come and go by the megabyte, mapped by ourselves and used again.
+
+    A buffer comes back by itself when the last view of it is dropped, wherever that is. What nobody wanted for a while
+    goes back to the system, by a thread that is there only while there is something to give back.
+
+    Args:
+        kept_bytes_max: Of buffers that nobody holds.
+        kept_bytes_min: As many of them stay for good.
+        idle_ms: After so long the others go back to the system.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, *, kept_bytes_max: int, kept_bytes_min: int, idle_ms: int) -> None: ...
+    def take(self, size_bytes: int) -> memoryview:
+        """Writable memory of this size, not cleared; it is the holder's until the last view of it is gone.
+
+        Raises:
+            MemoryError: there is none.
+        """
+    def read_range(self, path: str, start_position: int, end_position_exclusive: int) -> memoryview:
+        """The bytes of a range that a file has, in memory as of ``take``: opened, read and closed in one call without
+        the interpreter's lock.
+
+        Raises:
+            OSError: as the system says. ValueError: no regular file, or a name with a NUL.
+        """
+    def note_foreign(self, size_bytes: int) -> None:
+        """Another library's malloc holds, or held, so many bytes of ours. When none were noted for ``idle_ms``, malloc
+        is asked to give back what is free (glibc's arenas keep it for ever).
+        """
+    def trim(self, idle_ms: int) -> int:
+        """Give back now what nobody wanted for so long, all of it; the bytes."""
+    def share(self) -> None:
+        """Keep this pool sound in children of forks, by whatever code forks: one pool of a process.
+
+        Raises:
+            ValueError: it has one.
+        """
+    @property
+    def kept_bytes(self) -> int:
+        """Of buffers that nobody holds, now."""
+    @property
+    def lent_bytes(self) -> int:
+        """Of buffers that somebody holds, now."""
+    @property
+    def has_thread(self) -> bool:
+        """Whether there is something to give back."""
