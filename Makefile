@@ -92,8 +92,11 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark_limits
+	@$(SPARK_ENV) $(BIN)/python -m bench.spark_tier
 	@$(BIN)/python -m bench.storage
 	@$(BIN)/python -m bench.fetch_limits
+	@$(BIN)/python -m bench.many_readers
+	@$(BIN)/python -m bench.footprint
 	@$(BIN)/python -m bench.report
 
 bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, chunks, deflate

@@ -15,14 +15,17 @@ from bench.side_by_side import Comparison, results_folder
 
 README = pathlib.Path(__file__).with_name("README.md")
 #: Suites whose rounds are told in seconds: there the whole of a job is the point, not a rate.
-IN_SECONDS = ("spark", "spark_socket")
+IN_SECONDS = ("spark", "spark_socket", "spark_tier")
 #: Suites where records/s is a column of its own.
 IN_RECORDS = ("peers",)
 COMMANDS = {
     "spark": "python -m bench.spark",
+    "spark_tier": "python -m bench.spark_tier",
     "spark_limits": "python -m bench.spark_limits",
     "storage": "python -m bench.storage",
     "fetch_limits": "python -m bench.fetch_limits",
+    "many_readers": "python -m bench.many_readers",
+    "footprint": "python -m bench.footprint",
     "spark_socket": "python -m bench.spark --socket-setting",
 }
 _HEADINGS = ("workload", "ours", "against", "theirs", "ratio", "least–most", "bar", "")

@@ -14,7 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.machine import facts
@@ -91,6 +91,10 @@ def run_application(
     settings: str = "",
     until: str = "",
     heap: str = "4g",
+    path: str = "",
+    options: Mapping[str, str] | None = None,
+    parquet: str = "",
+    checks: Sequence[str] = (),
 ) -> list[Row]:
     """One Spark application over all topics, all sources in turn; its rows, those of the warm-up (run 0) too.
 
@@ -98,17 +102,22 @@ def run_application(
         running: The broker; it goes on while ours reads.
         topics: One after the other.
         runs: Rounds behind the warm-up.
-        sources: Of KAFKA and OURS.
+        sources: Of ``spark_source.loaders``.
         queries: Of QUERIES.
         settings: ``key=value,…`` of Spark.
-        until: ``endingOffsets`` of ours.
+        until: ``endingOffsets`` of all.
         heap: The most that the JVM's may be.
+        path: Of ours; the broker's log directory by default.
+        options: More of ours.
+        parquet: A folder for copies of the same rows.
+        checks: Queries that are asked in the warm-up alone, for their answers.
     """
     jars = f"{install.class_path('spark-kafka')}:{jar_path()}"
     command = [str(install.python()), "-m", "bench.spark_source", "--bootstrap", running.bootstrap]
-    command += ["--broker-pid", str(running.process.pid), "--path", str(running.log_dir), "--topics", *topics]
+    command += ["--broker-pid", str(running.process.pid), "--path", path or str(running.log_dir), "--topics", *topics]
     command += ["--sources", *sources, "--queries", *queries, "--until", until]
-    command += ["--runs", str(runs), "--jars", jars, "--heap", heap]
+    command += ["--runs", str(runs), "--jars", jars, "--heap", heap, "--parquet", parquet, "--checks", *checks]
+    command += ["--options", json.dumps(dict(options or {}))]
     environment = install.environment() | {"TIERLOG_BENCH_SPARK_CONF": settings}
     rows: list[Row] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=install.ROOT) as process:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 TUNED = {
     "kafka.max.partition.fetch.bytes": str(16 << 20),
@@ -37,7 +37,8 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
 
 def session(jars: str, heap: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("tierlog-bench")
-    builder = builder.config("spark.ui.enabled", "false").config("spark.driver.memory", heap)
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.driver.memory", heap)
     builder = builder.config("spark.driver.extraClassPath", jars).config("spark.sql.session.timeZone", "UTC")
     for pair in os.environ.get("TIERLOG_BENCH_SPARK_CONF", "").split(","):
         if pair:
@@ -52,19 +53,30 @@ def loaders(spark: SparkSession, arguments: argparse.Namespace, topic: str) -> d
 
     def kafka(extra: dict[str, str]) -> DataFrame:
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", arguments.bootstrap)
-        return reader.option("subscribe", topic).options(**extra).load()
+        return until(reader.option("subscribe", topic)).options(**extra).load()
 
-    def tierlog(engine: str) -> DataFrame:
+    def tierlog(engine: str, **extra: str) -> DataFrame:
         reader = spark.read.format("tierlog").option("path", arguments.path).option("engine", engine)
-        if arguments.until:
-            reader = reader.option("endingOffsets", arguments.until)
-        return reader.option("subscribe", topic).load()
+        return until(reader.option("subscribe", topic)).options(**json.loads(arguments.options), **extra).load()
+
+    def until(reader: DataFrameReader) -> DataFrameReader:
+        return reader.option("endingOffsets", arguments.until) if arguments.until else reader
+
+    def parquet(codec: str) -> DataFrame:
+        folder = pathlib.Path(arguments.parquet) / topic / codec
+        if not folder.exists():
+            tierlog("jar").write.option("compression", codec).parquet(str(folder))
+        return spark.read.parquet(str(folder))
 
     made: dict[str, Callable[[], DataFrame]] = {
         "kafka-default": lambda: kafka({}),
         "kafka-tuned": lambda: kafka(TUNED),
         "tierlog-python": lambda: tierlog("python"),
         "tierlog-jar": lambda: tierlog("jar"),
+        "tierlog-jar-headers": lambda: tierlog("jar", headerAnswers="true"),
+        "parquet-none": lambda: parquet("none"),
+        "parquet-snappy": lambda: parquet("snappy"),
+        "parquet-zstd": lambda: parquet("zstd"),
     }
     return {name: made[name] for name in arguments.sources}
 
@@ -128,7 +140,10 @@ def main() -> None:
     parser.add_argument("--topics", nargs="+", required=True)
     parser.add_argument("--sources", nargs="+", required=True)
     parser.add_argument("--queries", nargs="+", choices=QUERIES, required=True)
-    parser.add_argument("--until", default="", help="endingOffsets of Tierlog's sources")
+    parser.add_argument("--until", default="", help="endingOffsets, of all but Parquet")
+    parser.add_argument("--options", default="{}", help="more options of Tierlog's sources, JSON")
+    parser.add_argument("--parquet", default="", help="a folder of copies, which are written where they are missing")
+    parser.add_argument("--checks", nargs="*", choices=QUERIES, default=(), help="queries of the warm-up alone")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--jars", default="")
     parser.add_argument("--heap", default="4g")
@@ -138,7 +153,7 @@ def main() -> None:
     for topic in arguments.topics:
         sources = loaders(spark, arguments, topic)
         for number in range(arguments.runs + 1):
-            for query in arguments.queries:
+            for query in (*arguments.queries, *(arguments.checks if number == 0 else ())):
                 for source, load in sources.items():
                     cpu, start = cpu_seconds(roots), time.perf_counter()
                     answer = QUERIES[query](load())
@@ -152,7 +167,7 @@ def main() -> None:
                         "answer": answer,
                         "planning": round(planning_seconds(load()), 3),
                         "peak": peak_bytes([os.getpid()]),
-                        "native": native_bytes_high(spark) if source == "tierlog-jar" else 0,
+                        "native": native_bytes_high(spark) if source.startswith("tierlog-jar") else 0,
                     }
                     print(json.dumps(row), flush=True)
     spark.stop()

@@ -9,6 +9,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import workload
 
+YEAR_MS = 365 * 24 * 3600 * 1000
+
 
 def fill(
     bootstrap: str,
@@ -50,7 +52,19 @@ def fill(
         raise RuntimeError("the broker did not take all records")
 
 
+def roll(bootstrap: str, topic: str, partitions: int) -> None:
+    """Close every partition's segment by one record of a year later, which is alone in the next."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(partitions):
+        producer.produce(topic, b"", b"", partition=number, timestamp=workload.FIRST_TIMESTAMP_MS + YEAR_MS)
+    if producer.flush(60):
+        raise RuntimeError("the broker did not take the records that roll")
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "roll":
+        roll(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        sys.exit()
     bootstrap, topic, codec, total_bytes, mean_size, partitions, batch, *settings = sys.argv[1:]
     pairs = dict(setting.split("=", 1) for setting in settings)
     fill(bootstrap, topic, codec, int(total_bytes), int(mean_size), int(partitions), int(batch), pairs)

@@ -1,0 +1,130 @@
+"""What it costs to have us at hand: imports, and a storage manager on S3 that nobody asks anything.
+
+    python -m bench.footprint [--rounds 11]
+
+Every import is of a fresh interpreter, its files in the page cache; the seconds are those of the import statement. The
+manager is one of a process that imports nothing else, on a real S3 server on loopback (SeaweedFS) with the probe of its
+start: as it is configured, and ten seconds behind a copy and fetches of 16 MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from bench.findings import Findings, spread
+from bench.logs import MIB
+from bench.side_by_side import ROOT
+from bench.storage_segment import form_keys, make_segment, s3_keys, write_description
+from tests.support.servers import seaweed
+
+_CONFIGURED = (
+    "from tierlog.remote import TieredStorageManager; manager = TieredStorageManager(); "
+    "manager.configure({'storage.backend.class': 'filesystem', 'storage.root': '.', 'chunk.size': '4194304', "
+    "'store.probe.enabled': 'false'})"
+)
+#: Statement to the seconds that it may take; what an import puts off shows in the last.
+IMPORTS: dict[str, float | None] = {
+    "import pyspark_tierlog": 0.05,
+    "from tierlog.remote import TieredStorageManager": 0.3,
+    _CONFIGURED: None,
+}
+IDLE_MIB_MAX, THREADS_MORE = 90, 8
+REST_SECONDS = 10
+
+_TIMED = """
+import time
+before = time.perf_counter()
+{statement}
+seconds = time.perf_counter() - before
+import json, sys
+print(json.dumps({{"seconds": seconds, "modules": len(sys.modules)}}))
+"""
+
+# No module of the bench: what it imports would be measured too.
+_IDLE = """
+import json, sys, time
+from tierlog.remote import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, TieredStorageManager
+from tierlog.remote import RemoteLogSegmentState, TopicIdPartition, Uuid
+import dataclasses
+
+def memory():
+    fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return {"VmRSS": int(fields["VmRSS"].split()[0]) * 1024, "threads": int(fields["Threads"])}
+
+job = json.loads(sys.stdin.read())
+manager = TieredStorageManager()
+manager.configure(job["keys"])
+time.sleep(2)
+told = {"configured": memory()}
+about = job["segment"]
+data = LogSegmentData(about["log_segment"], about["offset_index"], about["time_index"], None,
+                      about["producer_snapshot"], about["leaderEpochs"].encode())
+partition = TopicIdPartition(Uuid.from_text(about["topicId"]), about["topic"], about["partition"])
+metadata = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(15) + b"\\2")), 0, about["endOffset"],
+                                    about["maxTimestampMs"], 1, 1_700_000_000_000, about["sizeBytes"], {0: 0},
+                                    txn_idx_empty=True)
+manager.copy_log_segment_data(metadata, data)
+metadata = dataclasses.replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+with manager.fetch_log_segment(metadata, 0) as stream:
+    assert sum(view.nbytes for view in stream.buffers()) == about["sizeBytes"]
+time.sleep(job["rest"])
+told["rested"] = memory()
+manager.close()
+print(json.dumps(told))
+"""
+
+
+def run(program: str, given: str = "") -> dict[str, Any]:
+    """What a fresh interpreter tells."""
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, input=given, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT / "engine")
+    answer: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return answer
+
+
+def imports(rounds: int, found: Findings) -> None:
+    answers: dict[str, list[dict[str, Any]]] = {statement: [] for statement in IMPORTS}
+    for _ in range(rounds + 1):
+        for statement, told in answers.items():
+            told.append(run(_TIMED.format(statement=statement)))
+    for statement, told in answers.items():
+        seconds = sorted(answer["seconds"] for answer in told[1:])
+        about = f"{spread(seconds, '.3f')} s, {told[-1]['modules']} modules"
+        name = "the same, and a manager configured over a folder" if statement == _CONFIGURED else f"`{statement}`"
+        found.add(f"{name}, s", about, seconds[len(seconds) // 2], IMPORTS[statement])
+
+
+def idle(found: Findings, folder: pathlib.Path) -> None:
+    """Threads and memory of a manager on S3."""
+    described = json.loads(write_description(make_segment(folder / "source", 16 * MIB)).read_text())
+    (folder / "s3").mkdir()
+    with seaweed(folder / "s3") as server:
+        keys = form_keys("zstd + AES") | s3_keys(server.options)
+        told = run(_IDLE, json.dumps({"keys": keys, "segment": described, "rest": REST_SECONDS}))
+    cores = len(os.sched_getaffinity(0))
+    for name, when in (("configured", "configured"), ("rested", f"{REST_SECONDS} s behind a copy and a fetch")):
+        what, memory = f"idle manager on S3, {when}", told[name]
+        text = f"{memory['threads']} threads, {memory['VmRSS'] / MIB:.0f} MiB"
+        found.add(f"{what}, MiB resident", text, memory["VmRSS"] / MIB, IDLE_MIB_MAX)
+        found.add(f"{what}, threads", text, memory["threads"], cores + THREADS_MORE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=11)
+    found = Findings()
+    imports(parser.parse_args().rounds, found)
+    with tempfile.TemporaryDirectory(prefix="tierlog-bench-") as name:
+        idle(found, pathlib.Path(name))
+    found.save("footprint", {})
+
+
+if __name__ == "__main__":
+    main()
