@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import pathlib
 import shutil
 import time
 
 import pytest
 
+from tests.conftest import FIXTURES, FIXTURES_ABSENT
 from tests.support.buckets import Bucket, message
 from tests.support.command import Outcome, Run, config_file
 from tests.support.golden import Case, config_of, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
+from tierlog.log.producer_snapshot import ProducerEntry, encode_producer_snapshot
 from tierlog.remote.storage.custom_metadata import decode_custom_metadata
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]
+BROKERS = FIXTURES / "main-plain" / "local-before"
 
 
 def log_folders(case: Case) -> list[pathlib.Path]:
@@ -168,6 +172,57 @@ def test_a_sparse_index_is_built_anew(tierlog: Run, tmp_path: pathlib.Path, suff
     assert "built anew" in outcome.err
     assert tierlog("verify", tmp_path / "dest").code == 0
     assert tierlog("copy", disk, tmp_path / "dest", "--output", "json").code == 0
+
+
+def test_the_second_replica_of_a_partition(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """What its broker's clock and its own appends made otherwise is no damage; an open transaction is."""
+    disk, dest, other = made_disk(tmp_path, tierlog), tmp_path / "dest", tmp_path / "replica"
+    shutil.copytree(disk, other)
+    assert tierlog("copy", disk, dest).code == 0
+    before = files(dest)
+    known = ProducerEntry(41, 0, 9, 5, 0, 1_700_000_000_000, -1, -1)
+    snapshot = other / f"orders-0/{6:020d}.snapshot"
+    snapshot.write_bytes(encode_producer_snapshot([known]))
+    (other / f"orders-0/{9:020d}.snapshot").unlink()
+    (other / f"orders-0/{3:020d}.index").write_bytes(b"")
+    outcome = tierlog("copy", other, dest, "--output", "json")
+    assert (outcome.code, set(states(outcome))) == (0, {"present"}), outcome.err
+    assert {line["startOffset"]: line["kept"] for line in outcome.lines} == {
+        0: [],
+        3: ["offset", "producer_snapshot"],
+        6: ["producer_snapshot"],
+        9: [],
+    }
+    (line,) = [line for line in outcome.err.splitlines() if "another replica" in line]
+    assert line.endswith("offset of 1, producer_snapshot of 2")
+    assert files(dest) == before
+
+    snapshot.write_bytes(encode_producer_snapshot([dataclasses.replace(known, transaction_first_offset=4)]))
+    outcome = tierlog("copy", other, dest, "--output", "json")
+    assert outcome.code == 3
+    assert "open transactions by producer: {}, the source has {41: 4}" in outcome.err
+
+
+@pytest.mark.skipif(not BROKERS.is_dir(), reason=FIXTURES_ABSENT)
+def test_two_real_brokers_replicas(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Real ones: two of ten segments have other sparse indexes, seven other producer snapshots."""
+    assert tierlog("copy", BROKERS / "broker1", tmp_path / "dest", "fx-epochs").code == 0
+    outcome = tierlog("copy", BROKERS / "broker2", tmp_path / "dest", "fx-epochs", "--output", "json")
+    assert (outcome.code, set(states(outcome))) == (0, {"present"}), outcome.err
+    assert "offset of 2, producer_snapshot of 7, timestamp of 2" in outcome.err
+
+
+def test_a_copy_of_another_log_is_not_taken_for_done(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """A log whose batches are sound and which is not the source's, under the id that the source's content makes."""
+    disk, dest = made_disk(tmp_path, tierlog), tmp_path / "dest"
+    assert tierlog("copy", disk, dest).code == 0
+    log = sorted(dest.rglob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[15] ^= 1  # the leader epoch: not under the checksum
+    log.write_bytes(data)
+    outcome = tierlog("copy", disk, dest)
+    assert outcome.code == 3
+    assert "the log is another than the source's" in outcome.err
 
 
 def test_what_nothing_can_stand_in_for(tierlog: Run, tmp_path: pathlib.Path) -> None:

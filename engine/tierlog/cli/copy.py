@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,7 +72,9 @@ def copy(
 
     Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
 
-    A copy that was interrupted is continued by the same command: what is whole in DEST is checked and left alone.
+    A copy that was interrupted is continued by the same command: what is whole in DEST is checked and left alone. So is
+    what another replica of the partition has brought there: its producer snapshots and sparse indexes are kept where
+    this one's differ, and one line says so.
 
     JSON: one object a segment, with what a broker would keep of it (customMetadata, base64).
     """
@@ -79,6 +82,7 @@ def copy(
     from tierlog.remote.storage.copy_target import open_copy_target
 
     failed = 0
+    kept: collections.Counter[str] = collections.Counter()
     with open_path(source, layout=layout, config=config, limited=True) as tier:
         target = open_copy_target(dest, config=config_keys(dest_config))
         try:
@@ -101,9 +105,13 @@ def copy(
                     failed += 1
                 for outcome in run:
                     failed += outcome.error is not None
+                    kept.update(str(kind.value) for kind in outcome.kept)
                     _say(outcome, output)
         finally:
             target.close()
+    if kept:
+        told = ", ".join(f"{kind} of {count}" for kind, count in sorted(kept.items()))
+        complain(f"{dest} has these segments of another replica, whose parts are kept where SRC's differ: {told}")
     return ExitCode.DATA_ERROR if failed else ExitCode.DONE
 
 
@@ -146,6 +154,7 @@ def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
         "storedBytes": None,
         "customMetadata": None,
         "notes": list(outcome.notes),
+        "kept": [kind.value for kind in outcome.kept],
         "error": None if outcome.error is None else str(outcome.error),
     }
     if outcome.stored is not None:

@@ -2,7 +2,8 @@
 
 A segment keeps its id, offsets, epochs, indexes and, once decoded, its bytes; chunks, compression, encryption, keys and
 prefix are the target's. Nothing remembers what was copied but the target: a segment that is whole there is checked and
-left alone, so that a second run goes on where the first one stopped. What a killed run left of a segment is replaced.
+left alone, so that a second run goes on where the first one stopped, and a partition's second replica adds what the
+first one lacked. What a killed run left of a segment is replaced.
 
 Order for one segment: the parts beside the log, read and checked (an index that is missing or does not fit is built
 anew, and that is told); then SegmentCopier's order; then all of it is read from the target and compared with what was
@@ -13,11 +14,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import xxhash
+from typing_extensions import Buffer
 
 from tierlog.errors import (
     ConfigError,
@@ -32,6 +36,7 @@ from tierlog.errors import (
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.manager.copy_source import LAYOUTS_WITHOUT_IDS, SegmentSource, digest_log
+from tierlog.remote.manager.replica_parts import find_contradiction
 from tierlog.remote.storage.copy_checks import LogCheck, check_index_parts
 from tierlog.remote.storage.copy_target import CopyTarget, StoredCopy
 from tierlog.remote.storage.segment import StoredSegment
@@ -70,6 +75,7 @@ class SegmentOutcome:
         metadata: As it is in the target; None if it failed before it had an id.
         stored: What the target has of it; None if it failed.
         notes: What was built anew.
+        kept: Parts that were in the target already and that the source has otherwise, as another replica may.
         error: Why it failed.
     """
 
@@ -78,6 +84,7 @@ class SegmentOutcome:
     metadata: RemoteLogSegmentMetadata | None = None
     stored: StoredCopy | None = None
     notes: tuple[str, ...] = ()
+    kept: tuple[IndexType, ...] = ()
     error: TierlogError | None = None
 
 
@@ -181,10 +188,10 @@ class BucketCopy:
         metadata = source.metadata
         present = self._target.find(metadata)
         if present is not None:
-            if self._recheck:
-                self._check_present(source, segment, present)
+            kept = self._check_present(source, present) if self._recheck else ()
             self._on_bytes(segment.size_bytes)
-            return SegmentOutcome(segment, CopyState.PRESENT, metadata, present)
+            return SegmentOutcome(segment, CopyState.PRESENT, metadata, present, kept=kept)
+        source.require_snapshot()
         try:
             self._target.copy(metadata, source.data, source)
         except CorruptIndexError:
@@ -213,23 +220,19 @@ class BucketCopy:
         return stored
 
     def _compare(self, source: SegmentSource, stored: StoredCopy, kind: IndexType) -> None:
-        sent, found = source.parts.get(kind), self._target.tier.fetch_index(stored.segment, kind)
-        same = (sent is None) == (found is None)
-        if same and sent is not None and found is not None:
-            # A layout may leave out the zeros behind the last entry of an index that was allocated ahead.
-            size = memoryview(found).nbytes
-            same = sent[:size] == found and not any(sent[size:])
-        if not same:
+        if not _is_same(source.parts.get(kind), self._target.tier.fetch_index(stored.segment, kind)):
             text = f"the {kind.value} part does not come back as it went"
             raise CorruptObjectError(text, fault="NOT_EQUAL", where=stored.segment.name)
 
-    def _check_present(self, source: SegmentSource, segment: StoredSegment, present: StoredCopy) -> None:
+    def _check_present(self, source: SegmentSource, present: StoredCopy) -> tuple[IndexType, ...]:
         """What an earlier run stored is sound, and the same segment: every batch and index entry is looked at again.
+
+        Returns:
+            The parts that differ from the source's as two replicas' may.
 
         Raises:
             CorruptDataError: it is not; it has to be removed before it can be copied anew.
         """
-        del segment
         tier, name = self._target.tier, present.segment.name
         parts: dict[IndexType, bytes] = {}
         for kind in IndexType:
@@ -238,10 +241,31 @@ class BucketCopy:
                 parts[kind] = bytes(data)
         paths = {kind: f"{name} ({kind.value})" for kind in IndexType}
         check_index_parts(parts, source.metadata, paths)
+        digest = xxhash.xxh3_128()
         with closing(tier.iter_log_windows(present.segment)) as windows:
-            LogCheck(source.metadata, parts, paths, name).follow(window for _, window in windows)
-        for kind in (IndexType.PRODUCER_SNAPSHOT, IndexType.TRANSACTION, IndexType.LEADER_EPOCH):
-            self._compare(source, present, kind)
+            LogCheck(source.metadata, parts, paths, name).follow(_digested(windows, digest))
+        if source.known_digest not in (None, digest.digest()):
+            raise CorruptObjectError("the log is another than the source's", fault="NOT_EQUAL", where=name)
+        differing = [kind for kind in IndexType if not _is_same(source.parts.get(kind), parts.get(kind))]
+        for kind in differing:
+            contradiction = find_contradiction(kind, source.parts.get(kind), parts.get(kind), source.metadata)
+            if contradiction is not None:
+                raise CorruptObjectError(contradiction, fault="NOT_EQUAL", where=paths[kind])
+        return tuple(differing)
+
+
+def _is_same(sent: bytes | None, found: Buffer | None) -> bool:
+    """A layout may leave out the zeros behind the last entry of an index that was allocated ahead."""
+    if sent is None or found is None:
+        return sent is found
+    size = memoryview(found).nbytes
+    return sent[:size] == found and not any(sent[size:])
+
+
+def _digested(windows: Iterable[tuple[int, memoryview]], digest: xxhash.xxh3_128) -> Iterator[memoryview]:
+    for _, window in windows:
+        digest.update(window)
+        yield window
 
 
 def _parsed(text: str) -> tuple[str | None, str]:

@@ -89,8 +89,8 @@ class SegmentSource(ReadableFiles):
         notes: What was built anew, and why.
 
     Raises:
-        CorruptDataError: a part that nothing can stand in for is damaged; DataLossError: it is missing, or the topic
-            id is. EncryptionKeyError, StoreError and its kinds.
+        CorruptDataError: a part that nothing can stand in for is damaged. DataLossError: the topic id is missing.
+            EncryptionKeyError, StoreError and its kinds.
     """
 
     def __init__(self, tier: Tier, segment: StoredSegment, *, on_bytes: Callable[[int], None] = lambda _: None) -> None:
@@ -114,6 +114,11 @@ class SegmentSource(ReadableFiles):
             self._path(IndexType.PRODUCER_SNAPSHOT),
             self.parts[IndexType.LEADER_EPOCH],
         )
+
+    @property
+    def known_digest(self) -> bytes | None:
+        """XXH3 of the log that the segment's id was made of; None where ids are the layout's."""
+        return self._given_digest
 
     @property
     def digest(self) -> bytes:
@@ -158,8 +163,6 @@ class SegmentSource(ReadableFiles):
                 parts[kind] = data
             elif kind in _REBUILT:
                 missing[kind] = "there is none"
-            elif kind is IndexType.PRODUCER_SNAPSHOT:
-                raise missing_snapshot(self._segment.name, self._segment.end_offset)
         if missing:
             built = rebuild_indexes(self._tier, self._segment)
             for kind, reason in missing.items():
@@ -178,6 +181,12 @@ class SegmentSource(ReadableFiles):
             text = f"CRC-32C 0x{crc32c(data):08x}, described as 0x{part.crc32c:08x}"
             raise CorruptObjectError(text, fault="PART_CRC", where=self._path(kind))
         return bytes(data)
+
+    def require_snapshot(self) -> None:
+        """Raises DataLossError: there is no producer snapshot to copy."""
+        if IndexType.PRODUCER_SNAPSHOT in self.parts:
+            return
+        raise missing_snapshot(self._segment.name, self._segment.end_offset)
 
     def _epochs(self) -> bytes:
         """As stored; of a broker's disk, whose checkpoint goes on behind the segment, up to the segment's end."""

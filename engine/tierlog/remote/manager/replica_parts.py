@@ -1,0 +1,73 @@
+"""Parts of one segment as two replicas have them: in what they may differ, and in what they may not.
+
+Two brokers write the same log, byte for byte, and each its own files beside it: a follower forgets producers that have
+expired at other moments than the leader (``producer.id.expiration.ms`` by its own clock), lays index entries at other
+batches since it appends other amounts at once, and keeps epochs from before its own log start. What consumers are told
+by them is the same: the transactions that are open at the segment's end, those that were aborted in it, the epoch of
+each of its offsets.
+"""
+
+from __future__ import annotations
+
+from tierlog.errors import CorruptIndexError
+from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.log.transaction_index import TransactionIndex
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+
+
+def find_contradiction(
+    kind: IndexType, source: bytes | None, stored: bytes | None, metadata: RemoteLogSegmentMetadata
+) -> str | None:
+    """What two replicas' files of one segment cannot both be right about.
+
+    Args:
+        kind: Of the file.
+        source: One replica's file; None if it has none. One that is damaged, or missing, contradicts nothing.
+        stored: The other's, which was checked.
+        metadata: Of the segment: its offsets.
+
+    Returns:
+        None: they differ as replicas may, or not at all.
+    """
+    try:
+        if kind is IndexType.PRODUCER_SNAPSHOT:
+            return _of_open_transactions(source, stored)
+        if kind is IndexType.TRANSACTION:
+            return _of_aborted_transactions(source, stored)
+        if kind is IndexType.LEADER_EPOCH:
+            return _of_epochs(source, stored, metadata)
+    except CorruptIndexError:
+        return None
+    return None  # a sparse index may point at any of its log's batches
+
+
+def _of_open_transactions(source: bytes | None, stored: bytes | None) -> str | None:
+    if source is None or stored is None:
+        return None
+    here, there = (parse_producer_snapshot(data).open_transactions() for data in (source, stored))
+    return None if here == there else f"open transactions by producer: {there}, the source has {here}"
+
+
+def _of_aborted_transactions(source: bytes | None, stored: bytes | None) -> str | None:
+    here, there = (_aborted(data or b"") for data in (source, stored))
+    if here == there:
+        return None
+    only = f"{_shown(there - here)}, the source has {_shown(here - there)}"
+    return f"aborted transactions (producer, first, last offset): {only}"
+
+
+def _aborted(data: bytes) -> set[tuple[int, int, int]]:
+    """Without the last stable offsets: they say what else was open at the abort, which a producer's expiry changes."""
+    rows = TransactionIndex(data).entries()
+    return set(zip(*(rows[name].tolist() for name in ("producer_id", "first_offset", "last_offset")), strict=True))
+
+
+def _of_epochs(source: bytes | None, stored: bytes | None, metadata: RemoteLogSegmentMetadata) -> str | None:
+    end = metadata.end_offset + 1
+    here, there = (parse_leader_epochs(data or b"").range(metadata.start_offset, end) for data in (source, stored))
+    return None if here == there else f"leader epochs of its offsets: {there}, the source has {here}"
+
+
+def _shown(transactions: set[tuple[int, int, int]]) -> str:
+    return ", ".join(map(str, sorted(transactions)[:5])) or "no others"
