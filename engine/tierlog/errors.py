@@ -115,6 +115,10 @@ class StoreUnavailableError(StoreError):
     retriable: ClassVar[bool] = True
 
 
+class StoreNotReachedError(StoreUnavailableError):
+    """No try of the call got a connection: the store has seen nothing of it, so there is nothing to undo."""
+
+
 class DataLossError(TierlogError, LookupError):
     """Offsets or objects that should be there are gone (deleted meanwhile, or never complete)."""
 

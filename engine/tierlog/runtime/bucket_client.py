@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
-from tierlog.errors import StoreError, StoreUnavailableError
-from tierlog.runtime.cancelling import CancelScope
+from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
+from tierlog.runtime.cancelling import CancelScope, ended_by_scopes
 from tierlog.runtime.http_client import HttpAnswer, HttpClient, HttpRequest
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.request_counts import RequestCounts
@@ -44,6 +45,7 @@ class BucketClient:
         self._policy = policy
         self._machine = machine
         self._counts = counts
+        self._closing = CancelScope(machine.scheduler)
 
     def place(self, key: str | None) -> str:
         """Of an object, for messages."""
@@ -54,7 +56,8 @@ class BucketClient:
         return CancelScope(self._machine.scheduler)
 
     def close(self) -> None:
-        """Cancel what runs."""
+        """Cancel what runs, and what waits for its next try."""
+        self._closing.cancel()
         self._http.close()
 
     def send(
@@ -72,7 +75,7 @@ class BucketClient:
         Args:
             key: For messages.
             build: Makes the request, signed as of now.
-            scope: What cancels it.
+            scope: What cancels it, beside the blocks of ``cancelled_by`` that this thread is in.
             passing: Codes and statuses of errors that the caller wants to see, as RefusedError.
             counted: What it counts as; its verb if None.
             mends: Whether an error that is none of a passing kind is worth another try.
@@ -82,6 +85,7 @@ class BucketClient:
         """
 
         has_body = False
+        ending = self.scope()
 
         def attempt(tries: int) -> HttpAnswer:
             nonlocal has_body
@@ -89,9 +93,11 @@ class BucketClient:
             has_body = bool(request.body)
             self._counts.add(counted or request.method)
             try:
-                answer = self._http.send(request, scope)
+                answer = self._http.send(request, ending)
             except StoreUnavailableError as error:
-                raise StoreUnavailableError(f"{self.place(key)}: {error}") from None
+                unreached = isinstance(error, StoreNotReachedError)
+                kind = StoreNotReachedError if unreached else StoreUnavailableError
+                raise kind(f"{self.place(key)}: {error}") from None
             fault = find_fault(answer)
             if fault is None:
                 return answer
@@ -102,10 +108,15 @@ class BucketClient:
                 raise StoreUnavailableError(str(meant))
             raise meant
 
-        try:
-            again = lambda: before_resending() if has_body else None  # noqa: E731 - read when it is called
-            return retrying(self._machine, self._policy, attempt, scope, again=again)
-        except StoreError as error:
-            if str(error) == "cancelled":
-                raise StoreError(f"{self.place(key)}: cancelled") from None
-            raise
+        with ExitStack() as entered:
+            entered.enter_context(ended_by_scopes(ending.cancel))
+            for outer in (self._closing, *([] if scope is None else [scope])):
+                entered.enter_context(outer.entered(ending.cancel))
+            try:
+                again = lambda: before_resending() if has_body else None  # noqa: E731 - read when it is called
+                return retrying(self._machine, self._policy, attempt, ending, again=again)
+            except StoreError as error:
+                if str(error) == "cancelled":
+                    why = "the store is closed" if self._closing.cancelled else "cancelled"
+                    raise StoreError(f"{self.place(key)}: {why}") from None
+                raise

@@ -157,6 +157,9 @@ class GcsUpload:
             self._writer.send(self.key, "DELETE", self._session, {}, (), passing=_GONE)
         except RefusedError:
             return  # 499 is how Google says that it is done
+        except StoreError:
+            self._aborted = False  # may be called again
+            raise
 
 
 def _sent_of(answer: HttpAnswer) -> int:

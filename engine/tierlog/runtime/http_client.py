@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.errors import (
+    ConfigError,
+    StoreError,
+    StoreNotReachedError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.forking import Origin
 from tierlog.runtime.scheduling import PendingFuture, Scheduler
@@ -72,8 +78,8 @@ class HttpClient:
     """See the module. The thread begins with the first request.
 
     Raises (send):
-        StoreUnavailableError: no answer, or half of one. StorePermissionError: the server's certificate is not
-        trusted. StoreError: cancelled or closed, or an answer that is no store's.
+        StoreUnavailableError: no answer, or half of one; StoreNotReachedError: no connection. StorePermissionError: the
+        server's certificate is not trusted. StoreError: cancelled or closed, or an answer that is no store's.
     """
 
     def __init__(self, settings: HttpSettings, scheduler: Scheduler, *, name: str) -> None:
@@ -194,6 +200,9 @@ class HttpClient:
                 ) as answer:
                     taken = await _whole_body(answer, lambda: _extend(limit, self._settings.timeout_seconds))
                     return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.headers.items()}, taken)
+        except aiohttp.ConnectionTimeoutError:
+            seconds = self._settings.connect_seconds
+            raise StoreNotReachedError(f"{request.method}: timed out: no connection within {seconds} s") from None
         except TimeoutError:
             seconds = self._settings.timeout_seconds
             raise StoreUnavailableError(f"{request.method}: timed out: {seconds} s without a byte") from None
@@ -202,7 +211,10 @@ class HttpClient:
         except (aiohttp.ClientError, OSError) as error:
             # Its text names host and cause; without the cause, which holds the request's headers.
             text = str(error).replace(" ssl:default", "") or type(error).__name__
-            raise StoreUnavailableError(f"{request.method}: no answer: {text}") from None
+            unreached = isinstance(error, aiohttp.ClientConnectorError)
+            raise (StoreNotReachedError if unreached else StoreUnavailableError)(
+                f"{request.method}: no answer: {text}"
+            ) from None
         finally:
             if body is not None and not body.done:
                 body.abort()

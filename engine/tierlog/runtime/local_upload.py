@@ -58,11 +58,11 @@ class NewObject:
         self._open = False
 
     def abort(self) -> None:
-        """Close and remove; nothing after commit."""
+        """Close and remove; nothing after commit. May be called again after an error."""
         if self._open:
-            self._open = False
             self._file.close()
             self._files.remove(self._temporary)
+            self._open = False
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +140,10 @@ class LocalUpload:
         with self._lock:
             if self._aborted or self._stored is not None:
                 return
-            self._aborted = True
             self._counts.add("DELETE")
-            self._new.abort()
+            self._aborted = True
+            try:
+                self._new.abort()
+            except StoreError:
+                self._aborted = False  # may be called again
+                raise

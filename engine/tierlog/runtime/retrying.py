@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tierlog.errors import StoreError, StoreUnavailableError
+from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
 from tierlog.runtime.cancelling import CancelScope
 from tierlog.runtime.machine import Machine
 
@@ -57,12 +57,13 @@ def retrying(
     raises ends this.
 
     Raises:
-        StoreUnavailableError: the last one, which says how many tries there were. StoreError: as the attempt, or the
-            scope was cancelled meanwhile.
+        StoreUnavailableError: the last one, which says how many tries there were; a StoreNotReachedError if all of them
+            were. StoreError: as the attempt, or the scope was cancelled meanwhile.
     """
     clock = machine.clock
     start = clock.monotonic_seconds()
     tries = 0
+    reached = False
     while True:
         if scope is not None and scope.cancelled:
             raise StoreError("cancelled")
@@ -70,10 +71,11 @@ def retrying(
             return attempt(tries)
         except StoreUnavailableError as error:
             tries += 1
+            reached = reached or not isinstance(error, StoreNotReachedError)
             pause = _pause(machine, error, tries)
             if tries > policy.max_retries or clock.monotonic_seconds() + pause - start > policy.retry_seconds:
                 told = f"{error} (tried {tries} times in {clock.monotonic_seconds() - start:.1f} s)"
-                raise StoreUnavailableError(told) from None
+                raise (StoreUnavailableError if reached else StoreNotReachedError)(told) from None
         _sleep(machine, pause, scope)
         before = clock.monotonic_seconds()
         again()

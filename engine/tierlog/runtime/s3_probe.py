@@ -12,7 +12,7 @@ from tierlog.runtime.object_store import ABSENT
 from tierlog.runtime.part_checksums import CRC32C_HEADER, ChecksumMode, crc32c_base64
 from tierlog.runtime.s3_client import S3Call
 from tierlog.runtime.s3_writer import LIMITS, S3Writer
-from tierlog.runtime.store_probe import removing
+from tierlog.runtime.store_probe import PARTS_SUFFIX, removing
 from tierlog.runtime.store_traits import StoreTraits
 
 _BODY: Final = b"tierlog"
@@ -23,12 +23,12 @@ _DIGEST: Final = frozenset(("BadDigest", "InvalidDigest", "XAmzContentChecksumMi
 
 def probe_s3(writer: S3Writer, key: str) -> StoreTraits:
     """Ask with a few small objects; the writer is told what checksum the store checks."""
-    with removing(writer.delete, [key, f"{key}-parts"]):
+    with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
         if checked is not None:
             writer.settle(checked, "the store refuses a wrong one")
         conditional = _refuses_second(writer, key)
-        part_bytes_min = 1 if _takes_small_parts(writer, f"{key}-parts") else LIMITS.part_bytes_min
+        part_bytes_min = 1 if _takes_small_parts(writer, f"{key}{PARTS_SUFFIX}") else LIMITS.part_bytes_min
     settings = writer.client.settings
     where = "in the path" if settings.bucket_url.count("/") > 2 else "in the host name"
     return StoreTraits(

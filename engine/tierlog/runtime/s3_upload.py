@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.runtime.http_client import HttpAnswer
 from tierlog.runtime.object_store import StoredObject, views_of
 from tierlog.runtime.part_checksums import (
@@ -144,6 +144,6 @@ class S3Upload:
             self._writer.abort(self.key, self._upload_id)
             if running:
                 self._writer.abort(self.key, self._upload_id)
-        except StoreUnavailableError:
+        except StoreError:
             self._aborted = False  # may be called again
             raise

@@ -18,22 +18,29 @@ from tierlog.runtime.store_traits import ProbedStore, StoreTraits
 _log = logging.getLogger(__name__)
 #: What the keys of the probe begin with, behind the prefix of all keys.
 PROBE_PREFIX: Final = ".tierlog-probe-"
+#: Behind the key of an object that is sent in parts.
+PARTS_SUFFIX: Final = "-parts"
 
 
-def probe_store(store: ObjectStore, machine: Machine, *, key_prefix: str = "") -> StoreTraits:
-    """Ask. Leaves nothing behind, as far as the store lets it.
+def probe_store(store: ObjectStore, key: str) -> StoreTraits:
+    """Ask. Leaves nothing behind, as far as the store lets it: what it does leave, ``remove_probe`` takes away.
 
     Args:
         store: Its write half is told what is found.
-        machine: For a key that nobody else has.
-        key_prefix: In front of the probe's keys.
+        key: Of ``probe_key``.
 
     Raises:
         StoreError and its kinds: the store cannot be written to, or does not let us remove.
     """
-    key = probe_key(machine, key_prefix)
     inner = unwrapped(store)
     return inner.traits(key) if isinstance(inner, ProbedStore) else plain_traits(store, key)
+
+
+def remove_probe(store: ObjectStore, key: str) -> None:
+    """Take away what a probe that was ended has left. Raises StoreError and its kinds."""
+    store.delete([key, f"{key}{PARTS_SUFFIX}"])
+    for upload in list(store.iter_uploads(key)):
+        store.abort_upload(upload)
 
 
 def identity_of(store: ObjectStore) -> str:

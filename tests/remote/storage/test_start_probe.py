@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,6 +35,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
     """What the probe has logged."""
     caplog.set_level(logging.INFO)
     return lambda: [r.getMessage() for r in caplog.records if r.name == start_probe.__name__]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what another thread is about to do."""
+    until = time.monotonic() + 20
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert condition()
 
 
 def info(manager: TieredStorageManager) -> dict[str, str]:
@@ -190,10 +200,10 @@ class TestS3:
             assert ("probed/tier-" in line) is (mask == "false")
             proxy.clear()
             custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+            wait_until(lambda: info(manager)["state"] == "known")
             assert manager.store_traits is not None
-            assert info(manager)["state"] == "known"
             manager.copy_log_segment_data(segment.metadata, segment.data)
-            assert len(lines()) == 2
+            wait_until(lambda: len(lines()) == 2)
             manager.delete_log_segment_data(segment.finished(custom))
 
     def test_a_probe_that_fails_again_does_not_fail_the_copy(
@@ -204,6 +214,6 @@ class TestS3:
             proxy.add("status", path=".tierlog-probe-", status=503, times=None)
             manager.configure(s3_keys(s3, proxy.endpoint))
             custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+            wait_until(lambda: "not known yet" in lines()[-1])
             assert manager.store_traits is None
-            assert "not known yet" in lines()[-1]
             manager.delete_log_segment_data(segment.finished(custom))

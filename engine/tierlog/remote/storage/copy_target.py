@@ -16,6 +16,7 @@ from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.writing import plan_removal
+from tierlog.remote.storage.leftovers import Leftovers
 from tierlog.remote.storage.limited_store import limited_reads
 from tierlog.remote.storage.masked_store import MaskedStore
 from tierlog.remote.storage.metrics import StorageMetrics
@@ -93,6 +94,8 @@ class CopyTarget:
             deadline_seconds=_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
             on_idle=buffers.trim,
         )
+        # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
+        self._leftovers = Leftovers(machine, metrics, keeps=False)
         self._copier = SegmentCopier(
             store,
             config,
@@ -100,6 +103,7 @@ class CopyTarget:
             limiter=RateLimiter(config.upload_rate_limit_bytes_per_second, machine=machine),
             buffers=buffers,
             running=self._running,
+            leftovers=self._leftovers,
             metrics=metrics,
             machine=machine,
         )
@@ -136,6 +140,7 @@ class CopyTarget:
     def close(self) -> None:
         """Call off what is being copied, and release threads and store; idempotent."""
         self._running.close()
+        self._leftovers.close()
         self._copier.close()
         self.tier.close()
 

@@ -6,33 +6,46 @@ configuration, stores and codecs with it: half a second of a process.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
+from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.key_ring import read_key_ring
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
+from tierlog.remote.storage.leftovers import Leftovers
 from tierlog.remote.storage.metrics import DIRECTIONS, StorageMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.running_copies import RunningCopies
 from tierlog.remote.storage.segment_copy import SegmentCopier
+from tierlog.remote.storage.segment_delete import delete_segment
 from tierlog.remote.storage.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.start_probe import StartProbe
 from tierlog.remote.storage.upload_buffers import process_buffers
+from tierlog.runtime.bounded_calls import ENDING_SECONDS, BoundedCalls
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
 
 #: Of a copy without a deadline: more than a broker lives.
 _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
+#: Deletions under way.
+_CALLS = 32
 
 
 class ManagerParts:
     """What ``configure`` makes."""
 
     def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
+        self._machine = machine
         self.config = config
         self.store = store
-        self.probe = StartProbe(store, config, machine=machine, metrics=metrics)
+        masked = self.masked = config.key_prefix if config.key_prefix_mask else ""
+        self.calls = BoundedCalls(machine, _CALLS, name="tierlog-call")
+        self.leftovers = Leftovers(machine, metrics, masked=masked)
+        self.probe = StartProbe(
+            store, config, calls=self.calls, leftovers=self.leftovers, machine=machine, metrics=metrics
+        )
         if config.metrics_recording_level != "INFO":
             store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
         limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
@@ -43,10 +56,11 @@ class ManagerParts:
         key_ring = read_key_ring(config, machine, writing=True)
         self.buffers = process_buffers(config.upload_buffer_bytes, machine)
         deadline_ms = config.copy_deadline_ms
+        self._deadline_seconds = _NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000
         self.running = RunningCopies(
             metrics,
             machine=machine,
-            deadline_seconds=_NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
+            deadline_seconds=self._deadline_seconds,
             on_idle=self.buffers.trim,
         )
         self.copier = SegmentCopier(
@@ -56,11 +70,10 @@ class ManagerParts:
             limiter=self.limiters["upload"],
             buffers=self.buffers,
             running=self.running,
+            leftovers=self.leftovers,
             metrics=metrics,
             machine=machine,
         )
-        masked = config.key_prefix if config.key_prefix_mask else ""
-        self.masked = masked
         self.fetcher = SegmentFetcher(
             store,
             config,
@@ -75,11 +88,30 @@ class ManagerParts:
         metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
 
     def close(self) -> None:
-        """Copies first: they clean up, which takes the store. Then whatever call of it nobody waits for any more."""
-        self.running.close()
+        """Everybody is told first, then waited for: copies for their undo, which takes the store. In two seconds, also
+        where the store hangs: what it does not let go of is left in a thread that nobody waits for.
+        """
+        self.running.call_off()
+        self.calls.give_up()
         self.fetcher.close()
-        self.store.close()
+        self.running.close()
+        self.leftovers.close()
+        closing = self._machine.scheduler.start(self.store.close, name="tierlog-close")
+        with contextlib.suppress(TimeoutError):
+            closing.result(timeout=ENDING_SECONDS)
         self.copier.close()
+        self.calls.close()
+
+    def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """For no longer than a copy may take, nor beyond the close: who calls it calls again."""
+        segment_id = metadata.remote_log_segment_id
+        uploads_too = self.leftovers.has(segment_id)
+        self.calls.run(
+            str(segment_id),
+            lambda: delete_segment(self.store, self.config, metadata, uploads_too=uploads_too),
+            seconds=self._deadline_seconds,
+        )
+        self.leftovers.forget(segment_id)
 
 
 def _wait_counter(metrics: StorageMetrics, direction: str) -> Callable[[float], None]:

@@ -81,6 +81,9 @@ SERIES: Final[tuple[Series, ...]] = (
     Series("gauge", "oldest_copy_age_seconds", "Age of the copy that has been under way for longest; 0 without one."),
     Series("counter", "copies_overdue_total", "Copies that were called off at their deadline."),
     Series("counter", "leftover_objects_total", "Objects or uploads that a failed copy could not remove again."),
+    Series(
+        "gauge", "leftovers", "Failed copies of which something is left in the store now; its removal is tried again."
+    ),
     Series("gauge", "upload_buffer_bytes", "Memory that running copies hold.", "state", ("used", "budget")),
     Series("counter", "upload_buffer_wait_seconds_total", "Time that copies waited for memory of others."),
     Series("counter", "fetches_total", "Ranges of segments asked for."),

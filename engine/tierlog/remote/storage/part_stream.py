@@ -9,12 +9,13 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from tierlog.errors import StoreError
+from tierlog.errors import StoreError, StoreNotReachedError
+from tierlog.remote.storage.copy_requests import CopyRequests
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.running_copies import RunningCopy
 from tierlog.remote.storage.upload_buffers import LentBuffer, UploadBuffers
 from tierlog.runtime.object_store import ABSENT, ObjectStore, StoredObject, Upload
-from tierlog.runtime.scheduling import Future, Pool
+from tierlog.runtime.scheduling import Future
 
 
 class PartStream:
@@ -28,7 +29,7 @@ class PartStream:
         buffer: Of ``part_bytes``, or as large as the object if that is smaller; given back by ``close``.
         buffers: Where more of them come from.
         running: The copy that this belongs to: called off with it.
-        pool: Sends.
+        requests: Its requests.
         limiter: Asked before each part, and before each try of it.
     """
 
@@ -42,7 +43,7 @@ class PartStream:
         buffer: LentBuffer,
         buffers: UploadBuffers,
         running: RunningCopy,
-        pool: Pool,
+        requests: CopyRequests,
         limiter: RateLimiter,
     ) -> None:
         self._store = store
@@ -51,9 +52,9 @@ class PartStream:
         self._parallel = parallel
         self._buffers = buffers
         self._running = running
-        self._pool = pool
+        self._requests = requests
         self._limiter = limiter
-        self._own = buffer
+        self._own: LentBuffer | None = buffer
         self._free = [buffer]
         self._current: LentBuffer | None = None
         self._filled = 0
@@ -131,11 +132,14 @@ class PartStream:
 
             def put() -> StoredObject:
                 with self._limiter.granted(len(data), check=self._running.check):
-                    return self._store.put(self._key, data, expected_etag=condition)
+                    return self._requests.store(
+                        self._key, lambda: self._store.put(self._key, data, expected_etag=condition)
+                    )
 
-            future = self._pool.submit(put)
+            future = self._requests.submit(put)
         else:
-            future = self._pool.submit(self._upload.complete)
+            complete = self._upload.complete
+            future = self._requests.submit(lambda: self._requests.store(self._key, complete))
         try:
             stored = self._running.wait_for(future)
         finally:
@@ -163,7 +167,7 @@ class PartStream:
                 upload.put_part(number, [view])
             self._running.stored_bytes += size
 
-        self._under_way.append((self._pool.submit(send), buffer))
+        self._under_way.append((self._requests.submit(send), buffer))
         self._running.part = number
 
     def _wait_filled(self) -> None:
@@ -173,13 +177,17 @@ class PartStream:
 
     def _begun(self) -> Upload:
         if self._upload is None:
-            self._upload = self._running.wait_for(self._pool.submit(self._begin))
+            self._upload = self._requests.call(self._begin)
         return self._upload
 
     def _begin(self) -> Upload:
         """In the pool: the copy may be called off before the store has answered."""
         self._in_doubt = True
-        upload = self._store.begin_upload(self._key, part_bytes=self._part_bytes)
+        try:
+            upload = self._store.begin_upload(self._key, part_bytes=self._part_bytes)
+        except StoreNotReachedError:
+            self._in_doubt = False
+            raise
         self._in_doubt = False
         with self._lock:
             self._made = upload
@@ -207,8 +215,16 @@ class PartStream:
             return self._harvest()
         return buffer
 
+    @property
+    def may_have_parts(self) -> bool:
+        """Whether ``abort`` has something to throw away."""
+        return self._made is not None or self._in_doubt
+
     def abort(self) -> None:
-        """Throw away what is not visible. Raises StoreError: parts may be left; nothing after ``make_visible``."""
+        """Throw away what is not visible; nothing after ``make_visible``; again is fine.
+
+        Raises StoreError: parts may be left.
+        """
         with self._lock:
             self._given_up = True
             upload = self._made
@@ -226,6 +242,7 @@ class PartStream:
         for buffer in self._free:
             buffer.give_back()
         self._free.clear()
+        self._own = None  # or whoever keeps this to abort it later would keep the memory
         while self._under_way:
             future, buffer = self._under_way.popleft()
             future.cancel()

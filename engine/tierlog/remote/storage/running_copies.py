@@ -7,20 +7,25 @@ the store never answers, every running copy can be seen in the metrics, and thos
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId
 from tierlog.remote.storage.metrics import PHASES, StorageMetrics
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.scheduling import CancelledError, Future
+from tierlog.runtime.scheduling import CancelledError, Condition, Future
 
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
+#: What an undo gets beyond the deadline, or the close, that it comes from: its caller is back within two seconds.
+UNDO_SECONDS: Final = 1.2
+#: In which a closing manager's copies have been called off, undone and left.
+_CLOSE_SECONDS: Final = 1.6
 #: How often the watchdog looks, and how often it says what it sees.
 _LOOK_SECONDS: Final = 1.0
 _SAY_SECONDS: Final = 30.0
@@ -56,6 +61,11 @@ class RunningCopy:
     part: int = 0
     stored_bytes: int = 0
     called_off: str = ""
+    called_off_seconds: float = math.inf
+    changed: Condition = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.changed = self.machine.scheduler.condition()
 
     def age_seconds(self) -> float:
         """Since it began."""
@@ -71,19 +81,35 @@ class RunningCopy:
                 f"in phase {self.phase}, part {self.part}, {self.stored_bytes} bytes stored"
             )
 
+    def call_off(self, reason: str) -> None:
+        """Whoever waits for it, and whoever checks, gets a CopyAbandonedError from here on."""
+        with self.changed:
+            if not self.called_off:
+                self.called_off, self.called_off_seconds = reason, self.machine.clock.monotonic_seconds()
+            self.changed.notify_all()
+
+    def undo_seconds_left(self) -> float:
+        """How long its undo may be waited for from now on; not above 0 once it is over."""
+        ends = min(self.deadline_seconds, self.called_off_seconds) + UNDO_SECONDS
+        return ends - self.machine.clock.monotonic_seconds()
+
     def wait_for(self, future: Future[Result]) -> Result:
         """What the call gives, unless the copy is called off before: then the call goes on by itself."""
-        while not future.done():
-            self.check()
-            left = self.deadline_seconds - self.machine.clock.monotonic_seconds()
-            try:
-                return future.result(timeout=min(max(left, 0.001), _LOOK_SECONDS))
-            except TimeoutError:
-                if future.done():
-                    break
-            except CancelledError as cause:
-                raise CopyAbandonedError(f"{self.segment_id}: the manager was closed") from cause
-        return future.result()
+        if not future.done():
+            future.add_done_callback(self._wake)
+            with self.changed:
+                while not future.done():
+                    self.check()
+                    left = self.deadline_seconds - self.machine.clock.monotonic_seconds()
+                    self.changed.wait(min(max(left, 0.001), _LOOK_SECONDS))
+        try:
+            return future.result()
+        except CancelledError as cause:
+            raise CopyAbandonedError(f"{self.segment_id}: the manager was closed") from cause
+
+    def _wake(self, _: object) -> None:
+        with self.changed:
+            self.changed.notify_all()
 
     def describe(self) -> str:
         """For the log line."""
@@ -189,15 +215,26 @@ class RunningCopies:
                 _log.warning("copies that take long: %s", "; ".join(copy.describe() for copy in slow))
         self._on_idle()
 
-    def close(self) -> None:
-        """Call off what runs, wait until it is cleaned up, end the watchdog; idempotent."""
+    def call_off(self) -> None:
+        """Call off what runs, and let nothing begin any more; waits for nothing, idempotent."""
         with self._changed:
             self._closed = True
-            for copy in self._copies.values():
-                copy.called_off = copy.called_off or "the manager was closed"
+            running = list(self._copies.values())
             self._changed.notify_all()
-            while self._copies:
-                self._changed.wait(_LOOK_SECONDS)
+        for copy in running:
+            copy.call_off("the manager was closed")
+
+    def close(self) -> None:
+        """The same, wait until it is cleaned up, or for two seconds from when it was called off, end the watchdog."""
+        self.call_off()
+        clock = self._machine.clock
+        with self._changed:
+            since = min((copy.called_off_seconds for copy in self._copies.values()), default=math.inf)
+            while self._copies and (left := since + _CLOSE_SECONDS - clock.monotonic_seconds()) > 0:
+                self._changed.wait(left)
+            left_behind = list(self._copies.values())
             watchdog = self._watchdog
+        for copy in left_behind:
+            _log.warning("closed while a copy had not ended: %s", copy.describe())
         if watchdog is not None:
             watchdog.result()

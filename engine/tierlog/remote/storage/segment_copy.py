@@ -12,21 +12,21 @@ The order of one copy, and why:
    of an earlier attempt that lands late does not replace anything.
 5. The log and the rest, each confirmed by the store with its size; the description last.
 
-Whatever fails is undone, the description first. What could not be removed is named in the error, the log and a metric,
-and found again by ``tierlog orphans``.
+Whatever fails is undone, the description first, and for no longer than the caller can wait. What could not be removed
+is named in the error, the log and a metric, tried again later (``leftovers``), and found by ``tierlog orphans``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Final
 
 from tierlog.errors import ObjectConflictError, StoreError
-from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata
+from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.copied_before import CopiedSegment, find_copied_before
 from tierlog.remote.storage.copy_checks import (
@@ -36,6 +36,7 @@ from tierlog.remote.storage.copy_checks import (
     check_size,
     is_mostly_compressed,
 )
+from tierlog.remote.storage.copy_requests import CopyRequests
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.layouts.segment_objects import (
     SegmentObjects,
@@ -44,6 +45,7 @@ from tierlog.remote.storage.layouts.segment_objects import (
     largest_custom_metadata_bytes,
 )
 from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
+from tierlog.remote.storage.leftovers import Leftovers, Remains
 from tierlog.remote.storage.log_copy import LogCopy, LogSizes, plan_sizes
 from tierlog.remote.storage.log_index_object import first_timestamp_ms, segment_entry
 from tierlog.remote.storage.metrics import StorageMetrics
@@ -51,19 +53,16 @@ from tierlog.remote.storage.part_stream import PartStream
 from tierlog.remote.storage.rate_limiter import RateLimiter
 from tierlog.remote.storage.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
 from tierlog.remote.storage.upload_buffers import LentBuffer, UploadBuffers
-from tierlog.runtime.cancelling import CancelScope, call_within
 from tierlog.runtime.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ABSENT, ObjectStore, StoredObject
-
-Result = TypeVar("Result")
+from tierlog.runtime.scheduling import Future
 
 _log = logging.getLogger(__name__)
 
 _INDEX_BYTES_MAX: Final = 2**31 - 1
 #: Requests under way, of all copies: parts are bounded by memory, the rest is small.
 _SENDERS: Final = 32
-_REMEMBERED_LEFTOVERS: Final = 1000
 
 
 @dataclass(slots=True)
@@ -75,9 +74,9 @@ class _Attempt:
     running: RunningCopy
     paths: dict[IndexType, str]
     files: ReadableFiles
+    requests: CopyRequests
     stream: PartStream | None = None
-    tried_keys: list[str] = field(default_factory=list)
-    tried_description: str | None = None
+    description_key: str = ""
     stored_bytes: int = 0
     beside: tuple[tuple[str, bytes], ...] = ()
 
@@ -92,6 +91,7 @@ class SegmentCopier:
         limiter: Of uploads.
         buffers: Memory of all copies of the process.
         running: Where copies are entered.
+        leftovers: Undoes what fails.
         metrics: Where they are counted.
         machine: Its files hold the segments unless a copy says otherwise, its threads work.
 
@@ -107,6 +107,7 @@ class SegmentCopier:
         limiter: RateLimiter,
         buffers: UploadBuffers,
         running: RunningCopies,
+        leftovers: Leftovers,
         metrics: StorageMetrics,
         machine: Machine,
     ) -> None:
@@ -121,8 +122,7 @@ class SegmentCopier:
         self._cores = machine.scheduler.cores
         self._transformers = machine.scheduler.pool(self._cores, name="tierlog-transform")
         self._senders = machine.scheduler.pool(_SENDERS, name="tierlog-upload")
-        self._lock = machine.scheduler.lock()
-        self._leftovers: dict[RemoteLogSegmentId, None] = {}
+        self._leftovers = leftovers
 
     def copy(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, *, files: ReadableFiles | None = None
@@ -142,7 +142,9 @@ class SegmentCopier:
         began = clock.monotonic_seconds()
         running = self._running.begin(metadata.remote_log_segment_id)
         try:
-            attempt = _Attempt(metadata, data, running, _index_paths(data), files or self._machine.files)
+            self._leftovers.begin_copy(metadata.remote_log_segment_id)
+            requests = CopyRequests(running, self._senders)
+            attempt = _Attempt(metadata, data, running, _index_paths(data), files or self._machine.files, requests)
             try:
                 custom_metadata = self._copy(attempt)
             except BaseException as error:
@@ -170,7 +172,7 @@ class SegmentCopier:
             running.phase = "checking"
             objects, parts, compression = self._objects(attempt, log)
             sizes = replace(sizes, compressed=compression)
-            attempt.stream = stream = self._stream(objects.log_key, sizes, first, running)
+            attempt.stream = stream = self._stream(objects.log_key, sizes, first, attempt)
             held.callback(stream.close)
             if objects.assembler is None:
                 while scratch:
@@ -237,7 +239,7 @@ class SegmentCopier:
             )
         return objects, parts, compression and metadata.segment_size_in_bytes > 0
 
-    def _stream(self, key: str, sizes: LogSizes, first: LentBuffer, running: RunningCopy) -> PartStream:
+    def _stream(self, key: str, sizes: LogSizes, first: LentBuffer, attempt: _Attempt) -> PartStream:
         return PartStream(
             self._store,
             key,
@@ -245,8 +247,8 @@ class SegmentCopier:
             parallel=self._config.upload_parallel_parts,
             buffer=first,
             buffers=self._buffers,
-            running=running,
-            pool=self._senders,
+            running=attempt.running,
+            requests=attempt.requests,
             limiter=self._limiter,
         )
 
@@ -265,15 +267,15 @@ class SegmentCopier:
         except ObjectConflictError:
             attempt.running.phase = "checking"
             key = objects.description_key
-            known = self._call(attempt, lambda: find_copied_before(self._store, self._config, attempt.metadata, key))
+            call = attempt.requests.call
+            known = call(lambda: find_copied_before(self._store, self._config, attempt.metadata, key))
             if known is not None:
                 _log.info("%s was copied before and is whole", attempt.metadata.remote_log_segment_id)
-                assert attempt.stream is not None
-                attempt.stream.abort()
+                self._remove(attempt, objects=False)
                 return known
             removal = plan_removal(self._config, attempt.metadata)
-            self._call(attempt, lambda: self._store.delete(removal.descriptions))
-            self._call(attempt, lambda: self._store.delete(removal.others))
+            call(lambda: self._store.delete(removal.descriptions))
+            call(lambda: self._store.delete(removal.others))
             self._store_objects(attempt, objects, description)
         return None
 
@@ -281,50 +283,31 @@ class SegmentCopier:
         """In the order of the module's text. Raises ObjectConflictError if the first one is there already."""
         assert attempt.stream is not None
         small = [*objects.small_objects(), *attempt.beside]
-        log_key = objects.log_key
         if attempt.stream.is_multipart:
             attempt.running.phase = "indexes"
             self._put(attempt, *small.pop(0), kind="indexes", only_if_absent=True)
         attempt.running.phase = "log"
-        attempt.tried_keys.append(log_key)
-        try:
-            stored = attempt.stream.make_visible(only_if_absent=not attempt.stream.is_multipart)
-        except ObjectConflictError:
-            attempt.tried_keys.remove(log_key)
-            raise
+        stored = attempt.stream.make_visible(only_if_absent=not attempt.stream.is_multipart)
         self._count(attempt, stored, "log")
         attempt.running.phase = "indexes"
         for key, data in small:
             self._put(attempt, key, data, kind="indexes")
         attempt.running.phase = "manifest"
-        attempt.tried_description = objects.description_key
+        attempt.description_key = objects.description_key
         self._put(attempt, objects.description_key, description, kind="manifest")
 
     def _put(self, attempt: _Attempt, key: str, data: bytes, *, kind: str, only_if_absent: bool = False) -> None:
-        attempt.tried_keys.append(key)
         condition = ABSENT if only_if_absent else None
 
         def put() -> StoredObject:
             with self._limiter.granted(len(data), check=attempt.running.check):
-                return self._store.put(key, data, expected_etag=condition)
+                return attempt.requests.store(key, lambda: self._store.put(key, data, expected_etag=condition))
 
-        try:
-            stored = self._call(attempt, put)
-        except ObjectConflictError:
-            attempt.tried_keys.remove(key)
-            raise
+        stored = attempt.requests.call(put)
         if stored.size_bytes != len(data):
             raise StoreError(f"{key}: {len(data)} bytes were sent, the store has {stored.size_bytes}")
         attempt.running.stored_bytes += len(data)
         self._count(attempt, stored, kind)
-
-    def _call(self, attempt: _Attempt, call: Callable[[], Result]) -> Result:
-        """A call of the store that ends for us at the deadline, whenever it ends; one that only reads ends then too."""
-        scope = CancelScope(self._machine.scheduler)
-        try:
-            return attempt.running.wait_for(self._senders.submit(lambda: call_within(scope, call)))
-        finally:
-            scope.cancel()
 
     def _count(self, attempt: _Attempt, stored: StoredObject, kind: str) -> None:
         attempt.stored_bytes += stored.size_bytes
@@ -334,48 +317,54 @@ class SegmentCopier:
     def _undo(self, attempt: _Attempt, error: BaseException) -> None:
         """Take away what was stored, the description first; what stays is told. Never raises a StoreError."""
         attempt.running.phase = "removing"
-        left: list[str] = []
-        if attempt.stream is not None:
-            self._try(left, "its parts", attempt.stream.abort)
-        key = attempt.tried_description
-        if key is None or self._try(left, key, lambda: self._store.delete([key])):
-            others = [tried for tried in attempt.tried_keys if tried != key]
-            if others:
-                self._try(left, ", ".join(others), lambda: self._store.delete(others))
-        else:
-            # The segment may be whole and seen: half of it must not stay.
-            left += [tried for tried in attempt.tried_keys if tried != key]
+        left = self._remove(attempt, pending=attempt.requests.end())
         if left:
-            segment_id = attempt.metadata.remote_log_segment_id
-            self._metrics.add("leftover_objects_total", len(left))
-            self._remember(segment_id)
-            text = f"could not be removed again: {'; '.join(left)}; `tierlog orphans` finds it"
+            remedy = self._leftovers.remedy(closing=bool(attempt.running.called_off))
+            text = f"could not be removed again: {'; '.join(left)}; {remedy}"
             error.add_note(text)
-            _log.warning("%s: the copy failed, and some of it %s", segment_id, text)
+            _log.warning("%s: the copy failed, and some of it %s", attempt.metadata.remote_log_segment_id, text)
 
-    def _try(self, left: list[str], what: str, call: Callable[[], object]) -> bool:
-        try:
-            call()
-        except StoreError as error:
-            left.append(f"{what} ({error})")
-            return False
-        return True
+    def _remove(self, attempt: _Attempt, *, objects: bool = True, pending: Sequence[Future[object]] = ()) -> list[str]:
+        """Take away the upload, and the objects; what stays."""
+        stream, requests, description_key = attempt.stream, attempt.requests, attempt.description_key
+        segment_id = attempt.metadata.remote_log_segment_id
 
-    def _remember(self, segment_id: RemoteLogSegmentId) -> None:
-        with self._lock:
-            while len(self._leftovers) >= _REMEMBERED_LEFTOVERS:
-                del self._leftovers[next(iter(self._leftovers))]
-            self._leftovers[segment_id] = None
+        def names() -> list[str]:
+            parts = ["its parts"] if stream is not None and stream.may_have_parts else []
+            return [*parts, *(requests.tried_keys if objects else [])]
 
-    def left_parts(self, segment_id: RemoteLogSegmentId) -> bool:
-        """Whether a copy of this process failed and could not clean up: a delete looks for its uploads then."""
-        with self._lock:
-            return segment_id in self._leftovers
+        def remove(copied_again: bool) -> list[str]:
+            left: list[str] = []
+            if stream is not None:
+                _try(left, "its parts", stream.abort)
+            keys = requests.tried_keys if objects and not copied_again else []
+            others = [key for key in keys if key != description_key]
+            if len(others) < len(keys) and not _try(
+                left, description_key, lambda: self._store.delete([description_key])
+            ):
+                return left + others  # the segment may be whole and seen: half of it must not stay
+            if others:
+                _try(left, ", ".join(others), lambda: self._store.delete(others))
+            return left
+
+        if not names() and not pending:
+            return []
+        remains = Remains(str(segment_id), remove, names, pending, requests.doubtful and objects, segment_id)
+        return self._leftovers.undo(remains, seconds_left=attempt.running.undo_seconds_left)
 
     def close(self) -> None:
-        """End the threads; copies have ended before."""
+        """End the threads; copies have ended before, or hang in the store and are left behind."""
         self._transformers.close()
-        self._senders.close()
+        self._senders.close(wait=False)
+
+
+def _try(left: list[str], what: str, call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except StoreError as error:
+        left.append(f"{what} ({error})")
+        return False
+    return True
 
 
 def _log_index(

@@ -1,24 +1,31 @@
 """What a storage manager asks its store when it starts: who we are to it, and what it does of what differs.
 
 A wrong name, missing rights or credentials that nobody knows end ``configure`` with the store's own words: a broker
-that starts with them finds out hours later, with its disk full. A store that does not answer does not: brokers are
-restarted while stores are down. It is asked again after the first copy that reached it.
+that starts with them finds out hours later, with its disk full. A store that does not answer within seconds does not:
+brokers are restarted while stores are down. It is asked again, in the background, after the first copy that reached it.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, StoreNotReachedError, StoreUnavailableError
 from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.leftovers import Leftovers, Remains
 from tierlog.remote.storage.masked_store import MASK
 from tierlog.remote.storage.metrics import StorageMetrics
+from tierlog.runtime.bounded_calls import BoundedCalls
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_probe import identity_of, probe_store
+from tierlog.runtime.store_probe import identity_of, probe_key, probe_store, remove_probe
 from tierlog.runtime.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
+
+#: What a broker's start waits for a store at most.
+_START_SECONDS: Final = 15.0
+_AGAIN_SECONDS: Final = 120.0
 
 
 class StartProbe:
@@ -27,6 +34,8 @@ class StartProbe:
     Args:
         store: Of the configuration.
         config: Says whether to ask, and below which prefix.
+        calls: What asks, for as long as somebody waits.
+        leftovers: Gets what a probe that had no answer may have left.
         metrics: Its ``store_info`` shows what was found.
 
     Attributes:
@@ -36,13 +45,24 @@ class StartProbe:
     Thread safety: any number of threads.
     """
 
-    def __init__(self, store: ObjectStore, config: StorageConfig, *, machine: Machine, metrics: StorageMetrics) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: StorageConfig,
+        *,
+        calls: BoundedCalls,
+        leftovers: Leftovers,
+        machine: Machine,
+        metrics: StorageMetrics,
+    ) -> None:
         self.identity: str | None = None
         self.traits: StoreTraits | None = None
         self._store = store
         self._prefix = config.key_prefix
         self._masked = config.key_prefix if config.key_prefix_mask else ""
         self._enabled = config.store_probe_enabled
+        self._calls = calls
+        self._leftovers = leftovers
         self._machine = machine
         self._metrics = metrics
         self._lock = machine.scheduler.lock()
@@ -55,7 +75,7 @@ class StartProbe:
             ConfigError: the store is not there, does not know us, or refuses to let us write and remove.
         """
         try:
-            self._ask()
+            self._ask(_START_SECONDS)
         except (PermissionError, FileNotFoundError) as error:
             raise ConfigError(self._told(error)) from (None if self._masked else error)
         except OSError as error:  # StoreError among them
@@ -64,25 +84,44 @@ class StartProbe:
             _log.warning("the store did not answer at the start, and is asked again later: %s", self._told(error))
 
     def after_copy(self) -> None:
-        """Ask again if the store did not answer before; one thread does, and nothing of it concerns the copy."""
+        """Ask again, in a thread of its own, if the store did not answer before."""
         with self._lock:
             due, self._due = self._due, False
-        if not due:
-            return
+        if due:
+            self._machine.scheduler.start(self._ask_again, name="tierlog-probe")
+
+    def _ask_again(self) -> None:
         try:
-            self._ask()
+            self._ask(_AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001 - the copy is done, whatever a third party's store raises here
             self._due = True
             _log.warning("what the store does is not known yet: %s", self._told(error))
 
-    def _ask(self) -> None:
+    def _ask(self, seconds: float) -> None:
+        key = probe_key(self._machine, self._prefix)
+        try:
+            self._calls.run("the start probe", lambda: self._asked(key), seconds=seconds)
+        except StoreNotReachedError:
+            raise
+        except StoreUnavailableError:
+            self._leftovers.undo(self._remains(key), seconds_left=lambda: 0.0)
+            raise
+
+    def _remains(self, key: str) -> Remains:
+        def remove(_: bool) -> list[str]:
+            remove_probe(self._store, key)
+            return []
+
+        return Remains("the start probe", remove, lambda: [key], doubtful=True)
+
+    def _asked(self, key: str) -> None:
         where = self._store.describe()
         self.identity = identity_of(self._store)
         if not self._enabled:
             self._metrics.tell_store("off", where)
             _log.info("%s: we are %s; not asked what it does (store.probe.enabled)", where, self.identity)
             return
-        self.traits = probe_store(self._store, self._machine, key_prefix=self._prefix)
+        self.traits = probe_store(self._store, key)
         self._metrics.tell_store("known", where, self.traits)
         _log.info("the store: we are %s; %s", self.identity, self.traits)  # which begins with where it is
 

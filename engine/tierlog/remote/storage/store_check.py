@@ -154,7 +154,7 @@ class StoreCheck:
         return "the objects are gone, and removing what is not there is fine"
 
     def _traits(self) -> str:
-        return str(probe_store(self._store, self._machine, key_prefix=self._prefix))
+        return str(probe_store(self._store, probe_key(self._machine, self._prefix)))
 
 
 def _expect(what: str, found: object, expected: object) -> None:

@@ -150,15 +150,12 @@ class TieredStorageManager(RemoteStorageManager):
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteStorageManager; the caches forget the segment too."""
-        from tierlog.remote.storage.segment_delete import delete_segment
-
         clock = self._machine.clock
         with self._translated("delete", metadata) as parts:
             began = clock.monotonic_seconds()
             parts.fetcher.forget(metadata)
             try:
-                uploads_too = parts.copier.left_parts(metadata.remote_log_segment_id)
-                delete_segment(parts.store, parts.config, metadata, uploads_too=uploads_too)
+                parts.delete(metadata)
             finally:
                 parts.fetcher.forget(metadata)  # a fetch that was under way may have brought it back
             self.metrics.add("deletes_total")
