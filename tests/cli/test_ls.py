@@ -98,3 +98,37 @@ def test_a_log_directory(tierlog: Run, tmp_path: pathlib.Path) -> None:
         (0, 4, "live"),
         (5, 9, "active"),
     ]
+
+
+def test_topics_alone(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """Otherwise who wants the names reads through all segments, and no script can loop over them."""
+    bucket = data / "main-plain/objects"
+    assert tierlog("ls", bucket, "--topics").text.splitlines() == ["fx-epochs", "fx-lso", "fx-txn"]
+    assert tierlog("ls", bucket, "^fx-[el]", "--topics").text.splitlines() == ["fx-epochs", "fx-lso"]
+    (line,) = tierlog("ls", bucket, "fx-txn", "--topics", "--output", "json").lines
+    assert line == {"topic": "fx-txn", "topicId": line["topicId"], "partitions": [0]}
+    assert tierlog("ls", bucket, "--topics", "--partition", "1").out == b""
+    assert tierlog("ls", bucket, "nothing", "--topics").code == 3
+    for name in ("a", "b"):
+        Bucket(tmp_path, topic_id=name * 22).segment("s", [message(0, "v", 0)], lineage={0: 0})
+    names = tierlog("ls", tmp_path, "--topics").text.splitlines()
+    assert len(names) == 2
+    for name in names:
+        assert name.endswith(":orders")
+        assert tierlog("cat", tmp_path, name, "--count").text == "1\n"
+
+
+def test_several_topics(tierlog: Run, data: pathlib.Path) -> None:
+    """Otherwise each topic takes a command, or a pattern is taken for a name."""
+    bucket = data / "main-plain/objects"
+
+    def topics(*arguments: str) -> set[object]:
+        outcome = tierlog("ls", bucket, *arguments, "--output", "json")
+        assert outcome.code == 0, outcome.err
+        return {line["topic"] for line in outcome.lines}
+
+    assert topics("fx-lso", "fx-txn") == {"fx-lso", "fx-txn"}
+    assert topics("^fx-l", "fx-txn", "--partition", "0,3") == {"fx-lso", "fx-txn"}
+    assert topics("^fx-.*o") == {"fx-epochs", "fx-lso"}
+    assert "no topic matches ^zz" in tierlog("ls", bucket, "^zz").err
+    assert tierlog("ls", bucket, "^fx", "nothing").code == 3

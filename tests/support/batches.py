@@ -6,6 +6,7 @@ Source: the formats of DefaultRecordBatch and EndTransactionMarker.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,7 @@ class Batch:
     transactional: bool = False
     marker: str | None = None
     keys: tuple[bytes | None, ...] = ()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()  # of every record
 
     @property
     def last_offset(self) -> int:
@@ -49,7 +51,10 @@ def encode(batch: Batch) -> bytes:
         records = [_record(0, 0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))]
     else:
         keys = batch.keys or (None,) * len(batch.values)
-        records = [_record(i, i, key, value) for i, (key, value) in enumerate(zip(keys, batch.values, strict=True))]
+        records = [
+            _record(i, i, key, value, batch.headers)
+            for i, (key, value) in enumerate(zip(keys, batch.values, strict=True))
+        ]
     attributes = (_TRANSACTIONAL if batch.transactional or batch.marker else 0) | (_CONTROL if batch.marker else 0)
     covered = struct.pack(
         ">hiqqqhii",
@@ -118,8 +123,15 @@ def _varint(value: int) -> bytes:
         out.append(byte | 0x80)
 
 
-def _record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None) -> bytes:
-    body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + _field(key) + _field(value) + _varint(0)
+def _record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
+) -> bytes:
+    body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + _field(key) + _field(value)
+    body += _varint(len(headers)) + b"".join(_field(name) + _field(value) for name, value in headers)
     return _varint(len(body)) + body
 
 

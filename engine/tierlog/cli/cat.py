@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,14 +12,16 @@ import typer
 from tierlog.cli.exits import complain, guarded
 from tierlog.cli.options import (
     ConfigOption,
+    Encoding,
     FailOnDataLossOption,
+    Format,
     Isolation,
     LayoutName,
     LayoutOption,
     LogStartOption,
     PartitionOption,
     PathArgument,
-    TopicArgument,
+    TopicsArgument,
 )
 from tierlog.cli.progress import ByteProgress
 from tierlog.cli.tiers import open_path
@@ -29,36 +30,18 @@ from tierlog.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tierlog.cli.record_output import RecordOutput
+    from tierlog.cli.record_search import RecordSearch
+    from tierlog.cli.topics import TopicChoice
     from tierlog.remote.manager.parallel_scan import ParallelScan
     from tierlog.remote.manager.scan_plan import ScanPlan
     from tierlog.remote.manager.scan_range import ScanRange
+    from tierlog.remote.manager.scan_request import ScanRequest
+    from tierlog.remote.metadata.history import PartitionHistory
     from tierlog.remote.storage import Tier
 
-#: Size of the record batches: small, so that lines come early and the allocator keeps the memory of their texts (from
-#: 1 MiB on the kernel maps and clears it anew for each: a quarter of the time).
-LINE_TARGET_BYTES = 1 << 18
-TABLE_TARGET_BYTES = 8 << 20
-
-
-class Format(enum.StrEnum):
-    """--format"""
-
-    TEXT = "text"
-    JSON = "json"
-    RAW = "raw"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-
-
-class Encoding(enum.StrEnum):
-    """--key-as, --value-as"""
-
-    BASE64 = "base64"
-    UTF8 = "utf8"
-    JSON = "json"
-
-
 _AS_HELP = 'How JSON lines show it; what is not of that form comes as {"base64": …}.'
+_TIME_HELP = "ISO 8601 (UTC), how long ago (90s, 15m, 1h, 7d), or ms since 1970."
 
 
 def register(app: typer.Typer) -> None:
@@ -67,11 +50,37 @@ def register(app: typer.Typer) -> None:
 
 def cat(
     path: PathArgument,
-    topic: TopicArgument = None,
+    topic: TopicsArgument = None,
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
-    form: Annotated[Format, typer.Option("--format", help="parquet and arrow go to --out or a pipe.")] = Format.TEXT,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="arrow is the stream form of Arrow IPC, arrow-file the file form (Feather); both and parquet go to "
+            "--out or a pipe.",
+        ),
+    ] = Format.TEXT,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME,…",
+            help="Only these, in this order: topic, partition, offset, timestamp, timestampType, leaderEpoch, key, "
+            "value, headers, segment.",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            metavar="TEXT",
+            help="Each record so, as kcat -f: %t topic, %p partition, %o offset, %T ms, %k key, %K its length, %s "
+            "value, %S its length (%R in four bytes), %h headers, %%; \\n, \\t, \\r, \\0, \\xHH.",
+        ),
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only how many records there are.")] = False,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="FILE", help="Write there instead of to stdout; it appears when whole."),
@@ -84,16 +93,29 @@ def cat(
         int | None, typer.Option("--to", metavar="OFFSET", min=0, help="End offset, exclusive as in Kafka.")
     ] = None,
     since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="TIME", help="Records of this time or later: ISO 8601 (UTC) or ms since 1970."),
+        str | None, typer.Option("--since", metavar="TIME", help=f"Records of this time or later: {_TIME_HELP}")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Records before this time: ISO 8601 (UTC) or ms.")
+        str | None, typer.Option("--until", metavar="TIME", help="Records before this time; as --since.")
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="REGEX", help="Records whose key or value bytes match somewhere.")
+        str | None,
+        typer.Option(
+            "--grep",
+            metavar="REGEX",
+            help="Records whose key or value bytes match somewhere, or one of their headers as NAME=VALUE.",
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records.")] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            metavar="N",
+            min=1,
+            help="The last N records of each partition that fit the rest; nothing before them is read.",
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records in all.")] = None,
     key_as: Annotated[Encoding, typer.Option("--key-as", help=_AS_HELP)] = Encoding.BASE64,
     value_as: Annotated[Encoding, typer.Option("--value-as", help=_AS_HELP)] = Encoding.BASE64,
     log_start: LogStartOption = None,
@@ -102,91 +124,117 @@ def cat(
     """Print records, ordered by topic, partition and offset.
 
     JSON lines: {"topic","partition","offset","timestamp","timestampType","leaderEpoch","key","value","headers"}, bytes
-    as base64. Text: partition, offset, time, key and value, parted by tabs. Raw: the values, a line feed behind each.
+    as base64. Text: partition, offset, time, key and value, parted by tabs, and the headers behind them where a record
+    has any. Raw: the values, a line feed behind each.
 
-    If something fails midway, the rows before it have been printed and the command ends with 3.
+    An answer without records says why on stderr. If something fails midway, the rows before it have been printed and
+    the command ends with 3.
     """
-    from tierlog.cli.record_output import open_sink, record_writer
+    from tierlog.cli.empty_answers import empty_answer
+    from tierlog.cli.record_output import RecordOutput, open_sink
+    from tierlog.cli.record_search import RecordSearch
     from tierlog.cli.scan_options import parse_log_starts, scan_request
-    from tierlog.remote.manager.scan_plan import plan_scan
+    from tierlog.cli.topics import TopicChoice
+    from tierlog.remote.manager.scan_plan import list_histories, plan_scan
 
-    pattern = _pattern(grep)
+    output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)
+    output.check_target(out)
+    search = None if grep is None else RecordSearch(grep)
+    choice = TopicChoice.of(path, topic)
     with open_path(path, layout=layout, config=config) as tier:
-        # One file is read whatever its folder is called: TOPIC then says whose records they are.
-        label, topic = (topic, None) if tier.layout == "file" else (None, topic)
+        label, choice = _labelled(tier, choice)
         request = scan_request(
-            topic=topic,
+            topics=choice.selection(partition),
             partitions=partition,
             first_offset=first,
             end_offset_exclusive=end,
             since=since,
             until=until,
             isolation_level=isolation.value,
-            log_start_offsets=parse_log_starts(log_start, tier.topics(), topic) if log_start else {},
+            log_start_offsets=parse_log_starts(log_start, choice.of_tier(tier.topics())) if log_start else {},
             fail_on_data_loss=fail_on_data_loss,
+            now_ms=tier.machine.clock.time_ms(),
         )
-        plan = plan_scan(tier, request)
-        for warning in plan.warnings:
+        histories, left_out = list_histories(tier, request)
+        for pattern in choice.unmatched_patterns(tier, (history.topic for history in histories)):
+            complain(f"no topic matches {pattern}")
+        plan = plan_scan(tier, _last(tier, request, histories, last, search), histories=histories)
+        for warning in [*left_out, *plan.warnings]:
             complain(f"warning: {warning}")
-        _refuse_terminal(form, out)
-        target = TABLE_TARGET_BYTES if form in (Format.PARQUET, Format.ARROW) else LINE_TARGET_BYTES
+        shown = 0
         with (
             open_sink(out) as sink,
-            record_writer(sink, form, key_as=key_as, value_as=value_as) as writer,
+            output.writer(sink) as writer,
             ByteProgress("cat", plan.size_bytes) as progress,
-            closing(_scan(tier, plan, target, label, progress)) as found,
+            closing(_scan(tier, plan, output, search, label, progress)) as found,
         ):
-            for rows in _limited(_matching(found, pattern), limit):
+            for rows in _limited(found if search is None else search.matching(found), limit):
+                shown += rows.num_rows
                 writer.write(rows)
+        if not shown and limit != 0:
+            for line in empty_answer(request, histories, plan.bounds, searched=search is not None):
+                complain(line)
 
 
-def _pattern(grep: str | None) -> re.Pattern[bytes] | None:
-    if grep is None:
-        return None
-    try:
-        return re.compile(grep.encode("utf-8", "surrogateescape"))
-    except re.error as error:
-        raise ConfigError(f"--grep {grep!r}: {error}") from error
+def _labelled(tier: Tier, choice: TopicChoice) -> tuple[str | None, TopicChoice]:
+    """One file is read whatever its folder is called: TOPIC then says whose records they are.
+
+    Raises:
+        ConfigError: several topics, or a pattern, of one file.
+    """
+    if tier.layout != "file":
+        return None, choice
+    if choice.patterns or len(choice.names) > 1:
+        raise ConfigError("PATH is one file: TOPIC says whose records they are, so one name can be given")
+    return next(iter(choice.names), None), type(choice)()
 
 
-def _refuse_terminal(form: Format, out: str | None) -> None:
-    import sys
+def _last(
+    tier: Tier,
+    request: ScanRequest,
+    histories: Sequence[PartitionHistory],
+    last: int | None,
+    search: RecordSearch | None,
+) -> ScanRequest:
+    """The request, begun where the last N records of each partition do."""
+    from tierlog.cli.record_search import SEARCHED_COLUMNS
+    from tierlog.remote.manager.last_records import LastRecords
 
-    if out is None and form in (Format.PARQUET, Format.ARROW) and sys.stdout.isatty():
-        raise ConfigError(f"--format {form} is binary: give --out FILE or a pipe")
+    if last is None:
+        return request
+    if search is None:
+        records = LastRecords(tier, request, last)
+    else:
+        records = LastRecords(tier, request, last, columns=SEARCHED_COLUMNS, choose=search.matching)
+    return replace(request, starting_offsets=records.first_offsets(histories))
 
 
-def _scan(tier: Tier, plan: ScanPlan, target_bytes: int, label: str | None, progress: ByteProgress) -> ParallelScan:
+def _scan(
+    tier: Tier,
+    plan: ScanPlan,
+    output: RecordOutput,
+    search: RecordSearch | None,
+    label: str | None,
+    progress: ByteProgress,
+) -> ParallelScan:
     """The record batches of the plan in order, decoded on other threads than the one that writes lines."""
     import pyarrow as pa
 
-    from tierlog.cli.record_output import COLUMNS
+    from tierlog.cli.record_search import SEARCHED_COLUMNS
     from tierlog.remote.manager.parallel_scan import ParallelScan
     from tierlog.remote.manager.scan_read import read_scan_range
 
+    columns = tuple(dict.fromkeys([*output.columns, *(SEARCHED_COLUMNS if search is not None else ())]))
+    place = columns.index("topic") if label is not None and "topic" in columns else None
+
     def read(scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
-        for rows in read_scan_range(tier, scan_range, columns=COLUMNS, target_bytes=target_bytes):
-            yield rows if label is None else rows.set_column(0, rows.schema.field(0), pa.repeat(label, rows.num_rows))
+        for rows in read_scan_range(tier, scan_range, columns=columns, target_bytes=output.target_bytes):
+            if place is not None:
+                rows = rows.set_column(place, rows.schema.field(place), pa.repeat(label, rows.num_rows))
+            yield rows
         progress.advance(scan_range.size_bytes)
 
     return ParallelScan(plan.ranges, read, machine=tier.machine)
-
-
-def _matching(found: Iterable[pa.RecordBatch], pattern: re.Pattern[bytes] | None) -> Iterator[pa.RecordBatch]:
-    """The rows whose key or value the pattern is found in."""
-    if pattern is None:
-        yield from found
-        return
-    search = pattern.search
-    for rows in found:
-        pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
-        chosen = [
-            place
-            for place, (key, value) in enumerate(pairs)
-            if (key is not None and search(key)) or (value is not None and search(value))
-        ]
-        if chosen:
-            yield rows if len(chosen) == rows.num_rows else rows.take(chosen)
 
 
 def _limited(found: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -78,11 +78,14 @@ def copy(
 
     JSON: one object a segment, with what a broker would keep of it (customMetadata, base64).
     """
+    from tierlog.cli.topics import check_topic
     from tierlog.remote.manager.bucket_copy import BucketCopy
     from tierlog.remote.storage.copy_target import open_copy_target
 
     failed = 0
     kept: collections.Counter[str] = collections.Counter()
+    for topic in topics or ():
+        check_topic(source, topic)
     with open_path(source, layout=layout, config=config, limited=True) as tier:
         target = open_copy_target(dest, config=config_keys(dest_config))
         try:

@@ -59,13 +59,15 @@ def export(
     A file gets its name when it is whole: an interrupted export is continued by the same command.
     """
     from tierlog.cli.scan_options import parse_log_starts
+    from tierlog.cli.topics import TopicChoice, check_topic
     from tierlog.remote.manager.export import PartitionExport
     from tierlog.remote.metadata.history import TierHistory
     from tierlog.runtime.machine import Machine
 
+    check_topic(path, topic)
     files = Machine().files
     with open_path(path, layout=layout, config=config) as tier:
-        starts = parse_log_starts(log_start, tier.topics(), topic) if log_start else {}
+        starts = parse_log_starts(log_start, TopicChoice((topic,)).of_tier(tier.topics())) if log_start else {}
         history = TierHistory(tier, log_start_offsets=starts)
         assigned = {topic: partition} if partition else None
         exports = [

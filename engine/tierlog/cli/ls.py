@@ -17,13 +17,14 @@ from tierlog.cli.options import (
     OutputOption,
     PartitionOption,
     PathArgument,
-    TopicArgument,
+    TopicsArgument,
 )
 from tierlog.cli.tiers import open_path
 from tierlog.cli.times import utc_text
 
 if TYPE_CHECKING:
-    from tierlog.remote.metadata.history import PartitionHistory
+    from tierlog.cli.topics import TopicChoice
+    from tierlog.remote.metadata.history import PartitionHistory, TierHistory
     from tierlog.remote.storage import Tier
 
 Row = Mapping[str, Any]
@@ -38,11 +39,14 @@ def register(app: typer.Typer) -> None:
 
 def ls(
     path: PathArgument,
-    topic: TopicArgument = None,
+    topic: TopicsArgument = None,
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Only the topics, from a listing alone; in text one name a line.")
+    ] = False,
     times: Annotated[
         bool, typer.Option("--times", help="Also the time of each segment's first record: one small read a segment.")
     ] = False,
@@ -52,21 +56,24 @@ def ls(
     STATE is `live`, `active` (a broker still writes to it), `cut A-B` (only these offsets count), or `unreferenced`
     (a duplicate after a failover, or a branch that was abandoned: no reader shows it).
 
-    JSON: one object a segment; a segment that counts in several runs of offsets has one for each. Ends with 3 if a
-    segment's description cannot be read; it is named on stderr.
+    JSON: one object a segment; a segment that counts in several runs of offsets has one for each. With --topics one
+    object a topic: {"topic","topicId","partitions"}. Ends with 3 if a segment's description cannot be read; it is named
+    on stderr.
     """
+    from tierlog.cli.topics import TopicChoice
     from tierlog.errors import TierlogError
     from tierlog.remote.manager.tables import segments_table
     from tierlog.remote.metadata.history import SINGLE_LOG_LAYOUTS, TierHistory
 
+    choice = TopicChoice.of(path, topic)
     faults: list[TierlogError] = []
     with open_path(path, layout=layout, config=config) as tier:
-        history = TierHistory(tier, faults=faults)
-        if topic is not None:
-            assigned = {topic: partition} if partition else None
-            found = history.partitions(None if assigned else [topic], assigned=assigned)
-        else:
-            found = [each for each in history.partitions() if not partition or each.partition in partition]
+        if topics:
+            _print_topics(tier, choice, partition, output)
+            return ExitCode.DONE
+        found = _histories(TierHistory(tier, faults=faults), choice, partition)
+        for pattern in choice.unmatched_patterns(tier, (each.topic for each in found)):
+            complain(f"no topic matches {pattern}")
         for each in found:
             rows = _plain(segments_table([each]).to_pylist())
             firsts = _first_times(tier, each) if times else {}
@@ -83,6 +90,31 @@ def ls(
     for fault in faults:
         complain(str(fault))
     return ExitCode.DATA_ERROR if faults else ExitCode.DONE
+
+
+def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] | None) -> list[PartitionHistory]:
+    """The partitions asked for; of topics given by name alone, each of those given by number has to be there."""
+    if choice.names and not choice.patterns:
+        selection = choice.selection(partition)
+        return history.partitions(selection.names or None, assigned=selection.assigned or None)
+    found = history.partitions(pattern=choice.pattern)
+    return [each for each in found if not partition or each.partition in partition]
+
+
+def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, output: Output) -> None:
+    """Names that can be given back as TOPIC: with the id where two topics have one name."""
+    stored = choice.of_tier(tier.topics())
+    for pattern in choice.unmatched_patterns(tier, (each.name for each in stored)):
+        complain(f"no topic matches {pattern}")
+    if partition:
+        stored = [each for each in stored if not set(partition).isdisjoint(each.partitions)]
+    names = [each.name for each in stored]
+    for each in stored:
+        if output is Output.JSON:
+            told = {"topic": each.name, "topicId": str(each.topic_id), "partitions": list(each.partitions)}
+            print(json.dumps(told, ensure_ascii=False))
+        else:
+            print(one_line(each.name if names.count(each.name) == 1 else f"{each.topic_id}:{each.name}"))
 
 
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -38,10 +38,47 @@ class Isolation(enum.StrEnum):
     READ_COMMITTED = "read_committed"
 
 
+class Format(enum.StrEnum):
+    """--format of records"""
+
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    ARROW_FILE = "arrow-file"
+
+
+class Encoding(enum.StrEnum):
+    """--key-as, --value-as"""
+
+    BASE64 = "base64"
+    UTF8 = "utf8"
+    JSON = "json"
+
+
+def _partition_numbers(text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.isdecimal() and len(number) <= 10 for number in numbers):
+        raise typer.BadParameter(f"{text!r} is no partition number, nor several of them parted by commas")
+    return list(map(int, numbers))
+
+
+def _flattened(given: list[list[int]] | None) -> list[int] | None:
+    return None if given is None else [number for numbers in given for number in numbers]
+
+
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP, show_default=False)]
 TopicArgument = Annotated[
     str | None,
     typer.Argument(metavar="TOPIC", help="One topic; all if left out. ID:TOPIC picks one of two of a name."),
+]
+TopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TOPIC]...",
+        help="Topics; all if left out. ^REGEX is every one whose name it matches, ID:TOPIC one of two of a name.",
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
@@ -55,7 +92,14 @@ ConfigOption = Annotated[
 LayoutOption = Annotated[LayoutName, typer.Option("--layout", help="How the objects are laid out; auto looks.")]
 OutputOption = Annotated[Output, typer.Option("--output", help="Text for people, or one JSON object a line.")]
 PartitionOption = Annotated[
-    list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; may be repeated.")
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        metavar="N[,N…]",
+        parser=_partition_numbers,
+        callback=_flattened,
+        help="Only these partitions; may be repeated.",
+    ),
 ]
 LogStartOption = Annotated[
     list[str] | None,

@@ -1,23 +1,35 @@
-"""Where the records of ``cat`` go: lines, Parquet or Arrow; to stdout, or into a file that appears when whole."""
+"""Where the records of ``cat`` go: lines, a count or a table; to stdout, or into a file that appears when whole."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
 import pyarrow as pa
 from typing_extensions import Buffer
 
-from tierlog.cli.record_lines import JsonLines, RawLines, TextLines
+from tierlog.cli.options import Format
+from tierlog.cli.record_lines import TEXT_COLUMNS, JsonLines, RawLines, TextLines
+from tierlog.cli.record_template import TemplateLines
 from tierlog.errors import ConfigError
 from tierlog.remote.manager.scan_read import records_schema
 from tierlog.runtime.machine import Machine
 
-#: The columns of every format, in this order.
+#: The columns of JSON and of tables, in this order, where none are chosen.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers")
+#: All that can be chosen.
+ALL_COLUMNS = (*COLUMNS, "segment")
+#: Size of the record batches: small, so that lines come early and the allocator keeps the memory of their texts (from
+#: 1 MiB on the kernel maps and clears it anew for each: a quarter of the time).
+LINE_TARGET_BYTES = 1 << 18
+TABLE_TARGET_BYTES = 8 << 20
+
+
+TABLES = frozenset({Format.PARQUET, Format.ARROW, Format.ARROW_FILE})
 
 
 class Sink(Protocol):
@@ -27,11 +39,11 @@ class Sink(Protocol):
 
 
 class LineFormat(Protocol):
-    def render(self, topic: str, partition: int, rows: pa.RecordBatch, /) -> bytes: ...
+    def render(self, rows: pa.RecordBatch, /) -> bytes: ...
 
 
 class RecordWriter(Protocol):
-    """Takes record batches of COLUMNS, each of one partition and not empty.
+    """Takes record batches of the columns of its output, each of one partition and not empty.
 
     A context manager that finishes what it began, unless something failed.
     """
@@ -83,8 +95,7 @@ class LineWriter:
         self._lines = lines
 
     def write(self, rows: pa.RecordBatch) -> None:
-        topic, partition = rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()
-        self._sink.write(self._lines.render(topic, partition, rows))
+        self._sink.write(self._lines.render(rows))
 
     def __enter__(self) -> Self:
         return self
@@ -95,20 +106,42 @@ class LineWriter:
         return None
 
 
-class TableWriter:
-    """Parquet (zstd) or an Arrow IPC stream.
+class CountWriter:
+    """The number of records, as one line, when all are there."""
 
-    After an error nothing is finished: a Parquet file without its footer is refused by every reader.
-    """
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._rows = 0
 
-    def __init__(self, sink: Sink, name: str) -> None:
-        self._file = _CountingFile(sink)
-        self._schema = records_schema(COLUMNS)
-        self._name = name
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
 
     def __enter__(self) -> Self:
-        if self._name == "arrow":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._sink.write(b"%d\n" % self._rows)
+
+
+class TableWriter:
+    """Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
+
+    After an error nothing is finished: a file without its footer is refused by every reader.
+    """
+
+    def __init__(self, sink: Sink, form: Format, columns: Sequence[str]) -> None:
+        self._file = _CountingFile(sink)
+        self._schema = records_schema(columns)
+        self._form = form
+
+    def __enter__(self) -> Self:
+        if self._form is Format.ARROW:
             self._writer = pa.ipc.new_stream(self._file, self._schema)
+        elif self._form is Format.ARROW_FILE:
+            self._writer = pa.ipc.new_file(self._file, self._schema)
         else:
             import pyarrow.parquet
 
@@ -116,7 +149,7 @@ class TableWriter:
         return self
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write_batch(rows)
+        self._writer.write_batch(rows.select(self._schema.names))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -165,10 +198,79 @@ class _CountingFile:
         return False
 
 
-def record_writer(sink: Sink, name: str, *, key_as: str, value_as: str) -> RecordWriter:
-    """The writer of a ``--format``. Raises ConfigError for an unknown encoding."""
-    if name in ("parquet", "arrow"):
-        return TableWriter(sink, name)
-    if name == "json":
-        return LineWriter(sink, JsonLines(key_as=key_as, value_as=value_as))
-    return LineWriter(sink, TextLines() if name == "text" else RawLines())
+@dataclass(frozen=True, slots=True)
+class RecordOutput:
+    """How records are shown. Made by ``of``.
+
+    Attributes:
+        columns: What has to be read for it.
+        target_bytes: About the size of its record batches.
+    """
+
+    form: Format
+    columns: tuple[str, ...]
+    lines: LineFormat | None
+    counts: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        form: Format,
+        *,
+        columns: str | None = None,
+        template: str | None = None,
+        count: bool = False,
+        key_as: str = "base64",
+        value_as: str = "base64",
+    ) -> RecordOutput:
+        """Raises ConfigError: an unknown column, encoding or letter, or options that contradict each other."""
+        chosen = _chosen(columns)
+        if count:
+            _refuse_beside("--count", (columns is not None, "--columns"), (template is not None, "--template"))
+            _refuse_beside("--count", (form not in (Format.TEXT, Format.JSON), f"--format {form}"))
+            return cls(form, ("offset",), None, counts=True)
+        if template is not None:
+            _refuse_beside("--template", (columns is not None, "--columns"), (form is not Format.TEXT, "--format"))
+            template_lines = TemplateLines(template)
+            return cls(form, template_lines.columns, template_lines)
+        if form is Format.TEXT:
+            return cls(form, chosen or TEXT_COLUMNS, TextLines(chosen))
+        if form is Format.RAW:
+            _refuse_beside("--format raw", (columns is not None, "--columns"))
+            return cls(form, ("value",), RawLines())
+        chosen = chosen or COLUMNS
+        lines = JsonLines(chosen, key_as=key_as, value_as=value_as) if form is Format.JSON else None
+        return cls(form, chosen, lines)
+
+    @property
+    def target_bytes(self) -> int:
+        return LINE_TARGET_BYTES if self.lines else TABLE_TARGET_BYTES
+
+    def check_target(self, out: str | None) -> None:
+        """Raises ConfigError: a table would go to a terminal."""
+        if self.form in TABLES and out is None and sys.stdout.isatty():
+            raise ConfigError(f"--format {self.form} is binary: give --out FILE or a pipe")
+
+    def writer(self, sink: Sink) -> RecordWriter:
+        if self.counts:
+            return CountWriter(sink)
+        return TableWriter(sink, self.form, self.columns) if self.lines is None else LineWriter(sink, self.lines)
+
+
+def _chosen(columns: str | None) -> tuple[str, ...] | None:
+    """Raises ConfigError: ``--columns`` has an unknown name, one twice, or none."""
+    if columns is None:
+        return None
+    names = tuple(name.strip() for name in columns.split(","))
+    for place, name in enumerate(names):
+        if name not in ALL_COLUMNS:
+            raise ConfigError(f"--columns: {name!r} is none of {', '.join(ALL_COLUMNS)}")
+        if name in names[:place]:
+            raise ConfigError(f"--columns: {name} is there twice")
+    return names
+
+
+def _refuse_beside(option: str, *others: tuple[bool, str]) -> None:
+    for given, name in others:
+        if given:
+            raise ConfigError(f"{option} does not go together with {name}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from tierlog.cli.times import parse_moment
 from tierlog.errors import ConfigError
 from tierlog.remote.manager.scan_request import (
     EARLIEST,
@@ -23,29 +23,8 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _OFFSET_MAX = _INT64_MAX - 1
 
 
-def parse_moment(text: str | None, option: str, default: int) -> int:
-    """Milliseconds since 1970: a number of them, or ISO 8601 (UTC where no zone is given).
-
-    Raises:
-        ConfigError: neither of the two.
-    """
-    if text is None:
-        return default
-    if re.fullmatch(r"-?[0-9]{1,18}", text):
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r}: neither milliseconds nor ISO 8601 ({error})") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(milliseconds=1)
-
-
-def parse_log_starts(
-    values: Iterable[str], topics: Iterable[StoredTopic], topic: str | None
-) -> Mapping[str, Mapping[int, int]]:
-    """``--log-start OFFSET`` for all partitions, or ``PARTITION:OFFSET`` for one; later ones win.
+def parse_log_starts(values: Iterable[str], topics: Iterable[StoredTopic]) -> Mapping[str, Mapping[int, int]]:
+    """``--log-start OFFSET`` for all partitions of the topics, or ``PARTITION:OFFSET`` for one; later ones win.
 
     Raises:
         ConfigError: malformed.
@@ -62,18 +41,16 @@ def parse_log_starts(
             single[int(match[1])] = int(match[2])
     if everywhere is None and not single:
         return {}
-    name = None if topic is None else re.sub(r"[A-Za-z0-9_-]{22}:", "", topic, count=1)
     starts: dict[str, dict[int, int]] = {}
     for stored in topics:
-        if name in (None, stored.name):
-            known = {partition: everywhere for partition in stored.partitions if everywhere is not None}
-            starts[stored.name] = starts.get(stored.name, {}) | known | single
+        known = {partition: everywhere for partition in stored.partitions if everywhere is not None}
+        starts[stored.name] = starts.get(stored.name, {}) | known | single
     return starts
 
 
 def scan_request(
     *,
-    topic: str | None,
+    topics: TopicSelection,
     partitions: Collection[int] | None,
     first_offset: int | None,
     end_offset_exclusive: int | None,
@@ -82,15 +59,16 @@ def scan_request(
     isolation_level: IsolationLevel,
     log_start_offsets: Mapping[str, Mapping[int, int]],
     fail_on_data_loss: bool,
+    now_ms: int,
 ) -> ScanRequest:
     """The request of one ``cat``. Raises ConfigError for bounds that are none."""
     chosen = RecordFilter(
         partitions=frozenset(partitions) if partitions else None,
-        first_timestamp_ms=parse_moment(since, "--since", _INT64_MIN),
-        end_timestamp_exclusive_ms=parse_moment(until, "--until", _INT64_MAX),
+        first_timestamp_ms=parse_moment(since, "--since", _INT64_MIN, now_ms=now_ms),
+        end_timestamp_exclusive_ms=parse_moment(until, "--until", _INT64_MAX, now_ms=now_ms),
     )
     return ScanRequest(
-        topics=_topics(topic, partitions),
+        topics=topics,
         starting_offsets=EARLIEST if first_offset is None else first_offset,
         ending_offsets=LATEST if end_offset_exclusive is None else end_offset_exclusive,
         clamp_offsets=True,
@@ -100,10 +78,3 @@ def scan_request(
         max_bytes_per_range=RANGE_BYTES,
         fail_on_data_loss=fail_on_data_loss,
     )
-
-
-def _topics(topic: str | None, partitions: Collection[int] | None) -> TopicSelection:
-    if topic is None:
-        return TopicSelection.matching(".*")
-    # A partition asked for by number that is not there is an error, not an empty answer.
-    return TopicSelection.assign({topic: partitions}) if partitions else TopicSelection.of_names([topic])

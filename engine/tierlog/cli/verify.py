@@ -53,6 +53,10 @@ def verify(
     if there is any fault, with 3 if there is none but something could not be checked, else with 0.
     """
     printer = _Printer(output, notes if notes is not None else output is Output.TEXT)
+    if topic is not None:
+        from tierlog.cli.topics import check_topic
+
+        check_topic(path, topic)
     if is_file(path) and topic is None:
         from tierlog.remote.manager.file_verification import verify_file
         from tierlog.runtime.machine import Machine

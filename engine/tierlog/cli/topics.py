@@ -1,0 +1,94 @@
+"""Which topics a verb is asked for: names, and patterns as kcat has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from tierlog.cli.tiers import is_file
+from tierlog.errors import ConfigError, UnknownTopicError
+from tierlog.remote.manager.scan_request import TopicSelection
+from tierlog.remote.storage.tier import StoredTopic, Tier
+
+_WITH_ID = re.compile(r"[A-Za-z0-9_-]{22}:(.+)")
+#: In front of a pattern, which it is part of.
+_PATTERN = "^"
+
+
+def check_topic(path: str, topic: str) -> None:
+    """Raises ConfigError: what stands in the place of a topic is another path."""
+    if "/" in topic:
+        raise ConfigError(f"{topic!r} is no topic: give one PATH, and the topics in it behind it")
+    if is_file(path) and is_file(topic):
+        raise ConfigError(f"{topic!r} is a file, not a topic: give one PATH, a file or the folder that holds them all")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """The topics of a command line: all if none is given.
+
+    Args:
+        names: Topic names, some as ``ID:TOPIC``.
+        patterns: Regular expressions from the name's beginning on.
+    """
+
+    names: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, path: str, given: Sequence[str] | None) -> TopicChoice:
+        """Raises ConfigError: a pattern that is none, or a path in the place of a topic."""
+        names, patterns = [], []
+        for topic in given or ():
+            if not topic.startswith(_PATTERN):
+                check_topic(path, topic)
+                names.append(topic)
+                continue
+            try:
+                re.compile(topic)
+            except re.error as error:
+                raise ConfigError(f"the topic pattern {topic!r} is malformed: {error}") from error
+            patterns.append(topic)
+        if patterns and any(_WITH_ID.fullmatch(name) for name in names):
+            raise ConfigError("ID:TOPIC cannot be given together with a pattern")
+        return cls(tuple(names), tuple(patterns))
+
+    def selection(self, partitions: Collection[int] | None = None) -> TopicSelection:
+        """For a scan. Of topics given by name alone, each of ``partitions`` has to be there; others are filtered."""
+        if not self.names or self.patterns:
+            return TopicSelection.matching(self.pattern or ".*")
+        if partitions:
+            return TopicSelection.assign(dict.fromkeys(self.names, tuple(partitions)))
+        return TopicSelection.of_names(self.names)
+
+    @property
+    def pattern(self) -> str | None:
+        """A regular expression that the whole names match; None for all topics."""
+        patterns = [f"(?:{pattern})(?s:.*)" for pattern in self.patterns]
+        return "|".join([*patterns, *(re.escape(_bare(name)) for name in self.names)]) or None
+
+    def accepts(self, name: str) -> bool:
+        pattern = self.pattern
+        return pattern is None or re.fullmatch(pattern, name) is not None
+
+    def unmatched_patterns(self, tier: Tier, found: Iterable[str]) -> list[str]:
+        """The patterns that none of the topics found is one of.
+
+        Raises:
+            UnknownTopicError: a topic that was named is not among them.
+        """
+        there = set(found)
+        missing = [name for name in self.names if _bare(name) not in there]
+        if missing:
+            raise UnknownTopicError(f"{tier.describe()}: no topic {missing[0]}")
+        return [each for each in self.patterns if not any(map(re.compile(each).match, there))]
+
+    def of_tier(self, topics: Iterable[StoredTopic]) -> list[StoredTopic]:
+        """Those of a listing."""
+        return [topic for topic in topics if self.accepts(topic.name)]
+
+
+def _bare(name: str) -> str:
+    found = _WITH_ID.fullmatch(name)
+    return found[1] if found else name
