@@ -82,14 +82,16 @@ class Flights(Generic[Key, Value]):
         with self._lock:
             if self._flights.get(flight.key) is flight:  # one that was abandoned may have a successor
                 del self._flights[flight.key]
+            flight.on_unwanted = None  # it knows the flight: with its value the two would wait for the collector
 
     def leave(self, flight: Flight[Key, Value]) -> None:
         """One who joined waits no more."""
         with self._lock:
             flight.readers -= 1
             unwanted = flight.readers == 0 and self._flights.get(flight.key) is flight
-        if unwanted and flight.on_unwanted is not None:
-            flight.on_unwanted()
+            on_unwanted = flight.on_unwanted if unwanted else None
+        if on_unwanted is not None:
+            on_unwanted()
 
     def abandon(self, flights: Sequence[Flight[Key, Value]]) -> bool:
         """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
