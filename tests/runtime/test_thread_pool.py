@@ -86,7 +86,7 @@ def test_closing_without_waiting() -> None:
 
     running = pool.submit(stall)
     assert began.wait(10)
-    pool.close(wait=False)
+    pool.close(wait_seconds=0)
     assert not running.done()
     gate.set()
     running.result(10)

@@ -32,7 +32,7 @@ from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.manifest import Manifest
 from tierlog.remote.storage.manifest_writing import encode_manifest, place_indexes, stored_chunk_index
 from tierlog.remote.storage.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.segment_log import ChunkKey, open_log
+from tierlog.remote.storage.segment_log import ChunkKey
 
 RECORDS_PER_BATCH = 10
 #: Beside the log; the transaction index is left out.
@@ -180,11 +180,11 @@ class Bucket:
         return self.fetch_range(key, start_position=0, end_position_exclusive=1 << 40)
 
 
-def chunk_key(fetcher: SegmentFetcher, metadata: RemoteLogSegmentMetadata, keys: KeyRing, number: int = 0) -> ChunkKey:
+def chunk_key(fetcher: SegmentFetcher, metadata: RemoteLogSegmentMetadata, number: int = 0) -> ChunkKey:
     """What a chunk is called in caches, of a segment whose manifest the fetcher has."""
     found = fetcher._manifests.find(metadata)
     assert found is not None
-    log = open_log(keys, found)
+    log = found.log
     return log.key(log.views(0, log.size_bytes)[number])
 
 

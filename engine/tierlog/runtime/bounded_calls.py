@@ -99,4 +99,4 @@ class BoundedCalls:
     def close(self) -> None:
         """The same, and end the threads that can be ended; idempotent."""
         self.give_up()
-        self._pool.close(wait=False)
+        self._pool.close(wait_seconds=0)

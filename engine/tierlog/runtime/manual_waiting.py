@@ -223,9 +223,10 @@ class ManualPool(Pool):
         self._alive -= 1  # with no switch since the last look at the calls: who submits begins another worker
         self._ended.wake_all()
 
-    def close(self, *, cancel: bool = True, wait: bool = True) -> None:
+    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
         self._closed = True
         while cancel and self._calls:
             self._calls.popleft()[1]()
-        while wait and self._alive:
-            self._ended.wait()
+        while self._alive:
+            if not self._ended.wait(wait_seconds) and wait_seconds is not None:
+                return

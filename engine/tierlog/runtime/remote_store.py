@@ -7,7 +7,7 @@ where the store is made. Reads within a block of ``cancelling.cancelled_by`` can
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,9 +16,10 @@ from obstore import exceptions
 from obstore.store import ObjectStore as ObstoreStore
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectNotFoundError
-from tierlog.runtime.cancellable_reads import read_cancellable
+from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.runtime.cancellable_reads import read_cancellable, start_read
 from tierlog.runtime.cancelling import is_cancellable
+from tierlog.runtime.forking import OBSTORE
 from tierlog.runtime.object_store import (
     FolderListing,
     ObjectInfo,
@@ -29,8 +30,9 @@ from tierlog.runtime.object_store import (
     check_part_bytes,
     views_of,
 )
-from tierlog.runtime.obstore_errors import BEHIND_END, translated
+from tierlog.runtime.obstore_errors import BEHIND_END, translate, translated
 from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.started_reads import Answer, Cancel, OnAnswer
 from tierlog.runtime.store_probe import plain_traits
 from tierlog.runtime.store_traits import StoreTraits
 from tierlog.runtime.store_writer import StoreWriter
@@ -140,6 +142,26 @@ class RemoteStore:
                 if BEHIND_END.search(str(error)):
                     return b""
                 raise
+
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        """See StartedReads."""
+
+        def told(answer: Answer) -> None:
+            if not isinstance(answer, BaseException):
+                on_answer(answer)
+            elif isinstance(answer, exceptions.GenericError) and BEHIND_END.search(str(answer)):
+                on_answer(b"")
+            else:
+                on_answer(answer if isinstance(answer, TierlogError) else translate(answer, self._place(key)))
+
+        def start() -> Awaitable[Buffer]:
+            OBSTORE.enter()
+            return obstore.get_range_async(self._store, key, start=start_position, end=end_position_exclusive)
+
+        self._counts.add("GET")
+        return start_read(start, told)
 
     def find(self, key: str) -> ObjectInfo | None:
         """See ObjectStore."""

@@ -80,10 +80,11 @@ class Pool(Protocol):
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
         """Run it when a worker is free. Raises RuntimeError after close; ForkedProcessError in a fork."""
 
-    def close(self, *, cancel: bool = True, wait: bool = True) -> None:
+    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
         """Cancel what has not begun (or run it), wait for what runs, end the workers; idempotent.
 
-        Without ``wait`` what runs goes on in its thread, which ends with it and does not keep the process alive.
+        What still runs after ``wait_seconds`` (None: however long it takes) goes on in its thread, which ends with it
+        and does not keep the process alive.
         """
 
     def __enter__(self) -> Self:
@@ -215,7 +216,7 @@ class InlinePool(Pool):
         _run(function, future)
         return future
 
-    def close(self, *, cancel: bool = True, wait: bool = True) -> None:  # noqa: ARG002
+    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:  # noqa: ARG002
         """See Pool; nothing runs."""
         self._closed = True
 

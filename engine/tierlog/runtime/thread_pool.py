@@ -95,7 +95,7 @@ class ThreadPool(Pool):
                 self._queued -= 1
         return call
 
-    def close(self, *, cancel: bool = True, wait: bool = True) -> None:
+    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
         """See Pool. In a fork there is nobody to wait for, and the lock may be held by who is not here."""
         if self._origin is not None and not self._origin.is_here:
             return
@@ -107,8 +107,9 @@ class ThreadPool(Pool):
             threads = [thread for thread in self._threads if thread is not threading.current_thread()]
         for future, _ in dropped:
             future.cancel()
-        for thread in threads if wait else ():
-            thread.join()
+        until = None if wait_seconds is None else time.monotonic() + wait_seconds
+        for thread in threads:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
 
     def _take_queued(self) -> list[_Call]:
         """While holding the lock: the calls that no worker has taken."""
@@ -122,12 +123,6 @@ class ThreadPool(Pool):
                 self._queued -= 1
                 found.append(call)
 
-    def end(self, deadline_seconds: float) -> None:
-        """At the end of the process: cancel what has not begun, wait for what runs until a moment of time.monotonic."""
-        self.close(wait=False)
-        for thread in list(self._threads):
-            thread.join(max(0.0, deadline_seconds - time.monotonic()))
-
 
 _pools: Final[weakref.WeakSet[ThreadPool]] = weakref.WeakSet()
 
@@ -135,6 +130,6 @@ _pools: Final[weakref.WeakSet[ThreadPool]] = weakref.WeakSet()
 @atexit.register
 def _end_all() -> None:
     """Or a thread in native code would be torn out of it when the interpreter is gone."""
-    deadline_seconds = time.monotonic() + _EXIT_SECONDS
+    until = time.monotonic() + _EXIT_SECONDS
     for pool in list(_pools):
-        pool.end(deadline_seconds)
+        pool.close(wait_seconds=max(0.0, until - time.monotonic()))

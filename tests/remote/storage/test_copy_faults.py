@@ -169,7 +169,7 @@ def test_a_manifest_that_lands_after_the_delete(broken: Broken, segment: ClosedS
         assert broken.proxy.land_late() >= 1
         assert broken.names() == ["rsm-manifest"]
         with pytest.raises(RemoteStorageException):
-            manager.fetch_log_segment(segment.finished(), 0)
+            manager.fetch_log_segment(segment.finished(), 0).read()
         (left,) = leftovers(broken.sound)
         assert seen_by_readers(left)
         manager.delete_log_segment_data(segment.finished())

@@ -232,7 +232,7 @@ class TestThreads:
             keys=keys,
             fetch_chunk_cache_class="memory",
             fetch_chunk_cache_size=MIB,
-            fetch_prefetch_total_bytes=MIB,
+            fetch_memory_max_bytes=8 * MIB,
         ) as fetcher:
 
             def work(seed: int) -> None:
@@ -252,7 +252,7 @@ class TestThreads:
             for thread in threads:
                 thread.join()
             grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-            assert fetcher._budget.left_bytes == MIB
+            assert fetcher._budget.held_bytes == 0
             assert fetcher._cache is not None
             assert fetcher._cache.figures.size_bytes <= MIB
         assert not failures

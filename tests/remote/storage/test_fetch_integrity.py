@@ -179,7 +179,7 @@ class TestPlaces:
         with fetcher_over(Bucket(objects)) as fetcher:
             if suffix != "indexes":
                 with pytest.raises(ObjectNotFoundError):
-                    fetcher.fetch_log_segment(segment.metadata, 0)
+                    fetcher.fetch_log_segment(segment.metadata, 0).read()
             if suffix != "log":
                 with pytest.raises(ObjectNotFoundError):
                     fetcher.fetch_index(segment.metadata, IndexType.OFFSET)
@@ -220,9 +220,9 @@ class TestLeaving:
                 stream.read()
             bucket.gate.clear()
             with pytest.raises(StoreUnavailableError, match="the download goes on"):
-                fetcher.fetch_log_segment(segment.metadata, 100_000, 100_100)
+                fetcher.fetch_log_segment(segment.metadata, 100_000, 100_100).read()
             with pytest.raises(StoreUnavailableError, match="the download goes on"):
-                fetcher.fetch_log_segment(segment.metadata, 100_000, 100_100)
+                fetcher.fetch_log_segment(segment.metadata, 100_000, 100_100).read()
             bucket.gate.set()
             with fetcher.fetch_log_segment(segment.metadata, 100_000, 100_100) as stream:
                 assert stream.read() == segment.log[100_000:100_101]
@@ -241,7 +241,7 @@ class TestLeaving:
         with fetcher_over(bucket, keys=keys, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=MIB) as fetcher:
             for _ in range(2):
                 with pytest.raises(StoreUnavailableError, match="reset"):
-                    fetcher.fetch_log_segment(segment.metadata, 0)
+                    fetcher.fetch_log_segment(segment.metadata, 0).read()
             with pytest.raises(StoreUnavailableError, match="reset"):
                 fetcher.fetch_index(segment.metadata, IndexType.OFFSET)
             with fetcher.fetch_log_segment(segment.metadata, 0) as stream:

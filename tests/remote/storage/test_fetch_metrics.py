@@ -68,7 +68,7 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path) -
     for _ in range(2):
         with fetcher.fetch_log_segment(segment.metadata, 0, 999) as stream:
             stream.read()
-        key = chunk_key(fetcher, segment.metadata, keys)
+        key = chunk_key(fetcher, segment.metadata)
         wait_until(partial(cache.holds, key))  # written after the reader has it
     fetcher.close()
     assert metrics.value("cache_misses_total", cache="chunks_disk") == 1

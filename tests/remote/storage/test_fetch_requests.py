@@ -14,8 +14,6 @@ from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over
 from tests.support.tiered_segments import INDEXES, Bucket, Segment, chunk_key, make_segment, sound_log
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.key_ring import KeyRing
-from tierlog.remote.storage.segment_log import open_log
 
 #: As large as segments are.
 SEGMENT_BYTES = 256 * MIB
@@ -106,11 +104,11 @@ class TestRequests:
             ):
                 with fetcher.fetch_log_segment(compressed.metadata, start, start + size - 1) as stream:
                     assert stream.read() == compressed.log[start : start + size]
-            log = fetcher._manifests.find(compressed.metadata)
-            assert log is not None
-            view = open_log(KeyRing({}), log).views(0, 10)[0]._replace(until=10)
+            opened = fetcher._manifests.find(compressed.metadata)
+            assert opened is not None
+            view = opened.log.views(0, 10)[0]._replace(until=10)
             stored = memoryview(compressed.objects[f"{compressed.base}.log"])[: view.stored_size]
-            assert open_log(KeyRing({}), log).open_chunk(stored, view) == compressed.log[:10]
+            assert opened.log.open_chunk(stored, view) == compressed.log[:10]
 
     def test_a_hundred_random_mebibytes(self, large: Segment) -> None:
         """If this fails, random reads that cross a chunk's border pay twice."""
@@ -242,7 +240,7 @@ class TestPrefetch:
             cache = fetcher._cache
             assert cache is not None
             wait_until(lambda: fetcher._manifests.find(second.metadata) is not None)
-            key = chunk_key(fetcher, second.metadata, KeyRing({}), 1)
+            key = chunk_key(fetcher, second.metadata, 1)
             wait_until(lambda: cache.holds(key))
             asked = len(bucket.gets)
             with fetcher.fetch_log_segment(second.metadata, 0) as stream:

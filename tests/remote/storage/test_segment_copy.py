@@ -243,7 +243,7 @@ def test_a_put_that_lands_after_the_delete(
         with manager.fetch_log_segment(retry.finished(custom), 0) as stream:
             assert stream.read() == segment.log
         with pytest.raises(RemoteResourceNotFoundException):
-            manager.fetch_log_segment(segment.finished(), 0)
+            manager.fetch_log_segment(segment.finished(), 0).read()
         (left,) = leftovers(bucket)
         assert left.segment_id == segment.metadata.remote_log_segment_id.id
         assert seen_by_readers(left) == (late == "rsm-manifest")

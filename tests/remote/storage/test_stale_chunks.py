@@ -69,7 +69,7 @@ def test_the_same_key_copied_again_is_read_anew(
         assert read_all(fetcher, first) == log[0]
         cache = fetcher._cache
         assert cache is not None
-        key = chunk_key(fetcher, first.metadata, keys)
+        key = chunk_key(fetcher, first.metadata)
         wait_until(lambda: cache.holds(key))
         if form == "memory":
             bucket.objects = dict(second.objects)
@@ -108,8 +108,8 @@ def test_a_cached_chunk_that_does_not_open_is_a_miss(
     ) as fetcher:
         cache = fetcher._cache
         assert cache is not None
-        fetcher._manifests.fetch(segment.metadata)
-        key = chunk_key(fetcher, segment.metadata, keys)
+        fetcher.fetch_log_segment(segment.metadata, 0).close()
+        key = chunk_key(fetcher, segment.metadata)
         cache.put(key, memoryview(bytes(5000)))
         assert read_all(fetcher, segment) == log[0]
         assert metrics.value("cache_damaged_total", cache="chunks_disk") == 1

@@ -54,7 +54,8 @@ class SegmentStream(Protocol):
 
     Raises (all forms of reading):
         RemoteStorageException: the store failed, or the bytes are not what was stored; a short stream is never passed
-            off as the end. ``ValueError`` after ``close``.
+            off as the end. The position is where it was before the call: after a ``retriable`` error the next call goes
+            on from there, after any other each call raises it again. ``ValueError`` after ``close``.
 
     Thread safety: one reader; ``close`` from any thread, which ends a read under way with an error.
     """
@@ -64,6 +65,9 @@ class SegmentStream(Protocol):
 
     def readinto(self, buffer: Buffer, /) -> int:
         """Fill a buffer; fewer bytes only at the end, 0 at the end."""
+
+    def tell(self) -> int:
+        """Bytes that were handed out so far: a new fetch goes on at the stream's start position and this."""
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
         """What is left as read-only views, each of one chunk at most, none empty.
@@ -126,7 +130,8 @@ class RemoteStorageManager(ABC):
             end_position: Last byte, **inclusive** as in the KIP; None or past the end is the end of the file.
 
         Returns:
-            A lazy stream of exactly the bytes start … min(end, size - 1). The caller closes it.
+            A lazy stream of exactly the bytes start … min(end, size - 1). The caller closes it. Of the log nothing is
+            asked for before the stream is read, so that it may be the stream that raises.
 
         Raises:
             RemoteResourceNotFoundException: the segment's objects are gone (not retriable).

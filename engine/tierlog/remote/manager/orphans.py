@@ -25,7 +25,7 @@ from tierlog.remote.manager.object_groups import DESCRIPTIONS, ObjectGroup, Whol
 from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
 from tierlog.remote.storage.custom_metadata import decode_custom_metadata
 from tierlog.remote.storage.object_keys import PARSERS, ObjectKey
-from tierlog.remote.storage.segment_lookup import make_lookup
+from tierlog.remote.storage.segment_lookup import look_up, make_lookup
 from tierlog.remote.storage.tier import Tier
 from tierlog.runtime.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.scheduling import run_all
@@ -245,7 +245,7 @@ class OrphanSearch:
         """Segments that are to be there and of which the listing had nothing."""
         listed = {group.key.segment_id for group in groups.values() if group.objects}
         seen = {(g.key.topic_id_partition.topic_id, g.key.topic_id_partition.partition) for g in groups.values()}
-        lookup = make_lookup(self._tier.layout, self._store, key_prefix=self._scope.key_prefix, mask=self._scope.mask)
+        lookup = make_lookup(self._tier.layout, key_prefix=self._scope.key_prefix, mask=self._scope.mask)
         for known in metadata.segments.values():
             wanted = known.located()
             if known.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or wanted is None:
@@ -256,7 +256,7 @@ class OrphanSearch:
             if self._scope.folder and (partition.topic_id, partition.partition) not in seen:
                 continue  # PATH is a part of the bucket
             try:
-                if self._store.find(lookup.find(wanted).segment.log.key) is not None:
+                if self._store.find(look_up(lookup, self._store, wanted).segment.log.key) is not None:
                     continue  # it came after the listing
                 reason = "its log is gone, and the metadata says that it is there"
             except (ObjectNotFoundError, CorruptDataError) as error:

@@ -128,7 +128,7 @@ class ParallelScan:
             feed.cancel()
         self._scope.cancel()
         if self._pool is not None:
-            self._pool.close(wait=False)
+            self._pool.close(wait_seconds=0)
         clock = self._machine.clock
         deadline_seconds = clock.monotonic_seconds() + _CLOSE_SECONDS
         waited = [feed.wait_ended(max(0.0, deadline_seconds - clock.monotonic_seconds())) for feed in feeds]

@@ -1,32 +1,30 @@
-"""Chunks for readers: from the cache, from a download that is under way, or by one request for neighbouring ones.
+"""Chunks for readers: from the cache, from a load that is under way, or by one request for neighbouring ones.
 
 Every chunk that is fetched is fetched once, however many ask. Who leaves does not end a download: it lands in the
-cache; where there is none, the last who leaves ends it. Downloads run in threads of their own, those ahead of readers
-in fewer; chunks of one download are opened side by side, each into memory of its own.
+cache; where there is none, the last who leaves ends it. Requests hold no threads; what came is opened by the reader who
+waits for it or by a thread a core, each chunk into memory of its own.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.chunk_cache import ChunkCache
+from tierlog.remote.storage.chunk_landing import ChunkLanding
 from tierlog.remote.storage.chunk_runs import ChunkFlight, ChunkRun, MissingChunk, neighbours
-from tierlog.remote.storage.downloads import Downloads
+from tierlog.remote.storage.memory_budget import MemoryBudget
 from tierlog.remote.storage.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.single_flight import Flights, closed_error
-from tierlog.runtime.buffers import new_buffer
-from tierlog.runtime.cancelling import CancelScope, cancelled_by
+from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.scheduling import Future, Pool
 
-#: A local store has no round trips to save: small requests keep more threads at work.
-LOCAL_REQUEST_BYTES: Final = 1 << 20
 #: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536
+#: Closing waits so long for chunks that are being opened.
+_CLOSE_SECONDS: Final = 1.0
 
 ChunkSource = memoryview | ChunkFlight
 
@@ -35,10 +33,10 @@ class ChunkFetcher:
     """See the module.
 
     Args:
-        downloads: Of the objects.
+        requests: Of the objects.
         cache: Of chunks; None keeps nothing.
+        budget: Of the memory that requests under way take.
         machine: Its threads.
-        threads: Downloads under way at once, for readers; as many again ahead of them, halved.
         request_bytes_max: Original bytes of one request.
 
     Thread safety: any number of threads; no lock is held across a store call.
@@ -46,57 +44,48 @@ class ChunkFetcher:
 
     def __init__(
         self,
-        downloads: Downloads,
+        requests: StoreRequests,
         *,
         cache: ChunkCache | None,
+        budget: MemoryBudget,
         machine: Machine,
-        threads: int,
         request_bytes_max: int,
     ) -> None:
-        scheduler = self._scheduler = machine.scheduler
-        self._downloads = downloads
-        self._metrics = downloads.metrics
+        scheduler = machine.scheduler
+        self._requests = requests
+        self._metrics = requests.metrics
         self._cache = cache
-        self._request_bytes_max = LOCAL_REQUEST_BYTES if self.is_local else request_bytes_max
+        self._budget = budget
+        self._request_bytes_max = request_bytes_max
+        self.is_local = requests.store.is_local
         self._flights: Flights[ChunkKey, memoryview] = Flights(machine)
-        self._pool = scheduler.pool(threads, name="tierlog-fetch")
-        self._ahead_pool = scheduler.pool(max(1, threads // 2) if threads else 0, name="tierlog-ahead")
-        self._open_pool = scheduler.pool(scheduler.cores if threads else 0, name="tierlog-open")
+        self._landing = ChunkLanding(self._flights, cache, requests, machine)
+        self.open_pool = self._landing.pool
+        self.ahead_pool = scheduler.pool(max(1, scheduler.cores // 2), name="tierlog-ahead")
         self._lock = scheduler.lock()
-        self._waiting: dict[ChunkFlight, ChunkRun] = {}  # ahead of readers, not begun
+        self._ahead: dict[ChunkFlight, ChunkRun] = {}  # of readers to come, not sent
         self._awaited: collections.OrderedDict[ChunkKey, int] = collections.OrderedDict()
-
-    @property
-    def is_local(self) -> bool:
-        """Whether a request is a read of a disk."""
-        return self._downloads.store.is_local
 
     @property
     def cache(self) -> ChunkCache | None:
         return self._cache
 
     @property
-    def downloads(self) -> Downloads:
-        return self._downloads
+    def requests(self) -> StoreRequests:
+        return self._requests
 
-    @property
-    def pool(self) -> Pool:
-        """For loads that a reader waits for."""
-        return self._pool
+    # --- for readers ---
 
-    @property
-    def ahead_pool(self) -> Pool:
-        """For what nobody waits for yet."""
-        return self._ahead_pool
+    def memory_of(self, log: SegmentLog, view: ChunkView) -> int:
+        """What fetching a chunk takes of the budget: its original bytes, and its stored ones until it is open."""
+        return view.original_size + self._stored_memory_of(log, view)
+
+    def _stored_memory_of(self, log: SegmentLog, view: ChunkView) -> int:
+        return view.stored_size if log.segment.transformed or self._cache is not None else 0
 
     def request(
-        self,
-        log: SegmentLog,
-        views: Sequence[ChunkView],
-        *,
-        is_wanted: Callable[[], bool],
-        again: bool = False,
-    ) -> list[ChunkSource]:
+        self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, again: bool, soon: bool
+    ) -> tuple[list[ChunkSource], int]:
         """Each chunk, or the flight of it, which is then waited for or left; this waits for nothing.
 
         Of the last one only what the range needs, where no cache wants all of it: who reads a mebibyte pays for
@@ -105,110 +94,92 @@ class ChunkFetcher:
         Args:
             log: Of the chunks.
             views: Neighbouring ones, ascending.
-            is_wanted: Asked before a download begins that no cache would keep; it must not wait. Of one that is not
-                wanted any more the futures are never done.
+            turn: Whose turns go round: the partition.
             again: The first one was asked for by the same reader just before.
+            soon: The reader waits for the first one next.
+
+        Returns:
+            The sources, and how much of the budget that the caller took for stored bytes is held for requests: it comes
+            back when these end.
         """
-        if self._cache is None and log.segment.compression:
+        cache = self._cache
+        if cache is None and log.segment.compression:
             views = [*views[:-1], self._shortened(log, views[-1])]
         found: list[ChunkSource] = []
         missing: list[MissingChunk] = []
-        promoted: dict[int, ChunkRun] = {}
         hits = hit_bytes = 0
         for position, view in enumerate(views):
             key = log.key(view)
-            data = self._find(key, again=again and position == 0)
-            if data is not None:
-                found.append(data)
-                hits, hit_bytes = hits + 1, hit_bytes + len(data)
-                continue
+            if cache is not None and not cache.is_slow:
+                data = cache.find(key, again=again and position == 0)
+                if data is not None:
+                    found.append(data)
+                    hits, hit_bytes = hits + 1, hit_bytes + len(data)
+                    continue
             flight, is_new = self._flights.join(key)
             found.append(flight)
             if is_new:
-                missing.append(MissingChunk(view, flight, self._is_on_disk(key)))
-            elif (run := self._waiting.get(flight)) is not None:
-                promoted[id(run)] = run
-        self._count_lookups(hits, hit_bytes, len(views) - hits)
-        self._note_taken(log, views)
-        for run in promoted.values():
-            self._submit(run, self._pool)
-        for run in self._runs(log, missing, is_wanted, ahead=False):
-            self._submit(run, self._pool)
-        return found
+                missing.append(MissingChunk(view, flight))
+            elif self._ahead and (run := self._ahead.get(flight)) is not None and run.request is not None:
+                self._requests.promote(run.request)
+        if cache is not None:
+            if not cache.is_slow:
+                self._count_lookups(cache.label, hits, hit_bytes, len(views) - hits)
+            self._note_taken(log, views)
+        return found, self._begin(log, missing, turn, soon=soon) if missing else 0
+
+    def request_plain(self, log: SegmentLog, start: int, end_exclusive: int, turn: Hashable) -> ChunkFlight:
+        """A range of a log that is stored as it is, past the cache: exactly these bytes, for one reader."""
+        key = log.segment.log.key
+        first, end = log.segment.log.position + start, log.segment.log.position + end_exclusive
+        flight = self._flights.alone(ChunkKey(key, -1))
+        if self.is_local:
+
+            def read() -> None:
+                try:
+                    flight.end(self._requests.read_here(key, first, end, log.name).toreadonly(), None)
+                except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                    flight.end(None, error)
+
+            flight.offer(read)
+            return flight
+
+        def told(answer: memoryview | BaseException) -> None:
+            if isinstance(answer, BaseException):
+                flight.end(None, answer)
+            else:
+                flight.end(answer.toreadonly(), None)
+
+        request = ReadRequest(
+            key,
+            first,
+            end,
+            name=log.name,
+            lane=Lane.READERS,
+            turn=turn,
+            on_answer=told,
+            before=lambda _: self._requests.note_sent(flight),
+        )
+        flight.on_unwanted = partial(self._requests.cancel, request)
+        self._requests.start(request)
+        return flight
 
     def leave(self, flights: Iterable[ChunkFlight]) -> None:
         """A reader waits for these no more. Without a cache, a download that nobody waits for ends with this call."""
-        if self._cache is None:
-            for flight in flights:
-                self._flights.leave(flight)
-
-    def _end_unwanted(self, run: ChunkRun) -> None:
-        if self._flights.abandon(run.flights):
-            run.scope.cancel()
-
-    def request_ahead(self, log: SegmentLog, views: Sequence[ChunkView], is_wanted: Callable[[], bool]) -> int:
-        """Bring chunks into the cache that no reader asked for yet; those that are there or under way are left out.
-
-        Args:
-            log: Of the chunks.
-            views: Neighbouring ones, ascending.
-            is_wanted: Asked once more before a download begins; it must not wait.
-
-        Returns:
-            Original bytes that are fetched.
-        """
-        if self._cache is None:
-            return 0
-        missing = []
-        for view in views:
-            key = log.key(view)
-            if not self._cache.holds(key) and (flight := self._flights.begin(key)) is not None:
-                missing.append(MissingChunk(view, flight))
-        runs = self._runs(log, missing, is_wanted, ahead=True)
-        with self._lock:
-            self._waiting.update((flight, run) for run in runs for flight in run.flights)
-        for run in runs:
-            self._submit(run, self._ahead_pool)
-        return sum(chunk.view.original_size for chunk in missing)
-
-    def fetch_plain(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview:
-        """A range of a log that is stored as it is, in this thread, past the cache."""
-        position = log.segment.log.position
-        return self._get(log, position + start, position + end_exclusive)
-
-    def start_plain(self, log: SegmentLog, start: int, end_exclusive: int, scope: CancelScope) -> Future[memoryview]:
-        """The same, in a thread of the pool, until the scope is cancelled. Raises StoreUnavailableError after close."""
-
-        def work() -> memoryview:
-            with cancelled_by(scope):
-                return self.fetch_plain(log, start, end_exclusive)
-
-        try:
-            return self._pool.submit(work)
-        except RuntimeError:
-            raise closed_error() from None
+        for flight in flights:
+            self._flights.leave(flight)
 
     def _shortened(self, log: SegmentLog, view: ChunkView) -> ChunkView:
         """Without what lies behind the range, unless somebody decompresses all of it already."""
         is_whole = view.end == view.original_size or log.key(view) in self._flights
         return view if is_whole else view._replace(until=view.end)
 
-    def _find(self, key: ChunkKey, *, again: bool) -> memoryview | None:
-        """Of a cache that answers at once."""
-        if self._cache is None or self._cache.is_slow:
-            return None
-        return self._cache.find(key, again=again)
-
-    def _is_on_disk(self, key: ChunkKey) -> bool:
-        return self._cache is not None and self._cache.is_slow and self._cache.holds(key)
-
-    def _count_lookups(self, hits: int, hit_bytes: int, misses: int) -> None:
-        if self._cache is None or self._cache.is_slow:
-            return
-        label = self._cache.label
-        self._metrics.add("cache_hits_total", hits, label=label)
-        self._metrics.add("cache_hit_bytes_total", hit_bytes, label=label)
-        self._metrics.add("cache_misses_total", misses, label=label)
+    def _count_lookups(self, label: str, hits: int, hit_bytes: int, misses: int) -> None:
+        if hits:
+            self._metrics.add("cache_hits_total", hits, label=label)
+            self._metrics.add("cache_hit_bytes_total", hit_bytes, label=label)
+        if misses:
+            self._metrics.add("cache_misses_total", misses, label=label)
 
     def _note_taken(self, log: SegmentLog, views: Sequence[ChunkView]) -> None:
         if self._awaited:
@@ -216,144 +187,202 @@ class ChunkFetcher:
                 for view in views:
                     self._awaited.pop(log.key(view), None)
 
-    def _runs(
-        self, log: SegmentLog, missing: Sequence[MissingChunk], is_wanted: Callable[[], bool], *, ahead: bool
-    ) -> list[ChunkRun]:
-        made = [
-            ChunkRun(log, part, ahead, is_wanted, CancelScope(self._scheduler))
-            for part in neighbours(missing, size_bytes_max=self._request_bytes_max)
-        ]
-        if self._cache is None:
-            for run in made:
-                for flight in run.flights:
-                    flight.on_unwanted = partial(self._end_unwanted, run)
-        return made
+    # --- loads ---
 
-    def _submit(self, run: ChunkRun, pool: Pool) -> None:
-        try:
-            future = pool.submit(lambda: self._download(run))
-        except RuntimeError:
-            self._give_up(run)
-            return
-        future.add_done_callback(lambda done: self._give_up(run) if done.cancelled() else None)
-
-    def _give_up(self, run: ChunkRun) -> None:
-        """Closed before it began."""
-        if self._begin(run):
-            for flight in run.flights:
-                self._flights.fail(flight, closed_error())
-
-    def _begin(self, run: ChunkRun) -> bool:
-        """Whether this thread is the one that does it: a run may be in both pools."""
-        with self._lock:
-            if run.is_begun:
-                return False
-            run.is_begun = True
-            if run.ahead:
-                for flight in run.flights:
-                    self._waiting.pop(flight, None)
-            return True
-
-    def _download(self, run: ChunkRun) -> None:
-        if not self._begin(run):
-            return
-        left = collections.deque(run.chunks)
-        try:
-            if (run.ahead or self._cache is None) and not run.is_wanted():
-                self._abandon(left)
-            if run.cached and self._land_cached(run.log, run.chunks[0]):
-                return
-            if not run.cached:
-                self._land_late(run, left)
-            if left:
-                self._land_fetched(run, left)
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            for chunk in left:
-                self._flights.fail(chunk.flight, error)
-
-    def _abandon(self, left: collections.deque[MissingChunk]) -> None:
-        """Nobody reads there any more: drop the chunks up to the first that a reader waits for after all."""
-        while left and self._flights.abandon([left[0].flight]):
-            left.popleft()
-
-    def _land_late(self, run: ChunkRun, left: collections.deque[MissingChunk]) -> None:
-        """The first ones may have landed between a reader's look into the cache and her joining a new flight."""
-        while left and (data := self._find(run.log.key(left[0].view), again=True)) is not None:
-            self._flights.land(left.popleft().flight, data)
-
-    def _land_cached(self, log: SegmentLog, chunk: MissingChunk) -> bool:
-        """From the disk; False if it is damaged or gone, or does not open: a cache is never the reason of an error."""
-        assert self._cache is not None
-        view, label = chunk.view, self._cache.label
-        key = log.key(view)
-        data = kept = self._cache.find(key)
-        if kept is not None and self._cache.keeps_stored and log.segment.transformed:
-            try:
-                data = log.open_chunk(kept, view)
-            except CorruptObjectError:
-                data = None
-        if data is None or len(data) != view.original_size:
-            if kept is not None:
-                self._cache.drop(key)
-            self._metrics.add("cache_misses_total", label=label)
-            return False
-        self._metrics.add("cache_hits_total", label=label)
-        self._metrics.add("cache_hit_bytes_total", len(data), label=label)
-        self._flights.land(chunk.flight, data)
-        return True
-
-    def _land_fetched(self, run: ChunkRun, left: collections.deque[MissingChunk]) -> None:
-        first, last = left[0].view.position, left[-1].view.position + left[-1].view.stored_size
-        with cancelled_by(run.scope):
-            stored = self._get(run.log, first, last)
-        if run.ahead:
-            self._note_ahead(run.log, [chunk.view for chunk in left])
-        if self._cache is not None and self._cache.is_slow and not run.cached:
-            self._metrics.add("cache_misses_total", len(left), label=self._cache.label)
-        side_by_side = run.log.segment.transformed and len(left) > 1
-        while left:
-            view = left[0].view
-            part = stored[view.position - first : view.position - first + view.stored_size]
-            if side_by_side and len(left) > 1:
-                self._open_beside(run.log, left[0], part)
-                left.popleft()
+    def _begin(self, log: SegmentLog, missing: list[MissingChunk], turn: Hashable, *, soon: bool) -> int:
+        """Begin to load new flights; how much of the budget their stored bytes hold."""
+        far: list[MissingChunk] = []
+        held = 0
+        for number, chunk in enumerate(missing):
+            if not (self.is_local or self._is_on_disk(log, chunk.view)):
+                far.append(chunk)
                 continue
-            self._land_opened(run.log, part, left)
+            held += self._offer(log, chunk, turn)
+            self._submit_if(chunk.flight, soon=soon and number == 0)
+        for part in neighbours(far, size_bytes_max=self._request_bytes_max):
+            run = ChunkRun(log, part, turn, None, sum(self._stored_memory_of(log, c.view) for c in part))
+            held += run.held_bytes
+            for flight in run.flights:
+                flight.on_unwanted = partial(self._end_unwanted, run)
+            self._start(run, Lane.READERS)
+        return held
 
-    def _open_beside(self, log: SegmentLog, chunk: MissingChunk, stored: memoryview) -> None:
-        """Open a chunk in the pool for that; what fails there is told to those who wait for it."""
+    def _submit_if(self, flight: ChunkFlight, *, soon: bool) -> None:
+        """Who waits for it next does the work herself."""
+        if not soon:
+            self._landing.run_soon(flight, always=False)
+
+    def _is_on_disk(self, log: SegmentLog, view: ChunkView) -> bool:
+        return self._cache is not None and self._cache.is_slow and self._cache.holds(log.key(view))
+
+    def _offer(self, log: SegmentLog, chunk: MissingChunk, turn: Hashable) -> int:
+        """A load that is work for whoever comes first: of a local store, or from the disk's cache."""
+        view, flight = chunk.view, chunk.flight
+        held = self._stored_memory_of(log, view)
+        ended = partial(self._budget.give_back, held)
+        is_cached = self._is_on_disk(log, view)
 
         def work() -> None:
-            left = collections.deque((chunk,))
+            cache = self._cache
             try:
-                self._land_opened(log, stored, left)
-            except BaseException as error:  # noqa: BLE001 - as in _download
-                if left:
-                    self._flights.fail(chunk.flight, error)
+                if is_cached and self._landing.take_cached(log, view, flight):
+                    ended()
+                    return
+            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                ended()
+                self._flights.fail(flight, error)
+                return
+            if self.is_local:
+                if cache is not None and not is_cached and cache.is_slow:
+                    self._metrics.add("cache_misses_total", label=cache.label)
+                self._landing.read_and_land(log, view, flight, ended)
+            else:
+                self._start(ChunkRun(log, [chunk], turn, None, held), Lane.READERS, is_counted=True)
 
-        self._open_pool.submit(work).add_done_callback(
-            lambda done: self._flights.fail(chunk.flight, closed_error()) if done.cancelled() else None
+        def unwanted() -> None:
+            if self._flights.abandon([flight]) and flight.withdraw():
+                ended()
+
+        flight.on_unwanted = unwanted
+        flight.offer(work)
+        return held
+
+    def _end_unwanted(self, run: ChunkRun) -> None:
+        """The last reader left: what no cache would keep ends now."""
+        if self._cache is None and run.request is not None and self._flights.abandon(run.flights):
+            self._requests.cancel(run.request)
+
+    def _start(self, run: ChunkRun, lane: Lane, *, is_counted: bool = False) -> None:
+        """Ask for a run; ``is_counted``: its misses are."""
+        part = run.log.segment.log
+        run.request = ReadRequest(
+            part.key,
+            run.start,
+            run.end_exclusive,
+            name=run.log.name,
+            lane=lane,
+            turn=run.turn,
+            on_answer=lambda answer: self._came(run, answer, is_counted=is_counted),
+            before=lambda request: self._before(run, request),
         )
+        self._requests.start(run.request)
 
-    def _land_opened(self, log: SegmentLog, stored: memoryview, left: collections.deque[MissingChunk]) -> None:
-        """Open, keep and land the first chunk. A slow cache gets it after the reader did."""
-        view, cache = left[0].view, self._cache
-        key = log.key(view)
-        if log.segment.transformed:
-            data = log.open_chunk(stored, view)
-        elif cache is None or cache.is_slow:
-            data = stored.toreadonly()
-        else:
-            data = _copied(stored)
-        if cache is not None and not cache.is_slow:
-            cache.put(key, data)
-        self._flights.land(left.popleft().flight, data)
-        if cache is not None and cache.is_slow:
-            cache.put(key, stored if cache.keeps_stored else data)
+    def _before(self, run: ChunkRun, request: ReadRequest) -> bool:
+        """Its turn has come: leave out what landed in the cache meanwhile, and what nobody wants any more."""
+        left, cache = run.left, self._cache
+        if run.is_wanted is not None:
+            with self._lock:
+                for flight in run.flights:
+                    self._ahead.pop(flight, None)
+            if not run.is_wanted():
+                while left and self._flights.abandon([left[0].flight]):
+                    left.pop(0)
+        while left and cache is not None and not cache.is_slow:
+            data = cache.find(run.log.key(left[0].view), again=True)
+            if data is None:
+                break
+            self._flights.land(left.pop(0).flight, data)
+        if not left:
+            self._let_go(run)
+            return False
+        request.start = run.start
+        for chunk in left:
+            self._requests.note_sent(chunk.flight)
+        return True
 
-    def _get(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview:
-        """Bytes of the log's object."""
-        return self._downloads.fetch(log.segment.log, log.name, start, end_exclusive)
+    def _came(self, run: ChunkRun, answer: memoryview | BaseException, *, is_counted: bool) -> None:
+        """In the store's thread, which opens nothing."""
+        log, cache = run.log, self._cache
+        if isinstance(answer, BaseException):
+            self._let_go(run)
+            for chunk in run.left:
+                self._flights.fail(chunk.flight, answer)
+            return
+        if run.is_wanted is not None:
+            self._note_ahead(log, [chunk.view for chunk in run.left])
+        if cache is not None and cache.is_slow and not is_counted:
+            self._metrics.add("cache_misses_total", len(run.left), label=cache.label)
+        first = run.start
+        run.opening = len(run.left)
+        for chunk in run.left:
+            view = chunk.view
+            stored = answer[view.position - first : view.position - first + view.stored_size]
+            chunk.flight.offer(
+                partial(self._landing.open_and_land, log, view, chunk.flight, stored, partial(self._opened, run))
+            )
+            if log.segment.transformed or cache is not None:
+                self._landing.run_soon(chunk.flight, always=True)
+            else:
+                chunk.flight.run()
+
+    def _opened(self, run: ChunkRun) -> None:
+        with self._lock:
+            run.opening -= 1
+            is_last = run.opening == 0
+        if is_last:
+            self._let_go(run)
+
+    def _let_go(self, run: ChunkRun) -> None:
+        held, run.held_bytes = run.held_bytes, 0
+        self._budget.give_back(held)
+
+    # --- ahead of readers ---
+
+    def request_ahead(
+        self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Bring chunks into the cache that no reader asked for yet; those that are there or under way are left out.
+
+        Only what the memory budget has to spare is asked for.
+
+        Args:
+            log: Of the chunks.
+            views: Neighbouring ones, ascending.
+            turn: Whose turns go round.
+            is_wanted: Asked once more before a download begins; it must not wait.
+        """
+        if self._cache is None:
+            return
+        missing = []
+        held = 0
+        for view in views:
+            key = log.key(view)
+            if self._cache.holds(key) or key in self._flights:
+                continue
+            memory = self._stored_memory_of(log, view)
+            if not self._budget.try_take(memory, leaving_bytes=self._budget.total_bytes // 2):
+                break
+            flight = self._flights.begin(key)
+            if flight is None:
+                self._budget.give_back(memory)
+                continue
+            held += memory
+            missing.append(MissingChunk(view, flight))
+        for part in neighbours(missing, size_bytes_max=self._request_bytes_max):
+            run = ChunkRun(log, part, turn, is_wanted, sum(self._stored_memory_of(log, c.view) for c in part))
+            if self.is_local:
+                self._load_ahead(run)
+                continue
+            with self._lock:
+                self._ahead.update((flight, run) for flight in run.flights)
+            self._start(run, Lane.AHEAD)
+
+    def _load_ahead(self, run: ChunkRun) -> None:
+        """Of a local store: work for the pool of what nobody waits for, or for a reader who comes before it."""
+        self._note_ahead(run.log, [chunk.view for chunk in run.left])
+        for chunk in run.left:
+            self._offer(run.log, chunk, run.turn)
+
+            def work(flight: ChunkFlight = chunk.flight) -> None:
+                if run.is_wanted is None or run.is_wanted() or flight.readers:
+                    flight.run()
+                elif flight.on_unwanted is not None:
+                    flight.on_unwanted()
+
+            try:
+                self.ahead_pool.submit(work)
+            except RuntimeError:
+                self._flights.fail(chunk.flight, closed_error())
 
     def _note_ahead(self, log: SegmentLog, views: Sequence[ChunkView]) -> None:
         self._metrics.add("prefetched_bytes_total", sum(view.original_size for view in views))
@@ -367,15 +396,7 @@ class ChunkFetcher:
             self._metrics.add("prefetch_unused_bytes_total", unused)
 
     def close(self) -> None:
-        """Whoever waits gets an error; what runs ends first; idempotent."""
-        self._downloads.close()
-        self._pool.close()
-        self._ahead_pool.close()
-        self._open_pool.close()
-
-
-def _copied(stored: memoryview) -> memoryview:
-    """Memory of its own: a view would hold the whole download for as long as the cache holds one chunk of it."""
-    made = new_buffer(len(stored))
-    made[:] = stored
-    return made.toreadonly()
+        """Whoever waits gets an error; idempotent."""
+        self._requests.close()
+        self.ahead_pool.close(wait_seconds=_CLOSE_SECONDS)
+        self.open_pool.close(wait_seconds=_CLOSE_SECONDS)

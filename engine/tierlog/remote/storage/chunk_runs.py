@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tierlog.remote.storage.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.single_flight import Flight
-from tierlog.runtime.cancelling import CancelScope
+from tierlog.remote.storage.store_requests import ReadRequest
 
 #: Chunks of one request at most: a hostile manifest may say that a chunk is one byte.
 CHUNKS_PER_REQUEST_MAX: Final = 16384
@@ -18,54 +18,62 @@ ChunkFlight = Flight[ChunkKey, memoryview]
 
 @dataclass(frozen=True, slots=True)
 class MissingChunk:
-    """One to get, and who waits for it; ``cached``: on the disk's cache."""
+    """One to get, and the flight that is told."""
 
     view: ChunkView
     flight: ChunkFlight
-    cached: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class ChunkRun:
-    """Neighbouring chunks that come in one request, or one that comes from the disk's cache.
+    """Neighbouring chunks that come in one request.
 
     Attributes:
-        ahead: Nobody asked for them yet.
-        is_wanted: Asked before the download begins.
-        scope: Ends it.
+        left: Those that have not landed, ascending.
+        turn: Whose turns go round.
+        is_wanted: Of one that nobody asked for yet (fetched ahead): whether anybody still reads there. None of one that
+            a reader asked for.
+        held_bytes: Of the memory budget, for the stored bytes; given back with the last chunk.
+        request: Sent, or in line.
     """
 
     log: SegmentLog
-    chunks: Sequence[MissingChunk]
-    ahead: bool
-    is_wanted: Callable[[], bool]
-    scope: CancelScope
-    is_begun: bool = False
-
-    @property
-    def cached(self) -> bool:
-        return self.chunks[0].cached
+    left: list[MissingChunk]
+    turn: Hashable
+    is_wanted: Callable[[], bool] | None
+    held_bytes: int
+    request: ReadRequest | None = None
+    opening: int = 0
 
     @property
     def flights(self) -> list[ChunkFlight]:
-        return [chunk.flight for chunk in self.chunks]
+        return [chunk.flight for chunk in self.left]
+
+    @property
+    def start(self) -> int:
+        """First byte in the object."""
+        return self.left[0].view.position
+
+    @property
+    def end_exclusive(self) -> int:
+        last = self.left[-1].view
+        return last.position + last.stored_size
 
 
 def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[list[MissingChunk]]:
-    """Ascending chunks by request, of so many original bytes; what is on the disk's cache one by one."""
+    """Ascending chunks by request, of so many original bytes."""
     runs: list[list[MissingChunk]] = []
-    part: list[MissingChunk] = []
     size = 0
     for chunk in missing:
-        full = size + chunk.view.original_size > size_bytes_max or len(part) >= CHUNKS_PER_REQUEST_MAX
-        if part and (chunk.cached or full or part[-1].view.number + 1 != chunk.view.number):
-            runs.append(part)
-            part, size = [], 0
-        if chunk.cached:
-            runs.append([chunk])
-        else:
-            part.append(chunk)
-            size += chunk.view.original_size
-    if part:
-        runs.append(part)
+        last = runs[-1][-1].view.number if runs else None
+        size += chunk.view.original_size
+        if (
+            last is None
+            or size > size_bytes_max
+            or len(runs[-1]) >= CHUNKS_PER_REQUEST_MAX
+            or (last + 1 != chunk.view.number)
+        ):
+            runs.append([])
+            size = chunk.view.original_size
+        runs[-1].append(chunk)
     return runs

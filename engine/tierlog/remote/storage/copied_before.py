@@ -9,7 +9,7 @@ from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.layouts.writing import log_index_keys
-from tierlog.remote.storage.segment_lookup import make_lookup
+from tierlog.remote.storage.segment_lookup import look_up, make_lookup
 from tierlog.runtime.object_store import ObjectStore
 
 
@@ -37,9 +37,9 @@ def find_copied_before(
     Raises:
         StoreError and its kinds: the store does not say.
     """
-    lookup = make_lookup(config.layout, store, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+    lookup = make_lookup(config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
     try:
-        found = lookup.find(replace(metadata, custom_metadata=None))
+        found = look_up(lookup, store, replace(metadata, custom_metadata=None))
         description = memoryview(store.fetch(description_key)).cast("B")
     except (ObjectNotFoundError, CorruptDataError):
         return None

@@ -26,7 +26,7 @@ from tierlog.remote.storage.running_copies import RunningCopies
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.segment_copy import SegmentCopier
 from tierlog.remote.storage.segment_delete import delete_segment
-from tierlog.remote.storage.segment_lookup import make_lookup
+from tierlog.remote.storage.segment_lookup import look_up, make_lookup
 from tierlog.remote.storage.tier import Tier
 from tierlog.remote.storage.upload_buffers import process_buffers
 from tierlog.runtime.files import ReadableFiles
@@ -77,7 +77,7 @@ class CopyTarget:
         self.config = config
         self._store = store
         scope = Scope(key_prefix=config.key_prefix, mask=config.key_prefix_mask)
-        self._lookup = make_lookup(config.layout, store, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        self._lookup = make_lookup(config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
         read = limited_reads(store, config.download_rate_limit_bytes_per_second, machine)
         layout: Layout = (
             KafkaLayout(read, scope, machine)
@@ -131,7 +131,7 @@ class CopyTarget:
             object_key=path(metadata),
             digest=whole.digest if self.config.manifest_digest_enabled else None,
         )
-        return StoredCopy(self._lookup.find(metadata).segment, whole.stored_bytes, custom.encode())
+        return StoredCopy(look_up(self._lookup, self._store, metadata).segment, whole.stored_bytes, custom.encode())
 
     def remove(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Take a segment away, its description first."""

@@ -287,7 +287,7 @@ class Leftovers:
             scope.cancel()
         if watch is not None:
             watch.exception()  # it waits for nothing but its turn
-        self._pool.close(wait=False)
+        self._pool.close(wait_seconds=0)
         left = [each for each in kept if each.left]
         if left:
             named = "; ".join(f"{each.what}: {self._names(each)}" for each in left[:20])

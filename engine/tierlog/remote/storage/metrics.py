@@ -217,6 +217,7 @@ class StorageMetrics:
         self._histograms: dict[str, Histogram] = {}
         for series in SERIES:
             self._register(series)
+        self._fetch_bytes = self._counters["fetch_bytes_total"]
         self._requests = _Requests()
         self.registry.register(cast("Collector", self._requests))
         self._store_info = _StoreInfo()
@@ -259,6 +260,15 @@ class StorageMetrics:
         """Count. Raises KeyError for a name that is no counter of SERIES (without PREFIX)."""
         counter = self._counters[name]
         (counter if label is None else counter.labels(label)).inc(amount)
+
+    def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
+        """What counts one series, for those counted often: called with the amount, 1 by default. Raises as ``add``."""
+        counter = self._counters[name]
+        return counter.inc if label is None else counter.labels(label).inc
+
+    def count_fetched(self, size_bytes: int) -> None:
+        """Bytes that came from the store for a fetch."""
+        self._fetch_bytes.inc(size_bytes)
 
     def set(self, name: str, value: float, *, label: str | None = None) -> None:
         """Set a gauge. Raises KeyError for a name that is none of SERIES."""

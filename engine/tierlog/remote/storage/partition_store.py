@@ -19,6 +19,7 @@ from tierlog.runtime.object_store import (
     UnfinishedUpload,
     Upload,
 )
+from tierlog.runtime.started_reads import Cancel, OnAnswer, find_started_reads
 
 #: What a part counts as, by the suffix of its key.
 _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
@@ -57,6 +58,27 @@ class PartitionStore(PassingStore):
             self._metrics.add(parsed.topic_id_partition, "upload_objects_total", label=kind)
             self._metrics.add(parsed.topic_id_partition, "upload_bytes_total", found.size_bytes, label=kind)
         return found
+
+    @property
+    def starts_reads(self) -> bool:
+        """See find_started_reads."""
+        return find_started_reads(self._store) is not None
+
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        """See StartedReads."""
+        inner = find_started_reads(self._store)
+        assert inner is not None, "starts_reads said so"
+        self.count("GET", key)
+        return inner.start_fetch_range(
+            key,
+            start_position=start_position,
+            end_position_exclusive=end_position_exclusive,
+            on_answer=lambda answer: on_answer(
+                answer if isinstance(answer, BaseException) else self._took(key, answer)
+            ),
+        )
 
     def fetch(self, key: str) -> Buffer:
         self.count("GET", key)

@@ -1,4 +1,4 @@
-"""Which readers read on, how far ahead of each the cache is filled, and what all of that may take together.
+"""Which readers read on, and how far ahead of each the cache is filled.
 
 A broker's consumer comes back for every mebibyte with a new call, so that one stream says little: what tells a
 sequential reader is that a call begins where an earlier one ended. For her the distance doubles with every step, up to
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tierlog.errors import TierlogError
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.chunk_fetch import ChunkFetcher
 from tierlog.remote.storage.segment_log import SegmentLog
@@ -32,32 +31,9 @@ _FIRST_BYTES: Final = 1 << 20
 #: Steps (calls, or mebibytes of one stream) before anything is fetched ahead.
 _STEPS_MIN: Final = 2
 
-#: A segment's log, and what the RLMM says of the segment behind it.
-OpenNext = Callable[[RemoteLogSegmentMetadata], tuple[RemoteLogSegmentMetadata, SegmentLog] | None]
-
-
-class ByteBudget:
-    """Bytes that all readers together may hold or fetch beyond what each is asked for. Any number of threads."""
-
-    def __init__(self, total_bytes: int, machine: Machine) -> None:
-        self._lock = machine.scheduler.lock()
-        self._left = total_bytes
-
-    @property
-    def left_bytes(self) -> int:
-        return self._left
-
-    def take(self, wanted_bytes: int) -> int:
-        """As much of it as there is, possibly 0."""
-        with self._lock:
-            taken = max(0, min(wanted_bytes, self._left))
-            self._left -= taken
-            return taken
-
-    def give_back(self, size_bytes: int) -> None:
-        """What was taken."""
-        with self._lock:
-            self._left += size_bytes
+#: Begins to describe the segment behind one, and calls the function with its log once that is there; called in a thread
+#: of its own, it may ask who knows the metadata of partitions.
+OpenNext = Callable[[RemoteLogSegmentMetadata, Callable[[SegmentLog], None]], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +60,13 @@ class Prefetcher:
 
     Args:
         chunks: Fetches, into the cache; without a cache there is nothing to fill.
-        open_next: Describes the next segment, where it is known; None if there is none. Called in a thread of its own.
+        open_next: Describes the next segment, where it is known.
         ahead_bytes_max: Of one reader, original bytes; 0 is never.
         crosses_segments: Go on into the next segment.
-        budget: Of all of them.
         machine: Its clock and locks.
+
+    Attributes:
+        is_off: Whether it does nothing: it need not be told.
 
     Thread safety: any number of threads.
     """
@@ -100,14 +78,13 @@ class Prefetcher:
         open_next: OpenNext,
         ahead_bytes_max: int,
         crosses_segments: bool,
-        budget: ByteBudget,
         machine: Machine,
     ) -> None:
         self._chunks = chunks
         self._open_next = open_next
         self._ahead_bytes_max = ahead_bytes_max if chunks.cache is not None else 0
+        self.is_off = self._ahead_bytes_max <= 0
         self._crosses_segments = crosses_segments
-        self._budget = budget
         self._clock = machine.clock
         self._lock = machine.scheduler.lock()
         self._readers: collections.OrderedDict[int, Reader] = collections.OrderedDict()
@@ -163,8 +140,6 @@ class Prefetcher:
             position: Behind the last byte that she got.
             requested: Up to where her own stream has asked for chunks.
         """
-        if self._ahead_bytes_max <= 0:
-            return
         with self._lock:
             reader.steps += max(0, position - reader.position) // _FIRST_BYTES
             reader.position = max(reader.position, position)
@@ -188,28 +163,21 @@ class Prefetcher:
             self._enter_next(reader, until - reader.log.size_bytes)
 
     def _fetch(self, reader: Reader, log: SegmentLog, start: int, end: int) -> None:
-        granted = self._budget.take(end - start)
-        try:
-            if granted >= min(log.chunk_size, end - start):
-                views = log.views(start, start + granted)
-                self._chunks.request_ahead(log, views, lambda: self._is_wanted(reader))
-        finally:
-            self._budget.give_back(granted)
+        self._chunks.request_ahead(
+            log, log.views(start, end), turn=reader.partition, is_wanted=lambda: self._is_wanted(reader)
+        )
 
     def _enter_next(self, reader: Reader, distance: int) -> None:
         """The next segment's description and first chunks; a fault there is its reader's to see, when she comes."""
         metadata = reader.metadata
 
+        def opened(log: SegmentLog) -> None:
+            if log.size_bytes:
+                self._fetch(reader, log, 0, min(max(distance, _FIRST_BYTES), log.size_bytes))
+
         def work() -> None:
-            if not self._is_wanted(reader):
-                return
-            try:
-                found = self._open_next(metadata)
-                if found is not None and found[1].size_bytes:
-                    log = found[1]
-                    self._fetch(reader, log, 0, min(max(distance, _FIRST_BYTES), log.size_bytes))
-            except TierlogError:
-                return
+            if self._is_wanted(reader):
+                self._open_next(metadata, opened)
 
         try:
             self._chunks.ahead_pool.submit(work)

@@ -1,29 +1,39 @@
-"""The bytes of one range of a log, in order, asked for in requests that grow as a reader reads on."""
+"""The bytes of one range of a log, in order, asked for in requests that grow as a reader reads on.
+
+Between two calls a reader can lose everything but its position: its memory is needed elsewhere, or a call failed in the
+middle and begins again where it began. What it reads next is fetched anew from there, so that whatever happens the
+bytes that it hands out are those of the range, one after another.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.remote.storage.awaiting import Wait, Waits, run_waits
 from tierlog.remote.storage.batch_check import BatchCheck
-from tierlog.remote.storage.chunk_fetch import ChunkFetcher
+from tierlog.remote.storage.chunk_fetch import ChunkFetcher, ChunkSource
 from tierlog.remote.storage.chunk_runs import CHUNKS_PER_REQUEST_MAX, ChunkFlight
-from tierlog.remote.storage.prefetch import ByteBudget
-from tierlog.remote.storage.segment_log import PIECE_BYTES, SegmentLog
-from tierlog.remote.storage.single_flight import Flight, late_error
-from tierlog.runtime.cancelling import CancelScope
+from tierlog.remote.storage.memory_budget import MemoryBudget
+from tierlog.remote.storage.segment_log import ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.scheduling import Future
+from tierlog.runtime.scheduling import Condition
 
 #: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
 FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)
+#: A reader whose memory was taken before it came to the end of it asks for this, or twice what it took of the last one.
+SMALL_REQUEST_BYTES: Final = 64 << 10
 #: Of a log that lies on a disk as it is. A read costs some 70 µs beside its bytes: whole segments came at 4.7 GB/s in
 #: pieces of 1 MiB, 6.4 of 2, 7.1 of 3 (one run, in the page cache); who stops early has read one for nothing.
 _PLAIN_PIECE_BYTES: Final = 2 << 20
 #: A reader who goes on gets requests so many times larger than the last, up to the configured size.
 _GROWTH: Final = 4
+#: What fetching ahead within a stream leaves of the memory budget to those who wait for their next bytes.
+_AHEAD_SHARE_LEFT: Final = 4
+
+_NOTHING: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +49,14 @@ class StreamLimits:
     timeout_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Deferred:
-    """A read in the thread of who wants it."""
-
-    chunks: ChunkFetcher
-    log: SegmentLog
-    start: int
-    end: int
-
-    def __call__(self) -> memoryview:
-        return self.chunks.fetch_plain(self.log, self.start, self.end)
-
-
 @dataclass(slots=True)
 class _Piece:
-    """A part of the range: bytes, the flight or the future of them, or how to get them."""
+    """A part of the range: bytes or the flight of them, and what it holds of the memory budget."""
 
-    source: memoryview | ChunkFlight | Future[memoryview] | _Deferred
+    source: ChunkSource
     start: int
     end: int
+    held_bytes: int
 
 
 class RangeReader:
@@ -66,20 +64,30 @@ class RangeReader:
 
     The first request is for as much as a broker takes at a time, so that its bytes come soon and nothing is fetched in
     vain; the next ones are larger. While a reader goes on, the following request is under way before she needs it.
+    Nothing is asked for before the first call.
 
     Args:
         log: Of the segment.
         chunks: Fetches.
         start: First byte.
         end_exclusive: Behind the last; the range is not empty.
+        turn: Whose turns go round: the partition.
         is_whole_wanted: The caller named the end: all of it will be read.
         limits: Sizes and times.
-        budget: Of all readers, for what goes beyond one chunk.
+        budget: Of the memory of all readers.
         on_progress: Told where the reader is, and up to where this has asked, once all of the log was asked for:
-            before that, this itself asks ahead.
+            before that, this itself asks ahead. None: nobody is told.
+        on_first: Called when the first bytes are there.
         again: The same reader asked for the first chunk just before.
         check: Told of all bytes in order; None for no check.
         machine: Its clock and locks.
+
+    Attributes:
+        position: Of the next byte that is handed out, in the log.
+        is_recent: See Holder.
+        changed: See Interruptible.
+
+    Thread safety: one thread at a time takes; ``close`` and ``give_up`` come from any.
     """
 
     def __init__(
@@ -89,170 +97,304 @@ class RangeReader:
         start: int,
         end_exclusive: int,
         *,
+        turn: Hashable,
         is_whole_wanted: bool,
         limits: StreamLimits,
-        budget: ByteBudget,
-        on_progress: Callable[[int, int], None],
+        budget: MemoryBudget,
+        on_progress: Callable[[int, int], None] | None,
+        on_first: Callable[[], None],
         again: bool,
         check: BatchCheck | None,
         machine: Machine,
     ) -> None:
         self._log = log
         self._chunks = chunks
-        self._position = self._requested = start
+        self.position = self._requested = self._checked = start
         self._end = end_exclusive
+        self._turn = turn
         self._limits = limits
         self._budget = budget
         self._on_progress = on_progress
+        self._on_first: Callable[[], None] | None = on_first
         self._again = again
         self._check = check
-        self._changed = machine.scheduler.condition()
-        self._clock = machine.clock
+        self._machine = machine
+        self._lock = machine.scheduler.lock()
         self._pieces: collections.deque[_Piece] = collections.deque()
+        self._current = _NOTHING
+        self._current_held = 0
         self._window = FIRST_REQUEST_BYTES
         self._requests = 0
+        self._asked_from = start
         self._is_steady = is_whole_wanted
-        self._granted = 0
         self._is_past_cache = not log.segment.transformed and chunks.cache is None
-        self._scope = CancelScope(machine.scheduler)
-        self._awaited: _Piece | None = None
-        self._closed = False
+        self._is_busy = self._closed = self._is_entered = False
+        self._failure: BaseException | None = None
+        self.is_recent = True
+        self.changed: Condition | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def left_bytes(self) -> int:
+        """Not handed out yet."""
+        return self._end - self.position
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether memory is held, or asked for."""
+        return bool(self._pieces) or self._current_held > 0
 
     @property
     def requested(self) -> int:
         """Up to where this has asked."""
         return self._requested
 
-    def next_view(self) -> memoryview | None:
-        """The bytes of the next chunk, or what of it belongs to the range; None at the end."""
-        if self._position >= self._end:
-            return None
-        self._require_open()
-        is_low = self._is_steady and self._requested - self._position < self._window // 2
-        if not self._pieces or is_low:
-            self._request()
-        with self._changed:
-            self._require_open()
-            piece = self._awaited = self._pieces.popleft()
-        view = self._wait(piece)[piece.start : piece.end]
-        self._awaited = None
-        if self._check is not None:
-            self._check.feed(view)
-        self._position += len(view)
-        self._give_back(len(view))
-        if self._requested >= self._log.size_bytes:
-            self._on_progress(self._position - len(view), self._requested)  # what comes next is of another segment
-        return view
+    def take(self, size_bytes: int) -> memoryview:
+        """The next bytes, at least one and at most so many, of one chunk; none at the end.
 
-    def _request(self) -> None:
-        """Ask for what comes next."""
-        start = self._requested
-        if start >= self._end:
-            return
-        end = min(self._end, start + self._size_of_request())
-        if self._is_past_cache:
-            self._request_plain(start, end)
-        else:
-            end = min(self._end, self._log.chunk_end(end - 1))
-            views = self._log.views(start, end)
-            sources = self._chunks.request(self._log, views, is_wanted=self._is_open, again=self._again)
-            self._again = False
-            self._add([_Piece(s, v.start, v.end) for s, v in zip(sources, views, strict=True)])
-        self._requested = end
-        self._requests += 1
-        self._is_steady |= self._requests > 1
-        if self._requests > 1:
-            self._window = min(self._window * _GROWTH, self._limits.request_bytes_max)
+        Raises:
+            ValueError: closed. StoreUnavailableError: not there in time. What fetching, opening and checking raise;
+            the position stays.
+        """
+        self._enter()
+        try:
+            if not self._current and self.position < self._end:
+                run_waits(self._more(), self._machine, self)
+            return self._taken(size_bytes)
+        finally:
+            self._is_busy = False
 
-    def _size_of_request(self) -> int:
-        """The window, or one chunk if all readers together have too much under way."""
-        unit = FIRST_REQUEST_BYTES if self._requests == 0 else max(self._log.chunk_size, PIECE_BYTES)
-        wanted = min(max(self._window, unit), self._log.chunk_size * CHUNKS_PER_REQUEST_MAX)
-        if self._requests == 0:
-            return wanted
-        granted = self._budget.take(wanted)
-        with self._changed:
+    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
+        """As ``take``, for who drives the waits in another way than a thread that waits."""
+        self._enter()
+        try:
+            if not self._current and self.position < self._end:
+                yield from self._more()
+            return self._taken(size_bytes)
+        finally:
+            self._is_busy = False
+
+    def _enter(self) -> None:
+        with self._lock:
             if self._closed:
-                self._budget.give_back(granted)
-            else:
-                self._granted += granted
-        return max(granted // unit * unit, unit)
+                raise ValueError("the stream is closed")
+            if self._is_busy:
+                raise ValueError("the stream is being read by another thread")
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            self._is_busy = True
+        self.is_recent = True
 
-    def _request_plain(self, start: int, end: int) -> None:
-        """A log that is stored as it is needs no chunks, and on a disk no threads: exactly the bytes, as they lie."""
-        if not self._chunks.is_local:
-            self._add([_Piece(self._chunks.start_plain(self._log, start, end, self._scope), 0, end - start)])
-            return
-        for at in range(start, end, _PLAIN_PIECE_BYTES):
-            until = min(at + _PLAIN_PIECE_BYTES, end)
-            self._add([_Piece(_Deferred(self._chunks, self._log, at, until), 0, until - at)])
+    def _taken(self, size_bytes: int) -> memoryview:
+        taken = self._current[:size_bytes]
+        self._current = self._current[size_bytes:]
+        self.position += len(taken)
+        if not self._current and self._current_held:
+            held, self._current_held = self._current_held, 0
+            self._budget.give_back(held)
+        return taken
 
-    def _add(self, pieces: list[_Piece]) -> None:
-        with self._changed:
-            if not self._closed:
-                self._pieces += pieces
-                return
-        self._drop(pieces)
+    # --- getting the next piece ---
 
-    def _wait(self, piece: _Piece) -> memoryview:
+    def _more(self) -> Waits[None]:
+        """Have bytes at hand: those of the next piece."""
+        if not self._pieces:
+            yield from self._ask()
+        elif self._is_steady and self._requested - self.position < self._window // 2:
+            self._ask_ahead()
+        piece = self._pieces[0]
         source = piece.source
         if isinstance(source, memoryview):
-            return source
-        if isinstance(source, _Deferred):
-            return source()
-        if isinstance(source, Flight):
-            source = source.future
-        if not source.done():
-            source.add_done_callback(self._wake)
-            deadline = self._clock.monotonic_seconds() + self._limits.timeout_seconds
-            with self._changed:
-                while not source.done() and not self._closed:
-                    left = deadline - self._clock.monotonic_seconds()
-                    if left <= 0 or not self._changed.wait(left):
-                        break
-        self._require_open()
-        if not source.done():
-            with self._changed:
-                self._pieces.appendleft(piece)
-                self._awaited = None
-            raise late_error(self._log.name, self._limits.timeout_seconds)
-        return source.result()
+            view = source
+        else:
+            if not source.is_done:
+                yield self._chunks.requests.wait_of(source, self._log.name, self._limits.timeout_seconds)
+                self._require_open()
+            try:
+                view = source.result()
+            except BaseException:
+                self._lose()
+                raise
+        self._use(piece, view[piece.start : piece.end])
 
-    def _is_open(self) -> bool:
-        return not self._closed
+    def _use(self, piece: _Piece, view: memoryview) -> None:
+        if self._check is not None and self.position + len(view) > self._checked:
+            try:
+                self._check.feed(view[max(0, self._checked - self.position) :])
+            except BaseException as error:
+                self._failure = error  # the check cannot go back: nothing of this range is handed out any more
+                self._lose()
+                raise
+            self._checked = self.position + len(view)
+        with self._lock:
+            if self._closed:
+                raise ValueError("the stream was closed while it was read")
+            self._pieces.popleft()
+            self._current, self._current_held = view, piece.held_bytes
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
+        if self._on_progress is not None and self._requested >= self._log.size_bytes:
+            self._on_progress(self.position, self._requested)  # what comes next is of another segment
 
     def _require_open(self) -> None:
         if self._closed:
             raise ValueError("the stream was closed while it was read")
 
-    def _wake(self, _: object) -> None:
-        with self._changed:
-            self._changed.notify_all()
+    def _ask(self) -> Waits[None]:
+        """Ask for what comes next, with memory that is waited for: nothing is held meanwhile."""
+        if not self._is_entered:
+            self._is_entered = True
+            self._budget.enter(self)
+        start = self._requested
+        views = [] if self._is_past_cache else self._views(start)
+        wanted = self._plain_bytes(start) if self._is_past_cache else self._memory_of(views)
+        least = min(wanted, self._window, FIRST_REQUEST_BYTES) if self._is_past_cache else self._memory_of(views[:1])
+        ticket = self._budget.ask(self._turn, least_bytes=least, wanted_bytes=wanted)
+        try:
+            if not ticket.is_done:
+                yield Wait(
+                    ticket,
+                    self._log.name,
+                    "other readers hold all of fetch.memory.max.bytes, and a later try may find some",
+                    self._limits.timeout_seconds,
+                    lambda: self._budget.granted_at_seconds,
+                )
+                self._require_open()
+        except BaseException:
+            self._budget.cancel(ticket)
+            raise
+        self._request(start, views, ticket.granted_bytes, soon=True)
 
-    def _give_back(self, size_bytes: int) -> None:
-        with self._changed:
-            returned = min(size_bytes, self._granted)
-            self._granted -= returned
-        self._budget.give_back(returned)
+    def _ask_ahead(self) -> None:
+        """Ask for what comes after that, if there is memory to spare."""
+        start = self._requested
+        if start >= self._end:
+            return
+        views = [] if self._is_past_cache else self._views(start)
+        leaving = self._budget.total_bytes // _AHEAD_SHARE_LEFT
+        sizes = (
+            (self._plain_bytes(start),) if self._is_past_cache else (self._memory_of(views), self._memory_of(views[:1]))
+        )
+        for size in sizes:
+            if self._budget.try_take(size, leaving_bytes=leaving):
+                self._request(start, views, size, soon=False)
+                return
+
+    def _plain_bytes(self, start: int) -> int:
+        most = _PLAIN_PIECE_BYTES if self._chunks.is_local else self._limits.request_bytes_max
+        return min(self._window, most, self._end - start)
+
+    def _views(self, start: int) -> list[ChunkView]:
+        """The chunks of the next request."""
+        size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_PER_REQUEST_MAX)
+        end = min(self._end, start + size)
+        return self._log.views(start, min(self._end, self._log.chunk_end(end - 1)))
+
+    def _memory_of(self, views: list[ChunkView]) -> int:
+        return sum(self._chunks.memory_of(self._log, view) for view in views)
+
+    def _request(self, start: int, views: list[ChunkView], granted: int, *, soon: bool) -> None:
+        """Ask for as much as the memory is for; what is not needed of it is given back."""
+        pieces: list[_Piece]
+        if self._is_past_cache:
+            end = start + min(granted, self._plain_bytes(start))
+            source = self._chunks.request_plain(self._log, start, end, self._turn)
+            pieces = [_Piece(source, 0, end - start, end - start)]
+            held = end - start
+        else:
+            views = self._affordable(views, granted)
+            sources, lent = self._chunks.request(self._log, views, turn=self._turn, again=self._again, soon=soon)
+            self._again = False
+            pieces = [_Piece(s, v.start, v.end, v.original_size) for s, v in zip(sources, views, strict=True)]
+            end = start + sum(view.end - view.start for view in views)
+            held = lent + sum(view.original_size for view in views)
+        self._budget.give_back(granted - held)
+        with self._lock:
+            is_late = self._closed
+            if not is_late:
+                self._pieces += pieces
+        if is_late:
+            self._drop(pieces)
+            raise ValueError("the stream was closed while it was read")
+        self._asked_from = start
+        self._requested = end
+        self._requests += 1
+        if self._requests > 1:
+            self._is_steady = True
+            self._window = min(self._window * _GROWTH, self._limits.request_bytes_max)
+
+    def _affordable(self, views: list[ChunkView], granted: int) -> list[ChunkView]:
+        """The first of them that the memory is for, one at least."""
+        for number, view in enumerate(views):
+            granted -= self._chunks.memory_of(self._log, view)
+            if granted < 0:
+                return views[: max(1, number)]
+        return views
+
+    # --- letting go ---
+
+    def seek(self, position: int) -> None:
+        """Go on from a byte that was handed out before: what a call took that failed in the middle."""
+        if position != self.position:
+            self._lose()
+            self.position = self._requested = position
+
+    def _lose(self) -> None:
+        """Let go of all but the position."""
+        with self._lock:
+            pieces, held = self._emptied()
+        self._budget.give_back(held)
+        self._drop(pieces)
+
+    def _emptied(self) -> tuple[list[_Piece], int]:
+        """While holding the lock: what was held, and is not any more."""
+        pieces = list(self._pieces)
+        self._pieces.clear()
+        held, self._current_held = self._current_held, 0
+        self._current = _NOTHING
+        self._requested = self.position
+        return pieces, held
+
+    def _drop(self, pieces: list[_Piece]) -> None:
+        flights: list[ChunkFlight] = [p.source for p in pieces if not isinstance(p.source, memoryview)]
+        self._chunks.leave(flights)
+        self._budget.give_back(sum(piece.held_bytes for piece in pieces))
+
+    def give_up(self) -> None:
+        """See Holder."""
+        with self._lock:
+            if self._is_busy or self._closed or not (self._pieces or self._current_held):
+                return
+            consumed = self.position - self._asked_from
+            self._window = max(SMALL_REQUEST_BYTES, min(2 * max(consumed, 0), self._window))
+            self._is_steady = False
+            self._requests = min(self._requests, 1)
+            pieces, held = self._emptied()
+        self._budget.give_back(held)
+        self._drop(pieces)
+
+    def abandon(self) -> None:
+        """See Holder."""
+        self.close()
 
     def close(self) -> None:
         """Wake who waits. What only this reader asked for, and no cache would keep, is not begun any more, or ended at
-        once; what a cache keeps lands there.
+        once; what a cache keeps lands there. Idempotent.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._changed.notify_all()
-            pieces = [*([self._awaited] if self._awaited is not None else []), *self._pieces]
-            self._pieces.clear()
-            granted, self._granted = self._granted, 0
-        self._budget.give_back(granted)
+            pieces, held = self._emptied()
+            changed = self.changed
+        if changed is not None:
+            with changed:
+                changed.notify_all()
+        if self._is_entered:
+            self._budget.leave(self)
+        self._budget.give_back(held)
         self._drop(pieces)
-
-    def _drop(self, pieces: list[_Piece]) -> None:
-        self._chunks.leave(piece.source for piece in pieces if isinstance(piece.source, Flight))
-        for piece in pieces:
-            if not isinstance(piece.source, memoryview | _Deferred | Flight):
-                piece.source.cancel()
-        self._scope.cancel()

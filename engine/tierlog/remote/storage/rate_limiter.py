@@ -89,6 +89,13 @@ class RateLimiter:
                 self._turn.notify_all()
             self._on_wait(clock.monotonic_seconds() - began)
 
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes that flowed already, because nobody knew their number before; the next grants wait for them."""
+        with self._turn:
+            self._settle()
+            if self._limit is not None:
+                self._debt_bytes += size_bytes
+
     @contextmanager
     def granted(self, size_bytes: int, *, check: Callable[[], None] = _nothing) -> Iterator[None]:
         """``acquire`` for a body that is sent in the block, in this thread: each time that it is sent again as well."""

@@ -355,7 +355,7 @@ class SegmentCopier:
     def close(self) -> None:
         """End the threads; copies have ended before, or hang in the store and are left behind."""
         self._transformers.close()
-        self._senders.close(wait=False)
+        self._senders.close(wait_seconds=0)
 
 
 def _try(left: list[str], what: str, call: Callable[[], object]) -> bool:

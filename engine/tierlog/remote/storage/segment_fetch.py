@@ -6,32 +6,31 @@ The caches, the lookup of objects, and the threads of all that are made here, on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
 
-from tierlog.errors import ConfigError, StoreError
+from tierlog.errors import ConfigError, StoreError, TierlogError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.storage.awaiting import Waits, run_waits
 from tierlog.remote.storage.batch_check import BatchCheck
 from tierlog.remote.storage.chunk_cache import ChunkCache, MemoryChunkCache
 from tierlog.remote.storage.chunk_fetch import ChunkFetcher
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.disk_chunk_cache import DiskChunkCache
-from tierlog.remote.storage.downloads import Downloads
 from tierlog.remote.storage.index_cache import IndexCache
 from tierlog.remote.storage.key_ring import KeyRing
 from tierlog.remote.storage.manifest_cache import ManifestCache
+from tierlog.remote.storage.memory_budget import MemoryBudget
 from tierlog.remote.storage.metrics import StorageMetrics
-from tierlog.remote.storage.prefetch import ByteBudget, Prefetcher
+from tierlog.remote.storage.prefetch import Prefetcher
 from tierlog.remote.storage.range_reader import RangeReader, StreamLimits
 from tierlog.remote.storage.rate_limiter import RateLimiter
-from tierlog.remote.storage.segment_log import SegmentLog, open_log
+from tierlog.remote.storage.segment_log import SegmentLog
 from tierlog.remote.storage.segment_lookup import make_lookup
 from tierlog.remote.storage.segment_stream import Translate, ViewStream, bytes_stream, same_error
+from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.storage.weighted_cache import CacheFigures
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.object_store import ObjectStore
-
-#: Downloads that readers wait for, at once, where ``fetch.chunk.cache.thread.pool.size`` leaves it to us.
-THREADS: Final = 16
 
 #: What the metadata of a partition says of the segment behind one: None if there is none, or nobody knows.
 NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]
@@ -75,38 +74,46 @@ class SegmentFetcher:
         self.next_segment: NextSegment = lambda _: None
         self._machine = machine
         self._config = config
-        self._key_ring = key_ring
         self._translate = translate
-        self._metrics = metrics or StorageMetrics()
-        lookup = make_lookup(layout or config.layout, store, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        self._metrics = metrics = metrics or StorageMetrics()
+        lookup = make_lookup(layout or config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
         self._cache = make_chunk_cache(
             config,
             machine,
             self._count_evictions,
-            lambda: self._metrics.add("cache_damaged_total", label="chunks_disk"),
+            lambda: metrics.add("cache_damaged_total", label="chunks_disk"),
         )
+        requests = StoreRequests(
+            store,
+            limiter,
+            metrics,
+            machine,
+            blocking_threads=config.fetch_chunk_cache_thread_pool_size or BLOCKING_THREADS,
+        )
+        self._budget = MemoryBudget(config.fetch_memory_max_bytes, machine)
         self._chunks = ChunkFetcher(
-            Downloads(store, limiter, self._metrics, machine),
+            requests,
             cache=self._cache,
+            budget=self._budget,
             machine=machine,
-            threads=config.fetch_chunk_cache_thread_pool_size or THREADS,
             request_bytes_max=config.fetch_request_max_bytes,
         )
         self._manifests = ManifestCache(
             lookup,
-            self._chunks.pool,
+            requests,
+            key_ring,
+            self._chunks.open_pool,
             entries_max=config.fetch_manifest_cache_size,
             size_bytes_max=config.fetch_manifest_cache_max_bytes,
             retention_ms=config.fetch_manifest_cache_retention_ms,
             timeout_seconds=config.fetch_manifest_cache_get_timeout_ms / 1000,
             machine=machine,
-            downloads=self._chunks.downloads,
             on_evict=lambda count: self._count_evictions("manifests", count),
         )
         self._indexes = IndexCache(
-            self._chunks.downloads,
+            requests,
             key_ring,
-            self._chunks.pool,
+            self._chunks.open_pool,
             size_bytes_max=config.fetch_indexes_cache_size,
             retention_ms=config.fetch_indexes_cache_retention_ms,
             timeout_seconds=config.fetch_indexes_cache_get_timeout_ms / 1000,
@@ -117,15 +124,16 @@ class SegmentFetcher:
             request_bytes_max=config.fetch_request_max_bytes,
             timeout_seconds=config.fetch_chunk_cache_get_timeout_ms / 1000,
         )
-        self._budget = ByteBudget(config.fetch_prefetch_total_bytes, machine)
         self._prefetcher = Prefetcher(
             self._chunks,
             open_next=self._open_next,
             ahead_bytes_max=config.prefetch_max_bytes,
             crosses_segments=config.fetch_prefetch_next_segment_enabled,
-            budget=self._budget,
             machine=machine,
         )
+        self._count_fetch = metrics.counting("fetches_total")
+        self._count_requested = metrics.counting("fetch_requested_bytes_total")
+        self._count_returned = metrics.counting("fetch_returned_bytes_total")
         self._ask_for_figures()
 
     def fetch_log_segment(
@@ -133,15 +141,15 @@ class SegmentFetcher:
     ) -> ViewStream:
         """Read a byte range of a segment, undoing encryption and compression.
 
-        The first bytes are there when this returns, so that a missing object is an error of this call. The rest comes
-        as it is read.
+        Asks for the segment's description, unless it is cached, and for nothing else: the log is asked for when the
+        stream is read.
 
         Args:
             metadata: A whole segment, with its custom metadata.
             start_position: First byte, in the original log.
             end_position: Last byte, **inclusive**; None or past the end is the end of the log.
 
-        Raises:
+        Raises (and the stream, when it is read):
             ValueError: a negative start, or an end before it.
             StoreError: the start lies behind the end of the log.
             ObjectNotFoundError: the segment's objects are gone.
@@ -150,58 +158,67 @@ class SegmentFetcher:
 
         Cost: one request for the description unless it is cached, then one for each run of chunks that are not.
         """
+        return run_waits(self.fetch_log_segment_waits(metadata, start_position, end_position), self._machine)
+
+    def fetch_log_segment_waits(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
+    ) -> Waits[ViewStream]:
+        """As ``fetch_log_segment``, for who drives the waits in another way than a thread that waits."""
         began = self._machine.clock.monotonic_seconds()
         end = _end_of(metadata, start_position, end_position)
-        self._metrics.add("fetches_total")
-        self._metrics.add("fetch_requested_bytes_total", end - start_position)
+        self._count_fetch()
+        self._count_requested(end - start_position)
         self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
         self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end - start_position)
-        log = open_log(self._key_ring, self._manifests.fetch(metadata))
-        seen, again = self._prefetcher.begin(metadata, log, start_position)
+        opened = self._manifests.find(metadata)
+        if opened is None:
+            opened = yield from self._manifests.fetch(metadata)
+        return self._stream(metadata, opened.log, start_position, end, end_position is not None, began)
 
-        def progress(position: int, requested: int) -> None:
-            self._prefetcher.advance(seen, position, requested)
-
+    def _stream(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        log: SegmentLog,
+        start: int,
+        end: int,
+        is_whole_wanted: bool,
+        began_seconds: float,
+    ) -> ViewStream:
+        partition = metadata.topic_id_partition
+        seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
+        progress = None if seen is None else partial(self._prefetcher.advance, seen)
+        check = (
+            BatchCheck(metadata, position=start, name=log.name) if self._config.fetch_check_batches_enabled else None
+        )
         reader = RangeReader(
             log,
             self._chunks,
-            start_position,
+            start,
             end,
-            is_whole_wanted=end_position is not None,
+            turn=partition,
+            is_whole_wanted=is_whole_wanted,
             limits=self._limits,
             budget=self._budget,
             on_progress=progress,
+            on_first=lambda: self._metrics.observe(
+                "fetch_first_byte_seconds", self._machine.clock.monotonic_seconds() - began_seconds
+            ),
             again=again,
-            check=self._check(metadata, log, start_position),
+            check=check,
             machine=self._machine,
         )
-        try:
-            first: list[memoryview | None] = [reader.next_view()]
-        except BaseException:
-            reader.close()
-            raise
-        self._metrics.observe("fetch_first_byte_seconds", self._machine.clock.monotonic_seconds() - began)
-        size = end - start_position
 
-        def closed() -> None:
-            reader.close()
-            self._metrics.add("fetch_returned_bytes_total", size - stream.left_bytes)
-            progress(end - stream.left_bytes, reader.requested)
+        def closed(size_bytes: int) -> None:
+            self._count_returned(size_bytes)
+            if progress is not None:
+                progress(start + size_bytes, reader.requested)
 
         def failed(error: BaseException) -> BaseException:
             if isinstance(error, Exception):
-                self._metrics.add_of(metadata.topic_id_partition, "errors_total", label="fetch_segment")
+                self._metrics.add_of(partition, "errors_total", label="fetch_segment")
             return self._translate(error)
 
-        stream = ViewStream(
-            lambda: first.pop() if first else reader.next_view(), size, translate=failed, on_close=closed
-        )
-        return stream
-
-    def _check(self, metadata: RemoteLogSegmentMetadata, log: SegmentLog, start: int) -> BatchCheck | None:
-        if not self._config.fetch_check_batches_enabled:
-            return None
-        return BatchCheck(metadata, position=start, name=log.name)
+        return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> ViewStream:
         """The exact bytes of a part beside the log.
@@ -210,18 +227,28 @@ class SegmentFetcher:
             ObjectNotFoundError: the segment has none (known from its description, without a request), or its objects
                 are gone. Else as ``fetch_log_segment``.
         """
-        data = self._indexes.fetch(self._manifests.fetch(metadata), index_type)
+        return run_waits(self.fetch_index_waits(metadata, index_type), self._machine)
+
+    def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
+        """As ``fetch_index``, for who drives the waits in another way than a thread that waits."""
+        opened = self._manifests.find(metadata)
+        if opened is None:
+            opened = yield from self._manifests.fetch(metadata)
+        data = self._indexes.find(opened.segment, index_type)
+        if data is None:
+            data = yield from self._indexes.fetch(opened.segment, index_type)
         return bytes_stream(data, translate=self._translate)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """The segment is deleted: nothing of it is served from a cache any more."""
-        known = self._manifests.find(metadata)
+        known = self._manifests.peek(metadata)
         self._manifests.forget(metadata)
         if known is not None:
-            self._indexes.forget(known.log.key)
-            self._prefetcher.forget(known.log.key)
+            key = known.segment.log.key
+            self._indexes.forget(key)
+            self._prefetcher.forget(key)
             if self._cache is not None:
-                self._cache.forget(known.log.key)
+                self._cache.forget(key)
 
     def close(self) -> None:
         """End readers and requests with an error, let go of the disk cache; idempotent."""
@@ -229,12 +256,22 @@ class SegmentFetcher:
         if self._cache is not None:
             self._cache.close()
 
-    def _open_next(self, metadata: RemoteLogSegmentMetadata) -> tuple[RemoteLogSegmentMetadata, SegmentLog] | None:
-        """Called in a thread of the prefetch's, which must not wait for another one of the same pool."""
+    def _open_next(self, metadata: RemoteLogSegmentMetadata, opened: Callable[[SegmentLog], None]) -> None:
+        """Called in a thread of the prefetch's, which waits for nothing but who knows the metadata."""
         following = self.next_segment(metadata)
         if following is None:
-            return None
-        return following, open_log(self._key_ring, self._manifests.load(following))
+            return
+        flight = self._manifests.begin(following)
+
+        def landed() -> None:
+            self._manifests.leave(flight)
+            try:
+                opened(flight.result().log)
+            except TierlogError:
+                return  # its reader's to see, when she comes
+
+        flight.add_done_callback(landed)
+        flight.run()
 
     def _count_evictions(self, label: str, count: int) -> None:
         self._metrics.add("cache_evictions_total", count, label=label)

@@ -8,13 +8,14 @@ segments become unreadable when ``key.prefix`` changes; here they do not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import Buffer
 
-from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
+from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, SizeLimitError, StoreError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from tierlog.remote.storage.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 from tierlog.remote.storage.layouts.aiven import MANIFEST, check_identity, describe_aiven
@@ -39,14 +40,23 @@ class FoundSegment:
     description_bytes: int
 
 
+class DescriptionRead(NamedTuple):
+    """A read that a lookup needs: an object from its start, at most so many bytes of it."""
+
+    key: str
+    end_position_exclusive: int
+    name: str
+
+
+#: A lookup under way: yields a read, is sent its answer or thrown its error, returns the segment.
+LookupSteps = Generator[DescriptionRead, memoryview, FoundSegment]
+
+
 class SegmentLookup(Protocol):
     """Thread safety: any number of threads."""
 
-    def cache_key(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """What a description is kept under: the same segment may be described otherwise by other custom metadata."""
-
-    def find(self, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
-        """Fetch what describes it.
+    def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
+        """What is to be read to describe it, one read after another, by who drives this.
 
         Raises:
             ObjectNotFoundError: it is not there, under none of its names.
@@ -55,13 +65,39 @@ class SegmentLookup(Protocol):
         """
 
 
-def make_lookup(layout: str, store: ObjectStore, *, key_prefix: str, mask: bool) -> SegmentLookup:
+def look_up(lookup: SegmentLookup, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
+    """What describes a segment, by reads of the store in this thread. Raises: see SegmentLookup.steps."""
+
+    def read(wanted: DescriptionRead) -> memoryview:
+        end = wanted.end_position_exclusive
+        return memoryview(store.fetch_range(wanted.key, start_position=0, end_position_exclusive=end)).cast("B")
+
+    return run_lookup(lookup.steps(metadata), read)
+
+
+def run_lookup(steps: LookupSteps, read: Callable[[DescriptionRead], memoryview]) -> FoundSegment:
+    """Drive a lookup by reads in this thread. Raises: see SegmentLookup.steps, and what ``read`` raises."""
+    try:
+        wanted = next(steps)
+        while True:
+            try:
+                answer = read(wanted)
+            except StoreError as error:
+                wanted = steps.throw(error)
+            else:
+                wanted = steps.send(answer)
+    except StopIteration as end:
+        found: FoundSegment = end.value
+        return found
+
+
+def make_lookup(layout: str, *, key_prefix: str, mask: bool) -> SegmentLookup:
     """The lookup of a layout by its name. Raises ConfigError for one that is not looked up by ids."""
     scope = Scope(key_prefix=key_prefix, mask=mask)
     if layout == "aiven":
-        return _AivenLookup(store, scope)
+        return _AivenLookup(scope)
     if layout == "kafka":
-        return _KafkaLookup(store, scope)
+        return _KafkaLookup(scope)
     if layout == "local-tiered":
         return _LocalTieredLookup(scope)
     raise ConfigError(f"layout {layout!r}: segments are fetched from aiven, kafka and local-tiered")
@@ -71,12 +107,12 @@ def _custom(metadata: RemoteLogSegmentMetadata) -> SegmentCustomMetadata:
     return decode_custom_metadata(metadata.custom_metadata, where=str(metadata.remote_log_segment_id))
 
 
-def _fetch(store: ObjectStore, key: str, limit: int, where: str) -> memoryview:
+def _read(key: str, limit: int, name: str) -> Generator[DescriptionRead, memoryview, memoryview]:
     """A small object, whole; never more of it than it may have."""
-    found = memoryview(store.fetch_range(key, start_position=0, end_position_exclusive=limit + 1)).cast("B")
+    found = yield DescriptionRead(key, limit + 1, name)
     if len(found) > limit:
         text = f"more than {limit} bytes: no description of a segment can need them"
-        raise SizeLimitError(text, fault="OVER_LIMIT", expected=limit, found=len(found), where=where)
+        raise SizeLimitError(text, fault="OVER_LIMIT", expected=limit, found=len(found), where=name)
     return found
 
 
@@ -106,43 +142,47 @@ def _check_manifest(
     check_identity(found, identity, metadata.start_offset, where)
 
 
-def _first_found(read: Iterator[FoundSegment | ObjectNotFoundError]) -> FoundSegment:
-    missing: ObjectNotFoundError | None = None
-    for found in read:
-        if isinstance(found, FoundSegment):
-            return found
-        missing = missing or found
-    assert missing is not None
-    raise missing
+class _Places(ABC):
+    """Looks in one place after another where a segment's description may lie."""
 
-
-class _AivenLookup:
-    """By manifests."""
-
-    def __init__(self, store: ObjectStore, scope: Scope) -> None:
-        self._store = store
+    def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def cache_key(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """See SegmentLookup."""
-        custom = metadata.custom_metadata or b""
-        return f"{aiven_segment_path(metadata)}\0{custom.hex()}"
+    @abstractmethod
+    def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
+        """Of the segment, below the prefix."""
 
-    def find(self, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
+    @abstractmethod
+    def _try(
+        self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
+    ) -> LookupSteps:
+        """The steps for one place. Raises ObjectNotFoundError: nothing is there."""
+
+    def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
         """See SegmentLookup."""
         custom = _custom(metadata)
-        places = places_of(custom, aiven_segment_path(metadata), self._scope.key_prefix)
-        return _first_found(self._try(place, metadata, custom) for place in places)
+        missing: ObjectNotFoundError | None = None
+        for place in places_of(custom, self._path(metadata), self._scope.key_prefix):
+            try:
+                return (yield from self._try(place, metadata, custom))
+            except ObjectNotFoundError as error:
+                missing = missing or error
+        assert missing is not None, "there is always a place to look"
+        raise missing
+
+
+class _AivenLookup(_Places):
+    """By manifests."""
+
+    def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
+        return aiven_segment_path(metadata)
 
     def _try(
         self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
-    ) -> FoundSegment | ObjectNotFoundError:
+    ) -> LookupSteps:
         key = f"{place.base}.{MANIFEST}"
         name = self._scope.name(key, place.prefix)
-        try:
-            data = _fetch(self._store, key, MANIFEST_BYTES_MAX, name)
-        except ObjectNotFoundError as error:
-            return error
+        data = yield from _read(key, MANIFEST_BYTES_MAX, name)
         _require_digest(data, custom, name)
         manifest = parse_manifest(data, where=name)
         if manifest.metadata is not None:
@@ -156,33 +196,18 @@ class _AivenLookup:
         return FoundSegment(segment, len(data))
 
 
-class _KafkaLookup:
+class _KafkaLookup(_Places):
     """By ``segment.json``."""
 
-    def __init__(self, store: ObjectStore, scope: Scope) -> None:
-        self._store = store
-        self._scope = scope
-
-    def cache_key(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """See SegmentLookup."""
-        custom = metadata.custom_metadata or b""
-        return f"{kafka_segment_path(metadata)}\0{custom.hex()}"
-
-    def find(self, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
-        """See SegmentLookup."""
-        custom = _custom(metadata)
-        places = places_of(custom, kafka_segment_path(metadata), self._scope.key_prefix)
-        return _first_found(self._try(place, metadata, custom) for place in places)
+    def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
+        return kafka_segment_path(metadata)
 
     def _try(
         self, place: SegmentPlace, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata
-    ) -> FoundSegment | ObjectNotFoundError:
+    ) -> LookupSteps:
         key = f"{place.base}/{DESCRIPTION}"
         name = self._scope.name(key, place.prefix)
-        try:
-            data = _fetch(self._store, key, DESCRIPTION_BYTES_MAX, name)
-        except ObjectNotFoundError as error:
-            return error
+        data = yield from _read(key, DESCRIPTION_BYTES_MAX, name)
         _require_digest(data, custom, name)
         segment = describe_kafka(
             data,
@@ -201,12 +226,9 @@ class _LocalTieredLookup:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def cache_key(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """See SegmentLookup."""
-        return str(metadata.remote_log_segment_id)
-
-    def find(self, metadata: RemoteLogSegmentMetadata) -> FoundSegment:
+    def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
         """See SegmentLookup; no request."""
+        yield from ()
         partition = metadata.topic_id_partition
         main = (
             f"{partition.topic}-{partition.partition}-{partition.topic_id}/"

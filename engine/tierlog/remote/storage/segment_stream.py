@@ -1,14 +1,20 @@
-"""The streams that fetching gives: views, never joined, as they are asked for."""
+"""The streams that fetching gives: views, never joined, as they are asked for.
+
+An error leaves a stream where it was before the call. One that may pass lets the next call go on from there; any other
+is raised by every later call.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
-from tierlog.remote.storage.segment_log import PIECE_BYTES
+from tierlog.errors import ForkedProcessError
+from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.forking import Origin
 
 Translate = Callable[[BaseException], BaseException]
@@ -19,102 +25,160 @@ def same_error(error: BaseException) -> BaseException:
     return error
 
 
+class ViewSource(Protocol):
+    """Where a stream's bytes come from, in order. One thread at a time takes; ``close`` comes from any."""
+
+    @property
+    def position(self) -> int:
+        """Of the next byte."""
+
+    @property
+    def left_bytes(self) -> int:
+        """Not taken yet."""
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether there is something to let go of."""
+
+    def take(self, size_bytes: int) -> memoryview:
+        """The next bytes, at least one and at most so many; none at the end. After an error the position is as before.
+
+        Raises: ValueError after close.
+        """
+
+    def seek(self, position: int) -> None:
+        """Go on from a byte that was taken before."""
+
+    def close(self) -> None:
+        """Let go of everything; who takes gets an error."""
+
+
 class ViewStream:
-    """A SegmentStream over whatever ``next_view`` gives.
+    """A SegmentStream over a source of views.
 
     Args:
-        next_view: The following bytes as a view of at most one chunk, None at the end.
-        left_bytes: How many there are in all.
+        source: Of the bytes.
         translate: An error as the caller is to see it.
-        on_close: Called once.
+        on_close: Called once, with the bytes that were handed out.
+        on_drop: Called with the source of a stream that nobody has any more and nobody closed; it runs in the middle of
+            anything, and takes no lock. None where nothing is held.
 
     Thread safety: one reader; ``close`` from any thread.
     """
 
     def __init__(
         self,
-        next_view: Callable[[], memoryview | None],
-        left_bytes: int,
+        source: ViewSource,
         *,
         translate: Translate,
-        on_close: Callable[[], None] = lambda: None,
+        on_close: Callable[[int], None] | None = None,
+        on_drop: Callable[[], None] | None = None,
     ) -> None:
-        self._next_view = next_view
-        self._left_bytes = left_bytes
+        self._source = source
+        self._start = source.position
         self._translate = translate
         self._on_close = on_close
-        self._current = memoryview(b"")
+        self._on_drop = on_drop
+        self._error: BaseException | None = None
         self._closed = False
         self._origin = Origin()
 
     @property
     def left_bytes(self) -> int:
         """Not handed out yet."""
-        return self._left_bytes
+        return self._source.left_bytes
 
-    def _fill(self) -> bool:
-        """Have bytes at hand; False at the end."""
+    def tell(self) -> int:
+        """See SegmentStream."""
+        return self._source.position - self._start
+
+    def _require_usable(self) -> None:
         if self._closed:
             raise ValueError("the stream is closed")
-        while not (self._current and self._origin.is_here):
+        if not self._origin.is_here and self._error is None:
             try:
                 self._origin.require("the stream")
-                view = self._next_view()
-            except BaseException as error:
-                translated = self._translate(error)
-                if translated is error:
-                    raise
-                raise translated from error
-            if view is None:
-                return False
-            self._current = view
-        return True
+            except ForkedProcessError as error:
+                self._error = self._translate(error)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
 
-    def _take(self, size: int) -> memoryview:
-        taken, self._current = self._current[:size], self._current[size:]
-        self._left_bytes -= len(taken)
-        return taken
+    def _failed(self, error: BaseException, position: int) -> BaseException:
+        """Back to where the call began; the error as the caller sees it."""
+        if type(error) is ValueError:  # closed meanwhile, or read by two threads at once
+            return error
+        self._source.seek(position)
+        if not isinstance(error, Exception):
+            return error
+        translated = self._translate(error)
+        if not getattr(translated, "retriable", False) and not isinstance(error, MemoryError):
+            self._error = translated
+        return translated
 
     def read(self, size: int | None = -1, /) -> bytes:
         """See SegmentStream."""
-        left = self._left_bytes if size is None or size < 0 else min(size, self._left_bytes)
+        self._require_usable()
+        source, began = self._source, self._source.position
+        left = source.left_bytes if size is None or size < 0 else min(size, source.left_bytes)
         parts = []
-        while left and self._fill():
-            parts.append(self._take(left))
-            left -= len(parts[-1])
-        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts) if parts else self._end()
-
-    def _end(self) -> bytes:
-        if self._closed:
-            raise ValueError("the stream is closed")
-        return b""
+        try:
+            while left:
+                taken = source.take(left)
+                parts.append(taken)
+                left -= len(taken)
+            return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        except BaseException as error:
+            raised = self._failed(error, began)
+            if raised is error:
+                raise
+            raise raised from error
 
     def readinto(self, buffer: Buffer, /) -> int:
         """See SegmentStream."""
+        self._require_usable()
+        source, began = self._source, self._source.position
         out = memoryview(buffer).cast("B")
+        size = min(len(out), source.left_bytes)
         done = 0
-        self._end()
-        while done < len(out) and self._fill():
-            taken = self._take(len(out) - done)
-            out[done : done + len(taken)] = taken
-            done += len(taken)
+        try:
+            while done < size:
+                taken = source.take(size - done)
+                out[done : done + len(taken)] = taken
+                done += len(taken)
+        except BaseException as error:
+            raised = self._failed(error, began)
+            if raised is error:
+                raise
+            raise raised from error
         return done
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
         """See SegmentStream."""
-        left = self._left_bytes if max_bytes is None else max_bytes
-        while left > 0 and self._fill():
-            taken = self._take(min(left, PIECE_BYTES) if self._left_bytes > PIECE_BYTES else left)
+        left = self._source.left_bytes if max_bytes is None else min(max_bytes, self._source.left_bytes)
+        self._require_usable()
+        while left > 0:
+            self._require_usable()
+            began = self._source.position
+            try:
+                taken = self._source.take(left)
+            except BaseException as error:
+                raised = self._failed(error, began)
+                if raised is error:
+                    raise
+                raise raised from error
             left -= len(taken)
-            yield taken
+            yield _lean(taken)
+            del taken
 
     def close(self) -> None:
         """See SegmentStream."""
         if not self._closed:
             self._closed = True
-            self._current = memoryview(b"")
-            if self._origin.is_here:
-                self._on_close()
+            if not self._origin.is_here:
+                return
+            self._source.close()
+            if self._on_close is not None:
+                self._on_close(self.tell())
 
     def __enter__(self) -> Self:
         return self
@@ -124,9 +188,52 @@ class ViewStream:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) or self._on_drop is None or not self._origin.is_here:
+            return
+        if self._source.is_holding:
+            self._on_drop()
+            warnings.warn(
+                f"a segment stream was dropped without close, {self.left_bytes} bytes before its end",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+
+def _lean(view: memoryview) -> memoryview:
+    """The view, or a copy where it would keep more than as much again in memory: who holds it holds what it shows."""
+    if 2 * len(view) >= memoryview(view.obj).nbytes:
+        return view
+    copied = new_buffer(len(view))
+    copied[:] = view
+    return copied.toreadonly()
+
+
+class _Bytes:
+    """See ViewSource: bytes that are at hand."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.position = 0
+        self.is_holding = False
+
+    @property
+    def left_bytes(self) -> int:
+        return len(self._data) - self.position
+
+    def take(self, size_bytes: int) -> memoryview:
+        taken = self._data[self.position : self.position + size_bytes]
+        self.position += len(taken)
+        return taken
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def close(self) -> None:
+        self._data = self._data[: self.position]
+
 
 def bytes_stream(data: Buffer, *, translate: Translate) -> ViewStream:
     """Bytes that are at hand, as a stream."""
-    views = iter([memoryview(data).cast("B").toreadonly()])
-    size = memoryview(data).nbytes
-    return ViewStream(lambda: next(views, None), size, translate=translate)
+    return ViewStream(_Bytes(memoryview(data).cast("B").toreadonly()), translate=translate)

@@ -1,5 +1,9 @@
 """One load for all who want the same thing at the same time.
 
+A load is told to those who wait by calls, so that it needs no thread of its own: who asks first begins it, whoever has
+the bytes lands it. A load that computes, or reads a disk, is work that is done once, by the first thread that needs
+its result or by a pool's, whichever comes first.
+
 A caller who gave up does not cancel the load where a cache will keep what comes, for her next try; where none does, the
 load ends when the last one has left. A failed load is told to those who wait for it and kept for nobody.
 """
@@ -7,37 +11,116 @@ load ends when the last one has left. A failed load is told to those who wait fo
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.scheduling import Future, PendingFuture, Pool
+from tierlog.runtime.scheduling import Lock, Pool
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-@dataclass(slots=True, eq=False)
 class Flight(Generic[Key, Value]):
-    """One load under way.
+    """One load under way. Made by ``Flights``; any number of threads.
+
+    Args:
+        key: Of the value.
+        lock: Of all flights.
 
     Attributes:
         readers: Who wait for it.
-        on_unwanted: Called, by the one who leaves, when nobody does any more.
+        on_unwanted: Called, by the one who leaves, when nobody waits any more.
+        began_at_seconds: When its request was sent; None while it waits for its turn.
     """
 
-    key: Key
-    future: PendingFuture[Value]
-    readers: int
-    on_unwanted: Callable[[], None] | None = None
+    __slots__ = (
+        "_callbacks",
+        "_error",
+        "_is_done",
+        "_lock",
+        "_value",
+        "_work",
+        "began_at_seconds",
+        "key",
+        "on_unwanted",
+        "readers",
+    )
+
+    def __init__(self, key: Key, lock: Lock, *, readers: int = 0) -> None:
+        self.key = key
+        self.readers = readers
+        self.on_unwanted: Callable[[], None] | None = None
+        self.began_at_seconds: float | None = None
+        self._lock = lock
+        self._work: Callable[[], None] | None = None
+        self._value: Value | None = None
+        self._error: BaseException | None = None
+        self._is_done = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has landed or failed."""
+        return self._is_done
+
+    @property
+    def has_work(self) -> bool:
+        """Whether ``run`` has something to do that nobody has begun."""
+        return self._work is not None
+
+    def offer(self, work: Callable[[], None]) -> None:
+        """What makes the value and lands it, for the first who calls ``run``; it raises nothing."""
+        self._work = work
+
+    def run(self) -> bool:
+        """Do the work in this thread; False if there is none, or somebody has begun it."""
+        with self._lock:
+            work, self._work = self._work, None
+        if work is None:
+            return False
+        work()
+        return True
+
+    def look(self) -> None:
+        """See Pending: who lands it needs nobody for that."""
+
+    def withdraw(self) -> bool:
+        """Take the work back; False if it was begun, or there was none."""
+        with self._lock:
+            work, self._work = self._work, None
+        return work is not None
+
+    def add_done_callback(self, function: Callable[[], None]) -> None:
+        """Called once it is done, in the thread that landed it; at once if it is. It must not raise, nor wait."""
+        with self._lock:
+            if not self._is_done:
+                self._callbacks.append(function)
+                return
+        function()
+
+    def result(self) -> Value:
+        """What landed. Raises what it failed with; only of one that is done."""
+        if self._error is not None:
+            raise self._error
+        value: Value = self._value  # type: ignore[assignment]
+        return value
+
+    def end(self, value: Value | None, error: BaseException | None) -> None:
+        """Tell all who wait; the first outcome counts. For ``Flights``, and for a load that nobody shares."""
+        with self._lock:
+            if self._is_done:
+                return
+            self._value, self._error, self._is_done = value, error, True
+            callbacks, self._callbacks = self._callbacks, []
+        for function in callbacks:
+            function()
 
 
 class Flights(Generic[Key, Value]):
     """The loads that are under way, by key. Thread safety: any number of threads."""
 
     def __init__(self, machine: Machine) -> None:
-        self._scheduler = machine.scheduler
         self._lock = machine.scheduler.lock()
         self._flights: dict[Key, Flight[Key, Value]] = {}
 
@@ -47,8 +130,12 @@ class Flights(Generic[Key, Value]):
     def __contains__(self, key: Key) -> bool:
         return key in self._flights
 
+    def alone(self, key: Key) -> Flight[Key, Value]:
+        """A load of one reader's own, which nobody can join; who lands it calls ``Flight.end``."""
+        return Flight(key, self._lock, readers=1)
+
     def join(self, key: Key) -> tuple[Flight[Key, Value], bool]:
-        """The load under way, or a new one that the caller has to land; whether it is new.
+        """The load under way, or a new one that the caller has to begin; whether it is new.
 
         Who begins one looks into the cache once more: an earlier load may have landed there since she looked first.
         """
@@ -57,7 +144,7 @@ class Flights(Generic[Key, Value]):
             if found is not None:
                 found.readers += 1
                 return found, False
-            made = self._flights[key] = Flight(key, self._scheduler.future(), 1)
+            made = self._flights[key] = Flight(key, self._lock, readers=1)
             return made, True
 
     def begin(self, key: Key) -> Flight[Key, Value] | None:
@@ -65,33 +152,40 @@ class Flights(Generic[Key, Value]):
         with self._lock:
             if key in self._flights:
                 return None
-            made = self._flights[key] = Flight(key, self._scheduler.future(), 0)
+            made = self._flights[key] = Flight(key, self._lock)
             return made
 
     def land(self, flight: Flight[Key, Value], value: Value) -> None:
         """Give it to all who wait. The cache has it already, or nobody will."""
-        self._end(flight)
-        flight.future.set_result(value)
+        self._forget(flight)
+        flight.end(value, None)
 
     def fail(self, flight: Flight[Key, Value], error: BaseException) -> None:
         """Tell all who wait."""
-        self._end(flight)
-        flight.future.set_exception(error)
+        self._forget(flight)
+        flight.end(None, error)
 
-    def _end(self, flight: Flight[Key, Value]) -> None:
+    def _forget(self, flight: Flight[Key, Value]) -> None:
         with self._lock:
             if self._flights.get(flight.key) is flight:  # one that was abandoned may have a successor
                 del self._flights[flight.key]
-            flight.on_unwanted = None  # it knows the flight: with its value the two would wait for the collector
+
+    def continue_in(self, pool: Pool, flight: Flight[Key, Value], work: Callable[[], None]) -> None:
+        """Run the next step of a load in a pool; one that is closed before it ran fails the load."""
+        try:
+            future = pool.submit(work)
+        except RuntimeError:
+            self.fail(flight, closed_error())
+            return
+        future.add_done_callback(lambda done: self.fail(flight, closed_error()) if done.cancelled() else None)
 
     def leave(self, flight: Flight[Key, Value]) -> None:
         """One who joined waits no more."""
         with self._lock:
             flight.readers -= 1
-            unwanted = flight.readers == 0 and self._flights.get(flight.key) is flight
-            on_unwanted = flight.on_unwanted if unwanted else None
-        if on_unwanted is not None:
-            on_unwanted()
+            unwanted = flight.readers == 0 and not flight.is_done
+        if unwanted and flight.on_unwanted is not None:
+            flight.on_unwanted()
 
     def abandon(self, flights: Sequence[Flight[Key, Value]]) -> bool:
         """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
@@ -107,75 +201,6 @@ class Flights(Generic[Key, Value]):
             return True
 
 
-class SingleFlight(Generic[Key, Value]):
-    """Loads single values in a pool.
-
-    Args:
-        pool: Where loads run.
-        machine: Its locks.
-
-    Thread safety: any number of threads.
-    """
-
-    def __init__(self, pool: Pool, machine: Machine) -> None:
-        self._pool = pool
-        self._flights: Flights[Key, Value] = Flights(machine)
-
-    def fetch(self, key: Key, load: Callable[[], Value], *, timeout_seconds: float, what: str) -> Value:
-        """The value of the one load of this key.
-
-        Args:
-            key: Of the value.
-            load: Makes it, and keeps it where it is looked for next time.
-            timeout_seconds: How long to wait for it; the load goes on after that.
-            what: For the message.
-
-        Raises:
-            StoreUnavailableError: it is not there in time, or the pool was closed. Else what the load raised.
-        """
-        return wait_for(self.start(key, load), timeout_seconds=timeout_seconds, what=what)
-
-    def start(self, key: Key, load: Callable[[], Value]) -> Future[Value]:
-        """Begin the load, or join the one that is under way."""
-        flight, is_new = self._flights.join(key)
-        if is_new:
-            self._submit(flight, load)
-        return flight.future
-
-    def _submit(self, flight: Flight[Key, Value], load: Callable[[], Value]) -> None:
-        def run() -> None:
-            try:
-                value = load()
-            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-                self._flights.fail(flight, error)
-            else:
-                self._flights.land(flight, value)
-
-        try:
-            future = self._pool.submit(run)
-        except RuntimeError:
-            self._flights.fail(flight, closed_error())
-            return
-        # Cancelled: the pool was closed before the load began.
-        future.add_done_callback(lambda done: self._flights.fail(flight, closed_error()) if done.cancelled() else None)
-
-
 def closed_error() -> StoreUnavailableError:
     """For who waits while everything is closed."""
     return StoreUnavailableError("the fetcher was closed while this was fetched")
-
-
-def wait_for(future: Future[Value], *, timeout_seconds: float, what: str) -> Value:
-    """Its result. Raises StoreUnavailableError if it is not there in time; else what its load raised."""
-    try:
-        return future.result(timeout_seconds)
-    except TimeoutError:
-        if future.done():  # the load itself raised it
-            raise
-        raise late_error(what, timeout_seconds) from None
-
-
-def late_error(what: str, timeout_seconds: float) -> StoreUnavailableError:
-    """Says that the load goes on."""
-    told = f"{what}: not there after {timeout_seconds:g} s; the download goes on, and a later try finds it"
-    return StoreUnavailableError(told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tierlog.remote.storage.config.values import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key
 
 _UNBOUNDED = "-1 is no bound."
-_POOL_MEANING = "Of the plugin; not used: the chunk cache's threads fetch them."
+_POOL_MEANING = "Of the plugin; not used: requests hold no threads."
 
 
 class ManifestCacheKeys(KeyGroup):
@@ -89,7 +89,8 @@ class ChunkCacheKeys(KeyGroup):
     )
     fetch_chunk_cache_thread_pool_size: KafkaInt = key(
         "fetch.chunk.cache.thread.pool.size",
-        "Threads that fetch, of all readers together; 0 is our choice.",
+        "Threads for a store of your own that only blocks, of all readers together; 0 is our choice. Other stores "
+        "need none.",
         default=0,
         minimum=0,
         maximum=1024,
@@ -113,6 +114,15 @@ class PrefetchKeys(KeyGroup):
         minimum=1 << 16,
         maximum=INT32_MAX,
     )
+    fetch_memory_max_bytes: KafkaInt = key(
+        "fetch.memory.max.bytes",
+        "What all readers together hold beyond the caches: requests under way, chunks being opened, and what a stream "
+        "has got and its caller has not taken. Streams beyond it wait for their turn, and those at rest give back "
+        "theirs and fetch it again.",
+        default=256 << 20,
+        own=True,
+        minimum=8 << 20,
+    )
     fetch_check_batches_enabled: KafkaBoolean = key(
         "fetch.check.batches.enabled",
         "Check what a reader gets: batch checksums, rising offsets, all within the segment. Finds swapped chunks, "
@@ -129,9 +139,6 @@ class PrefetchKeys(KeyGroup):
         default=32 << 20,
         own=True,
         minimum=0,
-    )
-    fetch_prefetch_total_bytes: KafkaInt = key(
-        "fetch.prefetch.total.bytes", "Of all readers of the process together.", default=128 << 20, own=True, minimum=0
     )
     fetch_prefetch_next_segment_enabled: KafkaBoolean = key(
         "fetch.prefetch.next.segment.enabled", "Go on into the next segment, where it is known.", default=True, own=True

@@ -1,0 +1,205 @@
+"""What all readers of a storage manager hold in memory beyond the caches, together: requests under way, chunks that are
+opened, and what streams have got and their callers have not taken yet.
+
+A stream that needs memory for its next bytes takes all of it at once, holding none: so no two wait for one another.
+When there is none left, streams that are not being read at this moment give back what they hold (they fetch it again
+when they are read on), and whoever still lacks memory waits for her turn, partition by partition. What a caller has
+taken out of a stream is hers, and does not count.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Final, Protocol
+
+from tierlog.remote.storage.fair_queue import FairQueue
+from tierlog.runtime.machine import Machine
+
+#: What plenty leaves to others: a quarter of the total.
+_SHARE_LEFT: Final = 4
+
+
+class Holder(Protocol):
+    """A stream that holds memory of the budget. Its ``is_recent`` is set whenever it is read."""
+
+    is_recent: bool
+
+    def give_up(self) -> None:
+        """Give back what is held, unless the stream is being read right now; it goes on from where it is, later."""
+
+    def abandon(self) -> None:
+        """Nobody has the stream any more: give back everything, for good."""
+
+
+class Ticket:
+    """One stream's turn for memory: granted at some time, by whoever gives some back.
+
+    Attributes:
+        granted_bytes: 0 until it is granted.
+    """
+
+    __slots__ = ("_budget", "_callbacks", "granted_bytes", "key", "least_bytes", "wanted_bytes")
+
+    def __init__(self, budget: MemoryBudget, key: Hashable, least_bytes: int, wanted_bytes: int) -> None:
+        self._budget = budget
+        self.key = key
+        self.least_bytes = least_bytes
+        self.wanted_bytes = wanted_bytes
+        self.granted_bytes = 0
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was granted."""
+        return self.granted_bytes > 0
+
+    def add_done_callback(self, function: Callable[[], None]) -> None:
+        """See Pending: called in the thread that gave memory back."""
+        self._callbacks.append(function)
+        if self.is_done:  # it came just now; who waits looks again once too often, which harms nobody
+            function()
+
+    def run(self) -> bool:
+        """See Pending: memory is not made."""
+        return False
+
+    def look(self) -> None:
+        """See Pending: streams that were dropped, or came to rest since, give back theirs."""
+        self._budget.reclaim(self)
+
+    def tell(self) -> None:
+        """Call them."""
+        for function in self._callbacks:
+            function()
+
+
+class MemoryBudget:
+    """See the module. Any number of threads.
+
+    Args:
+        total_bytes: Of all holders; one that needs more than that for a single chunk gets it when nobody else has any.
+        machine: Its clock and locks.
+    """
+
+    def __init__(self, total_bytes: int, machine: Machine) -> None:
+        self._lock = machine.scheduler.lock()
+        self._clock = machine.clock
+        self._total_bytes = self._left_bytes = total_bytes
+        self._waiting: FairQueue[Ticket] = FairQueue()
+        self._holders: collections.OrderedDict[int, weakref.ref[Holder]] = collections.OrderedDict()
+        self._dropped: collections.deque[Holder] = collections.deque()
+        self._granted_at_seconds = 0.0
+
+    @property
+    def total_bytes(self) -> int:
+        return self._total_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held now; above the total only while one chunk larger than that is read."""
+        return self._total_bytes - self._left_bytes
+
+    @property
+    def granted_at_seconds(self) -> float:
+        """When somebody last got memory, by the machine's monotonic clock."""
+        return self._granted_at_seconds
+
+    def enter(self, holder: Holder) -> None:
+        """A stream that will hold memory."""
+        with self._lock:
+            self._holders[id(holder)] = weakref.ref(holder)
+
+    def leave(self, holder: Holder) -> None:
+        """A stream that holds none any more."""
+        with self._lock:
+            self._holders.pop(id(holder), None)
+
+    def drop(self, holder: Holder) -> None:
+        """A stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
+        self._dropped.append(holder)
+
+    def try_take(self, size_bytes: int, *, leaving_bytes: int = 0) -> bool:
+        """Take memory if so much is left, and ``leaving_bytes`` behind it, and nobody waits."""
+        with self._lock:
+            if self._waiting or self._left_bytes - size_bytes < leaving_bytes:
+                return False
+            self._left_bytes -= size_bytes
+            return True
+
+    def ask(self, key: Hashable, *, least_bytes: int, wanted_bytes: int) -> Ticket:
+        """Memory for a stream that holds none: granted at once where there is enough, else at its turn.
+
+        Args:
+            key: Whose turns go round: the partition.
+            least_bytes: Without which it cannot go on.
+            wanted_bytes: What it takes while there is plenty.
+        """
+        if self._dropped:
+            self.bury()
+        ticket = Ticket(self, key, least_bytes, max(least_bytes, wanted_bytes))
+        with self._lock:
+            if not self._waiting and self._grant(ticket):
+                return ticket
+            self._waiting.put(key, ticket)
+        self.reclaim(ticket)
+        return ticket
+
+    def _grant(self, ticket: Ticket) -> bool:
+        """While holding the lock: give it all that is wanted, or as much as leaves something to others."""
+        left = self._left_bytes
+        if left < ticket.least_bytes and left < self._total_bytes:
+            return False
+        granted = max(ticket.least_bytes, min(ticket.wanted_bytes, left - self._total_bytes // _SHARE_LEFT))
+        self._left_bytes -= granted
+        ticket.granted_bytes = granted
+        self._granted_at_seconds = self._clock.monotonic_seconds()
+        return True
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Who asked waits no more; what was granted meanwhile is given back."""
+        with self._lock:
+            self._waiting.remove(ticket.key, ticket)
+            granted, ticket.granted_bytes = ticket.granted_bytes, 0
+        self.give_back(granted)
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was taken."""
+        granted: list[Ticket] = []
+        with self._lock:
+            self._left_bytes += size_bytes
+            while (ticket := self._waiting.first()) is not None and self._grant(ticket):
+                self._waiting.take()
+                granted.append(ticket)
+        for ticket in granted:
+            ticket.tell()
+
+    def bury(self) -> None:
+        """Take back what streams held that nobody has any more."""
+        while self._dropped:
+            try:
+                holder = self._dropped.popleft()
+            except IndexError:
+                return
+            holder.abandon()
+
+    def reclaim(self, ticket: Ticket) -> None:
+        """Let streams that were dropped, then streams at rest give theirs back, until it is granted."""
+        if self._dropped:
+            self.bury()
+        for _ in range(2 * len(self._holders)):
+            if ticket.is_done:
+                return
+            with self._lock:
+                if not self._holders:
+                    return
+                number, reference = self._holders.popitem(last=False)
+                holder = reference()
+                if holder is None:
+                    continue
+                self._holders[number] = reference
+            if holder.is_recent:
+                holder.is_recent = False  # a second chance
+            else:
+                holder.give_up()
