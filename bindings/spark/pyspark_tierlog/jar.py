@@ -27,8 +27,8 @@ def jar_path() -> str:
     path = str(pathlib.PurePath(__file__).parent / "jars" / _NAME)
     if Machine().files.find(path) is None:
         raise ConfigError(
-            f"this install of tierlog has no jar ({path} does not exist): wheels have one, a checkout gets one by "
-            "`make jar`; without it Spark reads through Python"
+            f"this install of tierlog was built without its jar ({path} does not exist): a checkout gets one by "
+            "`make jar`, a build of the package by TIERLOG_JAR=build; without it Spark reads through Python"
         )
     return path
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from tierlog._extras import require_extra
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.files import Files
 from tierlog.runtime.machine import Machine
@@ -131,9 +132,14 @@ def read_key_file(option: str, path: str, files: Files) -> AwsKeys:
 
 
 class _BotocoreCredentials:
-    """A source of botocore's, which refreshes what expires. Loaded with the first request."""
+    """A source of botocore's, which refreshes what expires. Loaded with the first request.
+
+    Raises:
+        ConfigError: botocore is not installed.
+    """
 
     def __init__(self, name: str, load: Callable[[], Any]) -> None:
+        require_extra("s3", f"AWS credentials: {name}")
         self.name = name
         self._load = load
         self._lock = threading.Lock()

@@ -37,7 +37,7 @@ def make_azure_writer(
         url = "/".join([endpoint.rstrip("/"), container, *([quote(folder, safe="/-_.~")] if folder else [])])
     return AzureWriter(
         store,
-        make_client(name, options, machine, counts),
+        make_client(name, options, machine, counts, extra="azure"),
         counts,
         machine,
         sas_token=sas_token,

@@ -33,4 +33,4 @@ def make_gcs_writer(
         kms_key=options.encryption_key,
         turn_seconds=options.retry_timeout.total_seconds(),
     )
-    return GcsWriter(settings, make_client(name, options, machine, counts), tokens, machine)
+    return GcsWriter(settings, make_client(name, options, machine, counts, extra="gcs"), tokens, machine)

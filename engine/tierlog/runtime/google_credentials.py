@@ -7,13 +7,13 @@ machine's service account, in this order.
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tierlog._extras import is_there, require_extra
 from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.files import Files
 
@@ -85,8 +85,7 @@ class GoogleAuthTokens:
         Raises:
             ConfigError: google-auth is not installed, which reading can do without.
         """
-        if not _is_google_auth_there():
-            raise ConfigError("writing to Google Cloud Storage needs google-auth: pip install 'tierlog[gcs]'")
+        require_extra("gcs", f"Google credentials: {self._name}")
         import urllib3
         from google.auth.exceptions import GoogleAuthError, TransportError
         from google.auth.transport.urllib3 import Request
@@ -129,10 +128,6 @@ def choose_google_tokens(config: Mapping[str, str], files: Files) -> GoogleToken
     return GoogleAuthTokens("the application default credentials", _load_default)
 
 
-def _is_google_auth_there() -> bool:
-    return importlib.util.find_spec("google") is not None and importlib.util.find_spec("google.auth") is not None
-
-
 def _read(path: str, files: Files) -> str:
     try:
         return files.read_whole(path, limit_bytes=_KEY_BYTES_MAX).decode("utf-8")
@@ -163,7 +158,7 @@ def _load_default() -> Any:
 
 def credential_provider(tokens: GoogleTokens) -> Callable[[], GCSCredential] | None:
     """The source as obstore asks for it; None where obstore finds the same by itself, or must."""
-    if not isinstance(tokens, GoogleAuthTokens) or not _is_google_auth_there():
+    if not isinstance(tokens, GoogleAuthTokens) or not is_there("google.auth"):
         return None
 
     def give() -> GCSCredential:

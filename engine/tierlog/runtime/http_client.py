@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tierlog.errors import (
-    ConfigError,
     StoreError,
     StoreNotReachedError,
     StorePermissionError,
@@ -253,10 +252,8 @@ def _connector(proxy_url: str | None, limits: dict[str, Any]) -> aiohttp.BaseCon
 
     if proxy_url is None or not _is_socks(proxy_url):
         return aiohttp.TCPConnector(**limits)
-    try:
-        from aiohttp_socks import ProxyConnector
-    except ImportError:
-        raise ConfigError("writing through a SOCKS proxy needs the package aiohttp-socks") from None
+    from aiohttp_socks import ProxyConnector
+
     return ProxyConnector.from_url(proxy_url.replace("socks5h://", "socks5://"), rdns=True, **limits)
 
 

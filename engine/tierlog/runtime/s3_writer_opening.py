@@ -44,7 +44,7 @@ def make_s3_writer(
         customer_key=_customer_key(given),
         payer={"x-amz-request-payer": "requester"} if given.find("request_payer") else {},
     )
-    client = S3Client(settings, make_client(name, options, machine, counts), credentials)
+    client = S3Client(settings, make_client(name, options, machine, counts, extra="s3"), credentials)
     batched = not given.is_set("disable_bulk_delete")
     return S3Writer(client, checksums=options.checksums, batch_deletes=batched)
 

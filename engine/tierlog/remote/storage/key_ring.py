@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from tierlog._extras import require_extra
 from tierlog.errors import ConfigError, EncryptionKeyError, StoreError
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.segment import SegmentEncryption
@@ -178,6 +179,8 @@ def read_key_ring(config: StorageConfig, machine: Machine, *, writing: bool = Fa
         ConfigError: a file cannot be read, or holds no key; names the configuration key.
     """
     writing = writing and config.encryption_enabled
+    if writing or config.private_key_files:
+        require_extra("encryption", "encryption.key.pairs")
 
     def read(paths: Mapping[str, str], kind: str) -> dict[str, bytes]:
         found = {}

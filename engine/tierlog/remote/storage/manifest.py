@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.chunks import ChunkIndex, decode_chunk_sizes
-from tierlog.errors import CorruptDataError, CorruptObjectError, SizeLimitError
+from tierlog._native.codecs import decompress
+from tierlog.errors import CorruptDataError, CorruptObjectError, CorruptRecordError, SizeLimitError
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,
@@ -37,6 +37,11 @@ CHUNK_LIST_BYTES_MAX: Final = 10 << 20
 #: The list in base64, and room for the rest.
 MANIFEST_BYTES_MAX: Final = CHUNK_LIST_BYTES_MAX * 4 // 3 + (2 << 20)
 _AAD_BYTES: Final = 32
+#: Kafka's number of the codec.
+_ZSTD: Final = 4
+#: Behind a frame's magic, and its bits of which one is set where the content's size is told (RFC 8878, 3.1.1.1.1).
+_ZSTD_DESCRIPTOR_POSITION: Final = 4
+_ZSTD_TELLS_SIZE: Final = 0xE0
 #: Members of ``segmentIndexes``, in the order of the manifest and of the indexes object.
 INDEX_MEMBERS: Final = {
     IndexType.OFFSET: "offset",
@@ -181,19 +186,15 @@ def _check_fixed(members: JsonObject, chunk: int, file: int, transformed: int, f
 def _parse_chunk_sizes(members: JsonObject) -> NDArray[np.int32]:
     """base64 of one zstd frame of the size list; the frame's declared size is checked before it is believed."""
     packed = _base64(members, "transformedChunks", members.text("transformedChunks"))
+    if len(packed) > _ZSTD_DESCRIPTOR_POSITION and not packed[_ZSTD_DESCRIPTOR_POSITION] & _ZSTD_TELLS_SIZE:
+        raise members.corrupt("transformedChunks", "the zstd frame does not declare its size", "BAD_COMPRESSED")
     try:
-        declared = zstandard.frame_content_size(packed)
-        if declared > CHUNK_LIST_BYTES_MAX:
-            text = f"transformedChunks: {declared} bytes declared, at most {CHUNK_LIST_BYTES_MAX} are allowed"
-            raise SizeLimitError(text, fault="OVER_LIMIT", expected=CHUNK_LIST_BYTES_MAX, found=declared)
-        if declared < 0:
-            raise members.corrupt("transformedChunks", "the zstd frame does not declare its size", "BAD_COMPRESSED")
-        plain = zstandard.ZstdDecompressor().decompress(packed, max_output_size=declared, allow_extra_data=True)
-    except zstandard.ZstdError as cause:
-        raise members.corrupt("transformedChunks", f"corrupt zstd frame: {cause}", "BAD_COMPRESSED") from cause
-    if len(plain) != declared:
-        text = f"the zstd frame holds {len(plain)} bytes, {declared} declared"
-        raise members.corrupt("transformedChunks", text, "BAD_COMPRESSED", found=len(plain))
+        plain = decompress(packed, _ZSTD, limit=CHUNK_LIST_BYTES_MAX)
+    except SizeLimitError as cause:
+        text = f"transformedChunks: more than the {CHUNK_LIST_BYTES_MAX} bytes that are allowed"
+        raise SizeLimitError(text, fault="OVER_LIMIT", expected=CHUNK_LIST_BYTES_MAX, found=cause.found) from None
+    except CorruptRecordError as cause:
+        raise members.corrupt("transformedChunks", f"corrupt zstd frame: {cause.text}", "BAD_COMPRESSED") from None
     return decode_chunk_sizes(plain)
 
 

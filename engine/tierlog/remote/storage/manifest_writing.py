@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from tierlog._native.chunks import ChunkIndex
+from tierlog._native.codecs import compress_bound, compress_into
 from tierlog.errors import CorruptObjectError, SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunk_reading import UNIT_OVERHEAD_BYTES
@@ -161,8 +161,9 @@ def pack_chunk_sizes(sizes: NDArray[np.int32]) -> str:
         raise SizeLimitError(
             f"{text}; use a larger chunk.size", fault="OVER_LIMIT", expected=CHUNK_LIST_BYTES_MAX, found=len(plain)
         )
-    frame = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=False, write_content_size=True).compress(plain)
-    return base64.b64encode(frame).decode("ascii")
+    frame = bytearray(compress_bound(len(plain)))
+    size = compress_into(plain, frame, level=_ZSTD_LEVEL)
+    return base64.b64encode(memoryview(frame)[:size]).decode("ascii")
 
 
 def _chunk_index(index: ChunkIndex, *, variable: bool, encryption: SegmentEncryption | None) -> dict[str, object]:

@@ -125,7 +125,7 @@ def test_the_jar_is_of_this_version(jar_file: str) -> None:
 def test_a_missing_jar_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """Spark would add a path that leads nowhere, and the user would wonder why nothing is faster."""
     monkeypatch.setattr("pyspark_tierlog.jar.__file__", str(tmp_path / "jar.py"))
-    with pytest.raises(ConfigError, match="has no jar"):
+    with pytest.raises(ConfigError, match="was built without its jar"):
         pyspark_tierlog.jar_path()
 
 

@@ -1,0 +1,43 @@
+"""Packages that only some need: imported where they are used, and asked for by the extra that brings them."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Final
+
+from tierlog.errors import ConfigError
+
+#: What an extra brings, by the names that are imported.
+EXTRAS: Final[dict[str, tuple[str, ...]]] = {
+    "s3": ("aiohttp", "botocore"),
+    "gcs": ("aiohttp", "google.auth", "urllib3"),
+    "azure": ("aiohttp",),
+    "socks": ("aiohttp_socks",),
+    "encryption": ("cryptography", "Crypto"),
+}
+
+
+def require_extra(extra: str, purpose: str) -> None:
+    """Do this where the purpose is known, before anything is begun: an import that fails later says neither.
+
+    Raises:
+        ConfigError: one of its packages is missing; one line that says what to install.
+    """
+    if any(not is_there(name) for name in EXTRAS[extra]):
+        raise missing_extra(extra, purpose)
+
+
+def missing_extra(extra: str, purpose: str) -> ConfigError:
+    """The error for whoever lacks it, as ``writing to S3 needs more: pip install 'tierlog[s3]'``."""
+    return ConfigError(f"{purpose} needs packages that are not installed: pip install 'tierlog[{extra}]'")
+
+
+def is_there(name: str) -> bool:
+    """Whether a module could be imported, without doing so."""
+    if name in sys.modules:
+        return sys.modules[name] is not None
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
