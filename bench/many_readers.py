@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -108,8 +109,10 @@ def all_at_once(manager: TieredStorageManager, job: Mapping[str, Any]) -> dict[s
     while len(ends) < len(places) and time.perf_counter() - began < PATIENCE_SECONDS:
         threads = max(threads, memory()["threads"] - len(callers))
         time.sleep(0.02)
-    told = {"seconds": max(ends, default=math.inf) - began, "threads": threads, "errors": len(errors)}
-    told |= {"first": errors[:1], "missing": len(places) - len(ends), **memory()}
+    kinds = Counter(path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm"))
+    kinds["python"] -= len(callers)
+    told = {**memory(), "seconds": max(ends, default=math.inf) - began, "threads": threads, "errors": len(errors)}
+    told |= {"first": errors[:1], "missing": len(places) - len(ends), "kinds": kinds}
     done.set()
     return told
 
@@ -260,7 +263,9 @@ class Bench:
         cores = len(os.sched_getaffinity(0))
         threads = max(answer["threads"] for answer in answers)
         most = max(answer["VmHWM"] for answer in answers) / MIB
-        self._found.add(f"{name}, threads", f"beside its callers'; {most:.0f} MiB resident at most", threads, cores + 8)
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(answers[-1]["kinds"].items()))
+        text = f"beside its callers', at the end {kinds}; {most:.0f} MiB resident at most"
+        self._found.add(f"{name}, threads", text, threads, cores + 8)
 
     def open(self, form: str, streams: int, stream_bytes: int) -> None:
         """Once: it is memory and requests that are told, not time."""
