@@ -91,8 +91,10 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m bench bench $(PYTEST_ARGUMENTS)
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting
+	@$(SPARK_ENV) $(BIN)/python -m bench.spark --counts
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark_limits
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark_tier
+	@$(SPARK_ENV) $(BIN)/python -m bench.spark_objects
 	@$(BIN)/python -m bench.storage
 	@$(BIN)/python -m bench.fetch_limits
 	@$(BIN)/python -m bench.many_readers

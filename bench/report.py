@@ -15,12 +15,14 @@ from bench.side_by_side import Comparison, results_folder
 
 README = pathlib.Path(__file__).with_name("README.md")
 #: Suites whose rounds are told in seconds: there the whole of a job is the point, not a rate.
-IN_SECONDS = ("spark", "spark_socket", "spark_tier")
+IN_SECONDS = ("spark", "spark_socket", "spark_tier", "spark_counts")
 #: Suites where records/s is a column of its own.
 IN_RECORDS = ("peers",)
 COMMANDS = {
     "spark": "python -m bench.spark",
+    "spark_counts": "python -m bench.spark --counts",
     "spark_tier": "python -m bench.spark_tier",
+    "spark_objects": "python -m bench.spark_objects",
     "spark_limits": "python -m bench.spark_limits",
     "storage": "python -m bench.storage",
     "fetch_limits": "python -m bench.fetch_limits",

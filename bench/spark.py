@@ -1,6 +1,6 @@
 """Spark's Kafka source against Tierlog's two engines over 2 GB a codec: sets all up, runs it, and saves the numbers.
 
-    python -m bench.spark [--scale 0.01] [--runs 5] [--topics none,lz4,zstd] [--socket-setting]
+    python -m bench.spark [--scale 0.01] [--runs 5] [--topics none,lz4,zstd] [--socket-setting | --counts]
 
 The broker's own log directory is what Tierlog reads, so both sides read the very same batches, and the page cache is as
 warm for both. The broker runs while Tierlog reads: its idle CPU seconds count against us too.
@@ -19,6 +19,7 @@ from typing import Any
 
 from bench.machine import facts
 from bench.peers import broker, install
+from bench.report import table
 from bench.side_by_side import ROUNDS, Comparison, save
 from pyspark_tierlog import jar_path
 
@@ -28,6 +29,7 @@ PARTITIONS = 4
 BATCH_BYTES = 1_000_000
 KAFKA = {"kafka-default": "Kafka source, default options", "kafka-tuned": "Kafka source, tuned"}
 OURS = {"tierlog-python": "Python path", "tierlog-jar": "columnar reader"}
+COUNTING = {"tierlog-jar": "columnar reader", "tierlog-jar-headers": "columnar reader, headerAnswers=true"}
 QUERIES = {
     "hash": "bit_xor(xxhash64(all columns))",
     "noop": "noop sink",
@@ -42,7 +44,8 @@ BARS: dict[tuple[str, str, str], dict[str, float]] = {
     ("tierlog-jar", "noop", "none"): {"kafka-default": 7.0, "kafka-tuned": 4.5},
     ("tierlog-jar", "noop", "zstd"): {"kafka-default": 3.5},
     ("tierlog-jar", "length", "none"): {"kafka-default": 6.5},
-    ("tierlog-jar", "count", "none"): {"kafka-default": 30.0},
+    ("tierlog-jar", "count", "none"): {"kafka-default": 12.0},
+    ("tierlog-jar-headers", "count", "none"): {"kafka-default": 30.0},
 }
 """(ours, query, codec) to peer to the least ratio."""
 
@@ -154,7 +157,7 @@ def comparison(rows: Sequence[Row], ours: str, topic: str, query: str, size_byte
     first = next(row["wall"] for row in chosen if row["source"] == ours and row["run"] == 0)
     bars = {KAFKA[peer]: bar for peer, bar in BARS.get((ours, query, codec.partition("-")[0]), {}).items()}
     return Comparison(
-        f"spark[{codec}] {QUERIES[query]}, {OURS[ours]}",
+        f"spark[{codec}] {QUERIES[query]}, {(OURS | COUNTING)[ours]}",
         column(ours, "wall"),
         {KAFKA[source]: column(source, "wall") for source in KAFKA},
         bars,
@@ -186,17 +189,20 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=ROUNDS)
     parser.add_argument("--topics", default="none,lz4,zstd")
     parser.add_argument("--socket-setting", action="store_true", help=f"instead: {SOCKET}, first topic")
+    parser.add_argument("--counts", action="store_true", help="instead: count(*) checked and from headers, first topic")
     arguments = parser.parse_args()
     with broker.running(install.home() / "data") as running:
         topics = [ensure_topic(running, codec, arguments.scale) for codec in arguments.topics.split(",")]
         sizes = {topic: log_bytes(running.log_dir, topic) for topic in topics}
         told = {**facts(), "versions": {**facts()["versions"], **install.versions()}}
         if arguments.socket_setting:
-            made = socket_setting(running, topics[0], sizes[topics[0]], arguments.runs)
-            print(save("spark_socket", made, facts=told), file=sys.stderr)
+            suite, made = "spark_socket", socket_setting(running, topics[0], sizes[topics[0]], arguments.runs)
+        elif arguments.counts:
+            suite, made = "spark_counts", counts(running, topics[0], sizes[topics[0]], arguments.runs)
         else:
-            made = all_sources(running, topics, sizes, arguments.runs)
-            print(save("spark", made, facts=told), file=sys.stderr)
+            suite, made = "spark", all_sources(running, topics, sizes, arguments.runs)
+    print(save(suite, made, facts=told), file=sys.stderr)
+    print(table(suite, made))
 
 
 def all_sources(running: broker.Broker, topics: Sequence[str], sizes: dict[str, int], runs: int) -> list[Comparison]:
@@ -209,6 +215,14 @@ def all_sources(running: broker.Broker, topics: Sequence[str], sizes: dict[str, 
     return [
         comparison(rows, ours, topic, query, sizes[topic], records[topic]) for ours in OURS for topic, query in kinds
     ]
+
+
+def counts(running: broker.Broker, topic: str, size_bytes: int, runs: int) -> list[Comparison]:
+    """How many records there are: with every batch checked, and by what headers say."""
+    rows = run_application(running, [topic], runs, sources=(*KAFKA, *COUNTING), queries=("count",))
+    check_answers(rows)
+    records = int(rows[0]["answer"])
+    return [comparison(rows, ours, topic, "count", size_bytes, records) for ours in COUNTING]
 
 
 def socket_setting(running: broker.Broker, topic: str, size_bytes: int, runs: int) -> list[Comparison]:

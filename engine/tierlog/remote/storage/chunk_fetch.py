@@ -283,6 +283,7 @@ class ChunkFetcher:
                 break
             self._flights.land(left.pop(0).flight, data)
         if not left:
+            run.request = None
             self._let_go(run)
             return False
         request.start = run.start
@@ -293,6 +294,7 @@ class ChunkFetcher:
     def _came(self, run: ChunkRun, answer: memoryview | BaseException, *, is_counted: bool) -> None:
         """In the store's thread, which opens nothing."""
         log, cache = run.log, self._cache
+        run.request = None  # it knows the run: with the chunks' bytes the two would wait for the collector
         if isinstance(answer, BaseException):
             self._let_go(run)
             for chunk in run.left:
@@ -302,9 +304,10 @@ class ChunkFetcher:
             self._note_ahead(log, [chunk.view for chunk in run.left])
         if cache is not None and cache.is_slow and not is_counted:
             self._metrics.add("cache_misses_total", len(run.left), label=cache.label)
-        first = run.start
-        run.opening = len(run.left)
-        for chunk in run.left:
+        first, chunks = run.start, run.left
+        run.opening = len(chunks)
+        run.left = []
+        for chunk in chunks:
             view = chunk.view
             stored = answer[view.position - first : view.position - first + view.stored_size]
             chunk.flight.offer(

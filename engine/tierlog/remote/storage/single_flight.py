@@ -113,6 +113,7 @@ class Flight(Generic[Key, Value]):
                 return
             self._value, self._error, self._is_done = value, error, True
             callbacks, self._callbacks = self._callbacks, []
+            self._work = self.on_unwanted = None  # they know the flight: with its value it would wait for the collector
         for function in callbacks:
             function()
 
@@ -183,9 +184,9 @@ class Flights(Generic[Key, Value]):
         """One who joined waits no more."""
         with self._lock:
             flight.readers -= 1
-            unwanted = flight.readers == 0 and not flight.is_done
-        if unwanted and flight.on_unwanted is not None:
-            flight.on_unwanted()
+            on_unwanted = flight.on_unwanted if flight.readers == 0 else None
+        if on_unwanted is not None:
+            on_unwanted()
 
     def abandon(self, flights: Sequence[Flight[Key, Value]]) -> bool:
         """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
