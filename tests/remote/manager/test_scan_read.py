@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import shutil
 from collections import deque
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket
+from tests.support.golden import config_of
 from tierlog import open_tier
 from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError, ObjectNotFoundError
 from tierlog.remote.manager.scan_plan import plan_scan
@@ -163,17 +165,50 @@ class TestDamage:
         assert table.num_rows == 0
         assert "the rest of the range" in counters.warnings[0]
 
-    @pytest.mark.parametrize("keep", [0, 100, 777])
+    @pytest.mark.parametrize("keep", [0, 100, 777, 1400])
     def test_a_short_object_is_never_a_short_answer(self, bucket: Bucket, keep: int) -> None:
-        """A truncated upload would silently give fewer rows."""
+        """A truncated upload would silently give fewer rows, or none of those that are there where this is allowed."""
         log = bucket.path("u1", "log").read_bytes()
+        whole = sum(len(b"".join(encode(ten(n)) for n in range(number + 1))) <= keep for number in range(10))
         bucket.path("u1", "log").write_bytes(log[:keep])
         with open_tier(str(bucket.root)) as tier:
             with pytest.raises(CorruptDataError, match=bucket.keys["u1"]):
                 read(tier, ScanRequest(ORDERS))
             table, counters = read(tier, ScanRequest(ORDERS, fail_on_data_loss=False))
-        assert table["offset"].to_pylist() == list(range(table.num_rows))
-        assert counters.warnings
+        assert table["offset"].to_pylist() == list(range(10 * whole))
+        (warning,) = counters.warnings
+        assert "the rest of the range from position" in warning
+        assert "ends early" in warning
+
+    def test_a_cut_object_of_chunks_gives_those_that_are_whole(
+        self, data: pathlib.Path, tmp_path: pathlib.Path
+    ) -> None:
+        """Of a compressed, encrypted segment that lost its end nothing at all would come back."""
+        run = data / "zstd-aes"
+        shutil.copytree(run / "objects", tmp_path / "b")
+        log = max((tmp_path / "b").glob("fx-zstd-a-json-*/0/*.log"))
+        log.write_bytes(log.read_bytes()[:-10])
+        topics = TopicSelection.of_names(["fx-zstd-a-json"])
+        with open_tier(str(tmp_path / "b"), config=config_of(run)) as tier:
+            with pytest.raises(CorruptDataError, match="ends early"):
+                read(tier, ScanRequest(topics))
+            table, counters = read(tier, ScanRequest(topics, fail_on_data_loss=False))
+        with open_tier(str(run / "objects"), config=config_of(run)) as tier:
+            everything, _ = read(tier, ScanRequest(topics))
+        lost = set(everything["offset"].to_pylist()) - set(table["offset"].to_pylist())
+        assert 0 < len(lost) < 100
+        assert len(counters.warnings) == 1
+
+    def test_a_log_that_ends_inside_a_batch_is_named(self, tmp_path: pathlib.Path) -> None:
+        """The last records of a closed segment would be missing without a word, since they were allowed to be."""
+        for start in (0, 10):
+            path = tmp_path / "orders-0" / f"{start:020d}.log"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(encode(ten(start // 10))[: -5 if start == 0 else None])
+        with open_tier(str(tmp_path)) as tier:
+            table, counters = read(tier, ScanRequest(ORDERS, fail_on_data_loss=False))
+        assert table["offset"].to_pylist() == list(range(10, 20))
+        assert "the rest of the range from position 0" in counters.warnings[0]
 
     def test_an_object_that_retention_deleted_meanwhile(self, bucket: Bucket) -> None:
         """Deletion would look like corruption."""

@@ -7,9 +7,10 @@ batch that is filled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import (
     ConfigError,
     CorruptDataError,
+    CorruptObjectError,
     CorruptRecordError,
     ObjectNotFoundError,
     SizeLimitError,
@@ -26,6 +28,7 @@ from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.metadata.history import SINGLE_LOG_LAYOUTS
 from tierlog.remote.storage.segment import StoredSegment
 from tierlog.remote.storage.tier import Tier
+from tierlog.runtime.object_store import ObjectStore
 from tierlog.runtime.watched_stores import CountingStore
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -128,7 +131,8 @@ def read_scan_range(
     Raises:
         CorruptRecordError, SizeLimitError, CorruptObjectError: with topic-partition, object, byte position and offset;
             rows before it were given. With ``fail_on_data_loss`` false a damaged batch (or, where its length cannot be
-            trusted, the rest of the range) is left out with a warning.
+            trusted, the rest of the range) is left out with a warning; of an object that was cut all whole batches
+            before the cut are given, or of one in chunks those of the whole chunks.
         ObjectNotFoundError: the same for an object that is gone.
         StoreError and its kinds, EncryptionKeyError: always.
     """
@@ -198,17 +202,14 @@ class _RangeReader:
     def _decoded(self, decoder: RecordDecoder, window_bytes: int | None) -> Iterator[pa.RecordBatch]:
         wanted = self._range
         store = CountingStore(self._tier.store)
-        windows = self._tier.iter_log_windows(
-            wanted.segment, wanted.start_position, wanted.end_position, window_bytes=window_bytes, store=store
-        )
-        with closing(windows):
+        with closing(self._windows(store, window_bytes)) as windows:
             try:
-                for _, window in windows:
+                for window in windows:
                     self._counters.log_bytes += len(window)
                     whole = yield from self._feed(decoder, window)
                     if decoder.done or not whole:
                         break
-                yield from decoder.finish(allow_partial=not wanted.fail_on_data_loss)
+                yield from decoder.finish()
             except (CorruptDataError, ObjectNotFoundError) as error:
                 if wanted.fail_on_data_loss:
                     raise
@@ -217,6 +218,38 @@ class _RangeReader:
             finally:
                 self._counters.requests += store.counts.gets
                 self._counters.stored_bytes += store.counts.bytes
+
+    def _windows(self, store: ObjectStore, window_bytes: int | None) -> Generator[memoryview]:
+        """The bytes of the range; with data loss allowed, of an object that was cut also what lies before the cut.
+
+        Raises:
+            As ``Tier.iter_log_windows``, behind what could be read.
+        """
+        wanted, at = self._range, self._range.start_position
+        read = partial(self._tier.iter_log_windows, wanted.segment, store=store)
+        try:
+            with closing(read(at, wanted.end_position, window_bytes=window_bytes)) as windows:
+                for _, window in windows:
+                    yield window
+                    at += len(window)
+        except CorruptObjectError as error:
+            if not wanted.fail_on_data_loss:
+                yield from self._before(error, at, read)
+            raise
+
+    def _before(
+        self, error: CorruptObjectError, at: int, read: Callable[..., Generator[tuple[int, memoryview]]]
+    ) -> Generator[memoryview]:
+        """Of the window that could not be read: its whole chunks before the fault, or the bytes that are there."""
+        if self._range.segment.transformed:
+            end, window_bytes = self._range.end_position, 1  # a chunk at a time
+        elif error.fault == "TRUNCATED" and error.found:
+            end, window_bytes = at + error.found, error.found
+        else:
+            return
+        with suppress(CorruptObjectError), closing(read(at, end, window_bytes=window_bytes, prefetch=0)) as windows:
+            for _, window in windows:
+                yield window
 
     def _feed(self, decoder: RecordDecoder, window: memoryview) -> Generator[pa.RecordBatch, None, bool]:
         """Decodes one window, past damaged batches where that is allowed; False if nothing behind it can be found."""
