@@ -7,12 +7,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.support.batches import Batch, encode
 from tests.support.command import Outcome, Run, command_line, environment, run_process
-from tierlog.cli.exits import ExitCode, guarded, one_line
+from tierlog.cli.exits import ExitCode, TerminatedError, guarded, one_line
 from tierlog.errors import ConfigError, CorruptRecordError, StoreUnavailableError, UnknownTopicError
 
 HEAVY = ("numpy", "pyarrow", "obstore", "pydantic", "cryptography", "Crypto", "pandas", "rich.progress")
@@ -223,6 +224,66 @@ def test_an_interrupt_ends_with_130(tmp_path: pathlib.Path) -> None:
         assert process.wait(timeout=60) == ExitCode.INTERRUPTED
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A log directory of two segments of 100 MB: the CRC does not cover a batch's offset."""
+    batch = bytearray(encode(Batch(0, (b"v" * 1024,) * 1000)))
+    folder = tmp_path_factory.mktemp("large") / "t-0"
+    folder.mkdir()
+    for first in (0, 100_000):
+        with (folder / f"{first:020d}.log").open("wb") as log:
+            for offset in range(first, first + 100_000, 1000):
+                batch[:8] = offset.to_bytes(8, "big")
+                log.write(batch)
+    return folder.parent
+
+
+@pytest.mark.parametrize(
+    ("verb", "number"),
+    [
+        ("export", signal.SIGTERM),
+        ("export", signal.SIGINT),
+        ("json", signal.SIGTERM),
+        ("json", signal.SIGHUP),
+        ("parquet", signal.SIGINT),
+    ],
+)
+def test_a_command_that_is_ended_leaves_no_half_files(
+    tmp_path: pathlib.Path, large: pathlib.Path, verb: str, number: signal.Signals
+) -> None:
+    """Otherwise a job that its scheduler ends fills the disk with parts of files, one each time."""
+    if verb == "export":
+        line = command_line("export", large, "t", tmp_path)
+    else:
+        line = command_line("cat", large, "--format", verb, "--out", tmp_path / "out")
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stderr is not None
+        while not list(tmp_path.rglob("*.tierlog-part")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.001)
+        process.send_signal(number)
+        process.send_signal(number)
+        told = process.stderr.read()
+        assert process.wait(timeout=60) == 128 + number
+    assert told == (b"tierlog: interrupted\n" if number == signal.SIGINT else b"tierlog: terminated\n")
+    assert list(tmp_path.rglob("*.tierlog-part")) == []
+
+
+def test_a_reader_that_does_not_read_holds_up_no_end(tmp_path: pathlib.Path) -> None:
+    """Otherwise the job behind a pipe that stands still can only be killed."""
+    path = segment(tmp_path, 3000, size_bytes=200)
+    with subprocess.Popen(
+        command_line("cat", path, "--format", "json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == ExitCode.TERMINATED
+
+
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_ends_with_3(tmp_path: pathlib.Path) -> None:
     """Otherwise a cut-off file looks like a whole export."""
@@ -247,6 +308,7 @@ def test_a_full_disk_ends_with_3(tmp_path: pathlib.Path) -> None:
         (MemoryError(), 3),
         (ZeroDivisionError("x"), 3),
         (KeyboardInterrupt(), 130),
+        (TerminatedError(signal.SIGTERM), 143),
         (BrokenPipeError(), 141),
         (BaseException("as pyo3 panics are"), 3),
     ],

@@ -33,5 +33,8 @@ class _WithoutPandas:
 def _run() -> None:
     sys.meta_path.insert(0, _WithoutPandas())
     from tierlog.cli.app import application
+    from tierlog.cli.exits import end_orderly_when_told
+
+    end_orderly_when_told()
 
     application()(prog_name="tierlog")

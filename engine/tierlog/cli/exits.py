@@ -5,14 +5,19 @@ from __future__ import annotations
 import enum
 import functools
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn, ParamSpec
 
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.runtime.standard_streams import point_at_nothing
 
 P = ParamSpec("P")
+#: What undoing takes at most where nothing is stuck.
+PATIENCE_SECONDS = 2.0
 
 
 class ExitCode(enum.IntEnum):
@@ -24,6 +29,37 @@ class ExitCode(enum.IntEnum):
     DATA_ERROR = 3  # the store, a disk, or the bytes
     INTERRUPTED = 130  # 128 + SIGINT
     BROKEN_PIPE = 141  # 128 + SIGPIPE, as other filters end under `| head`
+    TERMINATED = 143  # 128 + SIGTERM
+
+
+class TerminatedError(BaseException):
+    """SIGTERM or SIGHUP came: what is half done is undone on the way out, as at an interrupt."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def end_orderly_when_told() -> None:
+    """Makes SIGTERM and SIGHUP exceptions of the main thread, as SIGINT is.
+
+    What follows soon after the first is dropped, since `timeout` sends two and people press ^C twice, and what is half
+    done is being undone; later ones end that too.
+    """
+    first_at: list[float] = []
+
+    def told(number: int, _frame: FrameType | None) -> None:
+        from tierlog.runtime.machine import Machine  # not for --version
+
+        now = Machine().clock.monotonic_seconds()
+        first_at.append(now)
+        if len(first_at) > 1 and now - first_at[0] < PATIENCE_SECONDS:
+            return
+        raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, told)
 
 
 def one_line(text: str) -> str:
@@ -59,20 +95,21 @@ def leave_quietly(action: Callable[[], ExitCode | None]) -> NoReturn:
     except SystemExit as ending:
         _end(ending.code)
     except BaseException as error:  # noqa: BLE001 - no traceback may get out, and pyo3 panics are no Exception
-        _end(_code_of(error))
+        ending_code = _code_of(error)
+        traceback.clear_frames(error.__traceback__)  # what they hold open, and was not reached by a block, ends here
+        _end(ending_code)
     _end(code)
 
 
-def _code_of(error: BaseException) -> ExitCode:
+def _code_of(error: BaseException) -> int:
     if os.environ.get("TIERLOG_DEBUG") == "1":
-        import traceback
-
         traceback.print_exception(error)
     if isinstance(error, BrokenPipeError):
         return ExitCode.BROKEN_PIPE
-    if isinstance(error, KeyboardInterrupt):
-        complain("interrupted")
-        return ExitCode.INTERRUPTED
+    if isinstance(error, KeyboardInterrupt | TerminatedError):
+        point_at_nothing(1)  # a reader that does not read must not hold up the end
+        complain("interrupted" if isinstance(error, KeyboardInterrupt) else "terminated")
+        return ExitCode.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 128 + error.number
     if isinstance(error, MemoryError):
         complain(f"out of memory{': ' + str(error) if str(error) else ''}")
         return ExitCode.DATA_ERROR

@@ -102,13 +102,17 @@ class PosixFile(ReadableFile):
 
 
 class PosixNewFile(WritableFile):
-    """A WritableFile beside its final name."""
+    """A WritableFile beside its final name; gone with the object at the latest: a signal can come before any block."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._temporary = path + TEMPORARY_SUFFIX
-        self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self._open = True
+        try:
+            self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        except StoreError:
+            self._open = False
+            raise
 
     def write(self, data: Buffer) -> None:
         self._file.write(data)
@@ -125,8 +129,16 @@ class PosixNewFile(WritableFile):
         if self._open:
             self._open = False
             self._file.close()
-            with translated(self._path), contextlib.suppress(FileNotFoundError):
-                os.unlink(self._temporary)
+            self._unlink()
+
+    def _unlink(self) -> None:
+        with translated(self._path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def __del__(self) -> None:
+        if self._open:
+            with contextlib.suppress(StoreError):
+                self._unlink()
 
 
 class PosixStream(WritableFile):
