@@ -8,7 +8,6 @@ record batches. What travels between is small: the path, the layout that was fou
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_tierlog.batches import conformed, joined
+from pyspark_tierlog.plain_errors import told_in_one_line
+from pyspark_tierlog.spark_workers import runs_worker
 from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import read_scan_range
@@ -53,6 +54,7 @@ class TierlogReader(DataSourceReader):
         """What an executor needs; Spark takes it before it asks for the partitions."""
         return self.__dict__ | {"_planning": None}
 
+    @told_in_one_line()
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the pinned segments into tasks.
 
@@ -76,7 +78,8 @@ class TierlogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, as Arrow record batches under the promised schema."""
-        return joined(conformed(self._rows(partition), self._schema))
+        with told_in_one_line():
+            yield from joined(conformed(self._rows(partition), self._schema))
 
     def _rows(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(task, (RangesTask, HistoriesTask)):  # with nothing to read Spark makes a task of its own
@@ -108,6 +111,7 @@ class TierlogReader(DataSourceReader):
 class PushdownReader(TierlogReader):
     """The same where Spark offers filters: defining ``pushFilters`` elsewhere is an error to it."""
 
+    @told_in_one_line()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         """Keep what the plan can keep exactly; the rest goes back to Spark."""
         from pyspark_tierlog.pushdown import absorb
@@ -150,9 +154,6 @@ def _takes_filters(wanted: bool | None) -> bool:
 def _filters_are_offered() -> bool:
     """Whether this process is the one in which Spark pushes filters.
 
-    It runs only while ``spark.sql.python.filterPushdown.enabled`` is true, which is told to no one. Its module is
-    imported by no other process; with ``spark.python.use.daemon=false`` it is the main module.
+    It runs only while ``spark.sql.python.filterPushdown.enabled`` is true, which is told to no one.
     """
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    names = [*sys.modules, main.name if main else ""]
-    return any(name.startswith(_PUSHDOWN_WORKER) for name in names)
+    return runs_worker(_PUSHDOWN_WORKER)

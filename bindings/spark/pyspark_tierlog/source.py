@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_tierlog.plain_errors import hide_traceback, told_in_one_line
+from pyspark_tierlog.refusals import NoStream, is_written_to, refuse_writing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
     from pyspark_tierlog.listing import Listing
@@ -39,11 +42,14 @@ class DefaultSource(DataSource):
         ImportError: this interpreter cannot run Tierlog; names it.
     """
 
+    @told_in_one_line()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         # PySpark asks not to override this. With a schema of the user's it is the only call of load() in which the
         # options can be checked.
         super().__init__(options)
         _check_interpreter()
+        if is_written_to():
+            return
         from pyspark_tierlog.catalog_tables import table_options
 
         self._listing: Listing | None = None
@@ -57,6 +63,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "tierlog"
 
+    @told_in_one_line()
     def schema(self) -> StructType:
         """The columns that the options ask for; reads nothing."""
         from pyspark_tierlog.catalog_tables import remember
@@ -66,6 +73,7 @@ class DefaultSource(DataSource):
         schema = to_spark(chosen_schema(self._read_options or _checked(self._given)))
         return schema if self._table_options is None else remember(schema, self._table_options)
 
+    @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader over the pinned listing, for the columns of our schema or of the user's."""
         from pyspark_tierlog.catalog_tables import recalled
@@ -78,10 +86,16 @@ class DefaultSource(DataSource):
         self.__dict__.clear()
         return reader
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002  Spark's name and signature
-        from tierlog.errors import ConfigError
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  Spark's
+        return NoStream()
 
-        raise ConfigError("tierlog does not stream in this version: use spark.read instead of spark.readStream")
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002  Spark's signature
+        """Raises ConfigError, always."""
+        refuse_writing()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802, ARG002  Spark's
+        """Raises ConfigError, always."""
+        refuse_writing()
 
     def __getstate__(self) -> dict[str, object]:
         """What planning needs, the listing of the bucket above all: it is taken here, once, if it is not there yet."""
@@ -104,6 +118,10 @@ def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> Rea
             "option engine: jar was asked for, and Spark did not find it: put it on the class path (spark.jars), or "
             "use engine=auto"
         )
+    if checked.engine == "auto" and checked.table == "records" and not creating_table:
+        from pyspark_tierlog.jar import why_python_reads
+
+        logger.warning("tierlog: %s", why_python_reads())
     if warning:
         logger.warning("tierlog: %s", warning)
     return checked
@@ -115,6 +133,7 @@ def _check_interpreter() -> None:
         import pyspark_tierlog.columns
         import pyspark_tierlog.options  # noqa: F401
     except ImportError as error:
+        hide_traceback()
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise ImportError(
             f"tierlog does not work under {sys.executable} (Python {version}), which Spark chose: {error}; set "

@@ -192,6 +192,33 @@ def test_a_killed_worker_is_replaced(
     assert marker.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": "orders", "failOnDataLoss": "no"}, "ConfigError: option failOnDataLoss: expected true or false"),
+        ({"subscribe": "orders", "columns": "offset,valeu"}, "ConfigError: table records has no column 'valeu'"),
+        ({"subscribe": "ordrs"}, "UnknownTopicError: "),
+        ({"subscribe": "orders", "endingOffsets": '{"orders":{"0":9999}}'}, "DataLossError: "),
+        ({"subscribe": "orders", "maxBytesPerPartition": "100"}, "CorruptRecordError: "),
+        ({"subscribe": "orders", "rsm.chunk.size": "x"}, "ConfigError: "),
+        ({"subscribe": "orders", "rsm.config.file": "/no/such/file"}, "/no/such/file"),
+    ],
+    ids=["option", "column", "topic", "offset", "damage", "key", "file"],
+)
+def test_an_error_shows_no_traceback_of_ours(read: Read, bucket: Bucket, options: dict[str, str], text: str) -> None:
+    """The one line that says what to do stands below fifty that look like a fault of the program."""
+    path = bucket.path("s20", "log")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Exception, match=text) as caught:
+        read(bucket.root, **options).collect()
+    said = str(caught.value)
+    assert "Traceback" not in said
+    assert "pyspark_tierlog/" not in said
+    assert ", line " not in said
+
+
 SECRET = "hunter2hunter2"
 
 

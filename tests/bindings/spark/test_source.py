@@ -135,6 +135,17 @@ def test_a_jar_that_is_not_there_is_asked_for() -> None:
         DefaultSource({"path": str(TXN), "subscribe": "fx-txn", "engine": "jar"})
 
 
+def test_who_reads_is_told_without_the_jar(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark lets no Python source write into explain(): the slow path would look like all that there is."""
+    DefaultSource({"path": str(TXN), "subscribe": "fx-txn"})
+    (line,) = caplog.messages
+    assert line.startswith("tierlog: Python workers read, (Python) in explain(): Spark has no tierlog jar on its class")
+    caplog.clear()
+    DefaultSource({"path": str(TXN), "subscribe": "fx-txn", "engine": "python"})
+    DefaultSource({"path": str(TXN), "subscribe": "fx-txn", "table": "segments"})
+    assert caplog.messages == []
+
+
 def test_sql_view(spark: SparkSession, read: Read, engine: str) -> None:
     """SQL users have no DataFrameReader."""
     options = f"path '{TXN}', subscribe 'fx-txn', engine '{engine}'"
@@ -291,12 +302,47 @@ def test_records_of_the_oldest_formats(read: Read, data: pathlib.Path) -> None:
     assert sorted(row.offset for row in frame.collect()) == wanted
 
 
-def test_streaming_is_refused_in_words(spark: SparkSession, engine: str) -> None:
+def test_streaming_is_refused_in_words(spark: SparkSession, engine: str, jar: str | None) -> None:
     """ReadStream over a source without streams fails deep inside of Spark otherwise."""
-    stream = spark.readStream.format("tierlog").option("subscribe", "fx-txn").option("engine", engine).load(str(TXN))
-    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
-    with pytest.raises(Exception, match="tierlog does not stream in this version"):
-        query.awaitTermination()
+
+    def stream() -> DataFrame:
+        return spark.readStream.format("tierlog").option("subscribe", "fx-txn").option("engine", engine).load(str(TXN))
+
+    if jar is not None:  # with it Spark asks for no more
+        with pytest.raises(Exception, match="tierlog does not stream in this version") as caught:
+            stream()
+    else:
+        query = stream().writeStream.format("noop").trigger(availableNow=True).start()
+        with pytest.raises(Exception, match="tierlog does not stream in this version") as caught:
+            query.awaitTermination()
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_writing_is_refused_in_words(
+    spark: SparkSession, read: Read, engine: str, mode: str, tmp_path: pathlib.Path
+) -> None:
+    """Who writes would be told which option a reader lacks, one after the other, and at last: not implemented."""
+    frame = read(TXN, subscribe="fx-txn")
+    batch = frame.write.format("tierlog").mode(mode).option("engine", engine)
+    for writing in (batch, batch.option("path", str(tmp_path))):
+        with pytest.raises(Exception, match="tierlog only reads") as caught:
+            writing.save()
+        assert "Traceback" not in str(caught.value)
+    ticks = spark.readStream.format("rate").load().writeStream.format("tierlog").option("engine", engine)
+    with pytest.raises(Exception, match="tierlog only reads") as caught:
+        ticks.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(60)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_rows_are_written_elsewhere(spark: SparkSession, read: Read, engine: str, tmp_path: pathlib.Path) -> None:
+    """A copy to Parquet is the commonest job of all: it must not be taken for a write to the tier."""
+    spark.sql(f"CREATE TABLE kept USING tierlog OPTIONS (path '{TXN}', subscribe 'fx-lso', engine '{engine}')")
+    for number, frame in enumerate((read(TXN, subscribe="fx-lso"), spark.table("kept"), spark.sql("TABLE kept"))):
+        frame.write.parquet(str(tmp_path / str(number)))
+        frame.writeTo(f"copy{number}").using("parquet").create()
+        frame.write.mode("overwrite").saveAsTable(f"copy{number}")
+        assert spark.table(f"copy{number}").count() == frame.count() > 0
 
 
 @pytest.mark.parametrize("table", ["batches", "segments", "transactions"])

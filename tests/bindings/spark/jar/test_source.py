@@ -15,8 +15,6 @@ from tierlog.errors import ConfigError
 from tierlog.remote.manager.scan_read import COLUMNS
 
 if TYPE_CHECKING:
-    import pathlib
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -155,14 +153,6 @@ def test_tables_and_views_take_the_jar(jar_spark: SparkSession, bucket: Bucket) 
         frame = jar_spark.table(name)
         assert "tierlog engine=jar" in executed(frame)
         assert offsets(frame) == [*range(60)]
-
-
-def test_streams_are_left_to_python(jar_spark: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:
-    """The Python source says in its own words that it does not stream, with and without the jar."""
-    stream = jar_spark.readStream.format("tierlog").option("subscribe", "orders").load(str(bucket.root))
-    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    with pytest.raises(Exception, match="tierlog does not stream in this version"):
-        writer.start().awaitTermination()
 
 
 def test_every_column_is_known(read: Read, bucket: Bucket) -> None:

@@ -1,7 +1,9 @@
 package io.tierlog.spark;
 
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
@@ -15,6 +17,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 final class PythonSource {
   private static final String ENGINE = "engine";
+  private static final Set<String> HEARD = Set.of("auto", "jar");
 
   private final PythonDataSourceV2 source = new PythonDataSourceV2();
 
@@ -26,7 +29,7 @@ final class PythonSource {
     return source.inferSchema(handedOver(options));
   }
 
-  /** Spark's own table: for streams, which have no plan of a batch to describe. */
+  /** Spark's own table: of a catalog, which asks before there is anything to read. */
   Table bareTable(StructType schema, Map<String, String> properties) {
     return source.getTable(schema, new Transform[0], handedOver(new CaseInsensitiveStringMap(properties)));
   }
@@ -38,9 +41,9 @@ final class PythonSource {
     return new PythonTable(bareTable(schema, properties), "tierlog engine=python (" + reason + ")");
   }
 
-  /** {@code engine=jar} was heard here. Python, which never sees this jar, would say that there is none. */
+  /** {@code engine} was heard here. Python, which never sees this jar, would say that there is none. */
   static CaseInsensitiveStringMap handedOver(CaseInsensitiveStringMap options) {
-    if (!"jar".equalsIgnoreCase(options.getOrDefault(ENGINE, "").strip())) {
+    if (!HEARD.contains(options.getOrDefault(ENGINE, "auto").strip().toLowerCase(Locale.ROOT))) {
       return options;
     }
     Map<String, String> changed = new HashMap<>(options.asCaseSensitiveMap());

@@ -4,18 +4,15 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
-import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.ScanBuilder;
-import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Spark's table over the Python source, whose scans say why Python reads. */
-final class PythonTable implements Table, SupportsRead, SupportsWrite {
+final class PythonTable implements Table, SupportsRead {
   private final Table table;
   private final String prefix;
 
@@ -52,16 +49,11 @@ final class PythonTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public Set<TableCapability> capabilities() {
-    return table.capabilities();
+    return Set.of(TableCapability.BATCH_READ);
   }
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     return PythonScans.described(((SupportsRead) table).newScanBuilder(PythonSource.handedOver(options)), prefix);
-  }
-
-  @Override
-  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return ((SupportsWrite) table).newWriteBuilder(info);
   }
 }

@@ -13,7 +13,6 @@ import java.util.List;
 import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.stream.Stream;
-import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -29,10 +28,8 @@ import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.partitioning.KeyGroupedPartitioning;
 import org.apache.spark.sql.connector.read.partitioning.Partitioning;
 import org.apache.spark.sql.connector.read.partitioning.UnknownPartitioning;
-import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** One query's scan: planned once, when Spark first asks for its size or its tasks. */
 final class TierlogScan
@@ -74,14 +71,6 @@ final class TierlogScan
   @Override
   public ColumnarSupportMode columnarSupportMode() {
     return ColumnarSupportMode.SUPPORTED;
-  }
-
-  @Override
-  public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    CaseInsensitiveStringMap options =
-        PythonSource.handedOver(new CaseInsensitiveStringMap(table.options().given()));
-    SupportsRead streams = (SupportsRead) table.streams();
-    return streams.newScanBuilder(options).build().toMicroBatchStream(checkpointLocation);
   }
 
   @Override

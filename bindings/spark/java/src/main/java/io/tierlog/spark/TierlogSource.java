@@ -20,7 +20,7 @@ import org.slf4j.LoggerFactory;
 /**
  * {@code spark.read.format("tierlog")} where this jar is on the class path; Spark makes one for each {@code load()}.
  *
- * <p>Records are read here. Other tables, streams, {@code engine=python}, and in {@code engine=auto} what this jar
+ * <p>Records are read here. Other tables, {@code engine=python}, and in {@code engine=auto} what this jar
  * cannot read on this machine, go to the Python source of the same name.
  */
 public final class TierlogSource implements TableProvider, DataSourceRegister {
@@ -46,6 +46,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap given) {
+    Purpose.check();
     SourceOptions options = new SourceOptions(given.asCaseSensitiveMap());
     if (!options.hasPath() || options.makesTable() || EngineChoice.pythonReason(options).isPresent()) {
       return python.inferSchema(given);
@@ -59,6 +60,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+    Purpose.check();
     Map<String, String> remembered = remembered(schema);
     SourceOptions options = new SourceOptions(remembered == null ? properties : remembered);
     if (remembered == null && (!options.hasPath() || options.makesTable())) {
@@ -71,7 +73,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
     }
     try {
       RecordColumns.check(options, schema);
-      return TierlogTable.pinned(schema, options, () -> python.bareTable(schema, properties));
+      return TierlogTable.pinned(schema, options);
     } catch (PlannerException e) {
       throw SparkErrors.failure(e);
     }

@@ -6,7 +6,6 @@ import io.tierlog.planner.PlannerException;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.Supplier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -24,7 +23,6 @@ final class TierlogTable implements Table, SupportsRead {
   private final StructType schema;
   private final SourceOptions options;
   private final PlannerClient planner;
-  private final Supplier<Table> streams;
   private final Listing listing;
   private final PlannerException failure;
 
@@ -32,13 +30,11 @@ final class TierlogTable implements Table, SupportsRead {
       StructType schema,
       SourceOptions options,
       PlannerClient planner,
-      Supplier<Table> streams,
       Listing listing,
       PlannerException failure) {
     this.schema = schema;
     this.options = options;
     this.planner = planner;
-    this.streams = streams;
     this.listing = listing;
     this.failure = failure;
   }
@@ -46,18 +42,17 @@ final class TierlogTable implements Table, SupportsRead {
   /**
    * Lists the bucket.
    *
-   * @param streams Spark's table over the Python source
    * @throws PlannerException the options are wrong, or nobody plans
    */
-  static TierlogTable pinned(StructType schema, SourceOptions options, Supplier<Table> streams) {
+  static TierlogTable pinned(StructType schema, SourceOptions options) {
     PlannerClient planner = DriverPlanner.of(options);
     try {
-      return new TierlogTable(schema, options, planner, streams, planner.list(options.given()), null);
+      return new TierlogTable(schema, options, planner, planner.list(options.given()), null);
     } catch (PlannerException e) {
       if (e.blamesOptions() || e.blamesPlanner()) {
         throw e;
       }
-      return new TierlogTable(schema, options, planner, streams, null, e);
+      return new TierlogTable(schema, options, planner, null, e);
     }
   }
 
@@ -72,10 +67,9 @@ final class TierlogTable implements Table, SupportsRead {
     return schema;
   }
 
-  /** Streams too, so that the Python source can say what it says of them. */
   @Override
   public Set<TableCapability> capabilities() {
-    return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
+    return Set.of(TableCapability.BATCH_READ);
   }
 
   /** Options of the query ({@code SELECT … WITH (…)}) that differ from those of the load have it listed again. */
@@ -85,7 +79,7 @@ final class TierlogTable implements Table, SupportsRead {
     merged.putAll(given);
     if (!merged.equals(new CaseInsensitiveStringMap(options.given()))) {
       try {
-        return pinned(schema, new SourceOptions(merged), streams).scanBuilder();
+        return pinned(schema, new SourceOptions(merged)).scanBuilder();
       } catch (PlannerException e) {
         throw SparkErrors.failure(e);
       }
@@ -103,10 +97,6 @@ final class TierlogTable implements Table, SupportsRead {
 
   PlannerClient planner() {
     return planner;
-  }
-
-  Table streams() {
-    return streams.get();
   }
 
   /**
