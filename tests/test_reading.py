@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import pathlib
+import re
 
 import pyarrow as pa
 import pytest
@@ -137,6 +138,60 @@ class TestBounds:
             tierlog.read(path, "fx-local-json", partitions=[7])
         with pytest.raises(UnknownTopicError, match=r"there are: .*fx-local-json"):
             tierlog.read(path, "fx-local-jsno")
+
+
+class TestSeveralTopics:
+    """One read of more than one topic."""
+
+    PATH = DATA / "main-plain" / "objects"
+    COLUMNS = ("topic", "partition", "offset")
+
+    def rows(self, topic: object, **options: object) -> list[tuple[object, ...]]:
+        table = tierlog.read(self.PATH, topic, columns=self.COLUMNS, **options).read_all()  # type: ignore[arg-type]
+        return [tuple(row.values()) for row in table.to_pylist()]
+
+    def test_names(self) -> None:
+        """Who wants two topics would read twice, and put them together by hand."""
+        both = self.rows("fx-epochs") + self.rows("fx-txn")
+        assert self.rows(["fx-txn", "fx-epochs"]) == both
+        assert self.rows(("fx-epochs", "fx-txn", "fx-txn")) == both
+        assert self.rows({"fx-epochs", "fx-txn"}) == both
+        with pytest.raises(UnknownTopicError, match="no topic fx-txm"):
+            self.rows(["fx-epochs", "fx-txm"])
+        with pytest.raises(ConfigError, match="topic names no topic"):
+            self.rows([])
+
+    def test_a_pattern(self) -> None:
+        """All topics of a family would have to be listed by name; a part of a name would pull in others."""
+        both = self.rows("fx-epochs") + self.rows("fx-txn")
+        assert self.rows(re.compile("fx-(epochs|txn)")) == both
+        assert self.rows(re.compile("FX-(epochs|txn)", re.IGNORECASE)) == both
+        with pytest.raises(UnknownTopicError, match="fits 'x-tx'"):
+            self.rows(re.compile("x-tx"))
+
+    def test_partitions_are_of_each(self) -> None:
+        """Partitions that were not asked for would come, or those of one topic alone."""
+        both = self.rows("fx-epochs", partitions=[0]) + self.rows("fx-txn", partitions=[0])
+        assert self.rows(["fx-epochs", "fx-txn"], partitions=[0]) == both
+        assert self.rows(re.compile("fx-(epochs|txn)"), partitions=[0]) == both
+        with pytest.raises(UnknownTopicError, match=r"\[7\]"):
+            self.rows(["fx-epochs", "fx-txn"], partitions=[7])
+
+    def test_bounds_are_by_topic(self) -> None:
+        """An offset of one topic would cut another."""
+        wanted = self.rows("fx-epochs", start=100, end=200) + self.rows("fx-txn", end=50)
+        got = self.rows(
+            ["fx-epochs", "fx-txn"],
+            start={"fx-epochs": {0: 100}},
+            end={"fx-epochs": {0: 200}, "fx-txn": {0: 50}},
+        )
+        assert got == wanted
+        cut = self.rows(["fx-epochs", "fx-txn"], log_start_offsets={"fx-epochs": {0: 100}})
+        assert cut == self.rows("fx-epochs", start=100) + self.rows("fx-txn")
+        for topics in (["fx-epochs", "fx-txn"], re.compile("fx-epochs")):
+            with pytest.raises(ConfigError, match="start by partition is for one topic"):
+                self.rows(topics, start={0: 100})
+        assert self.rows(re.compile("fx-(epochs|txn)"), start=1, end=2) == [("fx-epochs", 0, 1), ("fx-txn", 0, 1)]
 
 
 class TestStreaming:

@@ -1,13 +1,25 @@
-"""``tierlog.read``: the records of a topic as a stream of Arrow, without Spark and without a broker."""
+"""``tierlog.read``: the records of topics as a stream of Arrow, without Spark and without a broker."""
 
 from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from tierlog.errors import ConfigError
+from tierlog.arguments import (
+    require_flag,
+    require_int,
+    require_int_map,
+    require_ints,
+    require_names,
+    require_path,
+    require_text,
+    require_type,
+    wrong_type,
+)
+from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
 from tierlog.remote.manager.parallel_scan import ParallelScan
 from tierlog.remote.manager.scan_plan import plan_scan
@@ -17,6 +29,7 @@ from tierlog.remote.manager.scan_request import (
     LATEST,
     IsolationLevel,
     PerPartition,
+    RecordFilter,
     ScanRequest,
     TopicSelection,
 )
@@ -27,38 +40,45 @@ from tierlog.runtime.machine import Machine
 RANGE_BYTES = 16 << 20
 BATCH_BYTES = 2 << 20
 
+#: One topic, several, or all whose whole name matches.
+Topics = str | Iterable[str] | re.Pattern[str]
+
+#: By partition where one topic is read, else by topic and partition.
+ByPartition = Mapping[int, int] | Mapping[str, Mapping[int, int]]
+
 #: Where to begin or end: an offset, offsets by partition, or a time.
-Bound = int | Mapping[int, int] | datetime.datetime
+Bound = int | ByPartition | datetime.datetime
 
 Config = Mapping[str, str] | str | os.PathLike[str]
 
 
 def read(
     path: str | os.PathLike[str],
-    topic: str,
+    topic: Topics,
     *,
-    partitions: Sequence[int] | None = None,
+    partitions: Iterable[int] | None = None,
     start: Bound | None = None,
     end: Bound | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Iterable[str] | None = None,
     isolation_level: IsolationLevel = "read_uncommitted",
     config: Config | None = None,
     layout: str = "auto",
-    log_start_offsets: Mapping[int, int] | None = None,
+    log_start_offsets: ByPartition | None = None,
     verify_checksums: bool = True,
     fail_on_data_loss: bool = True,
     threads: int | None = None,
     machine: Machine | None = None,
 ) -> RecordReader:
-    """Read the records of a topic from a tier, a broker's log directory or one file.
+    """Read the records of one topic or of several from a tier, a broker's log directory or one file.
 
     Args:
-        path: ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://`` or a local path.
-        topic: Its name; ``<topic id>:<topic>`` where a bucket holds two topics of that name.
-        partitions: Only these.
+        path: ``s3://``, ``gs://``, ``az://``, ``file://`` or a local path.
+        topic: Its name; ``<topic id>:<topic>`` where a bucket holds two topics of that name. Several names, or a
+            compiled pattern (``re.compile("orders-.*")``) that the whole name must match.
+        partitions: Only these, of each topic.
         start: First offset, or first offset by partition, or a time with a time zone: then each partition begins at its
             first record of that time or later. What the tier does not hold is not waited for: the read begins with
-            the first offset that is there.
+            the first offset that is there. By partition of several topics: ``{topic: {partition: offset}}``.
         end: The same, exclusive.
         columns: In the order wanted, of key, value (binary), topic (string), partition (int32), offset (int64),
             timestamp (timestamp[ms, UTC]), timestampType (int32: 0 CreateTime, 1 LogAppendTime, -1 none), headers
@@ -69,58 +89,32 @@ def read(
         config: The storage plugin's keys, with or without ``rsm.config.``: a mapping, or the path of a file of them
             (``.properties``, JSON, TOML).
         layout: As ``tierlog.open_tier``.
-        log_start_offsets: By partition; what lies below was deleted, which a bucket alone cannot know.
+        log_start_offsets: By partition, as ``start``; what lies below was deleted, which a bucket alone cannot know.
         verify_checksums: Check the CRC-32C of every batch.
         fail_on_data_loss: False names damaged and missing data in a log warning and goes on behind it.
         threads: Decoding threads; by default one a core, at most 16.
         machine: What it runs on; by default this one.
 
     Returns:
-        A ``pyarrow.RecordBatchReader`` whose batches come by partition, then offset. It streams: memory is bounded by
-        about 24 MiB a thread beside what the store's windows take. Closing it, leaving its ``with`` block or dropping
-        it ends the read and its threads, whatever the store does. Nothing is read before the first batch is asked for,
-        but the plan is made here, so that a wrong topic or configuration fails here.
+        A ``pyarrow.RecordBatchReader`` whose batches come by topic, partition, then offset. It streams: memory is
+        bounded by about 24 MiB a thread beside what the store's windows take. Closing it, leaving its ``with`` block or
+        dropping it ends the read and its threads, whatever the store does. Nothing is read before the first batch is
+        asked for, but the plan is made here, so that a wrong topic or configuration fails here.
 
     Raises:
+        TypeError: an argument is of another type; it is named.
         ConfigError, UnknownTopicError, CorruptDataError, StoreError and their kinds: here while planning, and from the
             reader while reading. ValueError: the reader is closed. ForkedProcessError: it was opened before a fork.
 
     Thread safety: the reader belongs to one thread at a time; any may close it.
     """
-    wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
+    where = require_path("path", path)
+    wanted = DEFAULT_COLUMNS if columns is None else require_names("columns", columns)
     schema = records_schema(wanted)
-    request = _request(topic, partitions, start, end, isolation_level, log_start_offsets, fail_on_data_loss)
-    keys = {"rsm.config.file": os.fspath(config)} if isinstance(config, str | os.PathLike) else config
-    tier = open_tier(os.fspath(path), layout=layout, config=keys, machine=machine)
-    try:
-        plan = plan_scan(tier, request)
-    except BaseException:
-        tier.close()
-        raise
-    scan = ParallelScan(
-        plan.ranges,
-        partial(read_scan_range, tier, columns=wanted, verify_checksums=verify_checksums, target_bytes=BATCH_BYTES),
-        threads=threads,
-        machine=tier.machine,
-        on_close=tier.close,
-    )
-    return RecordReader(schema, scan)
-
-
-def _request(
-    topic: str,
-    partitions: Sequence[int] | None,
-    start: Bound | None,
-    end: Bound | None,
-    isolation_level: IsolationLevel,
-    log_start_offsets: Mapping[int, int] | None,
-    fail_on_data_loss: bool,
-) -> ScanRequest:
-    topics = TopicSelection.of_names([topic]) if partitions is None else TopicSelection.assign({topic: partitions})
-    name = topic[23:] if topic[22:23] == ":" else topic
-    starting, starting_ms = _bound("start", start, name)
-    ending, ending_ms = _bound("end", end, name)
-    return ScanRequest(
+    topics, record_filter = _topics(topic, partitions)
+    starting, starting_ms = _bound("start", start, topics)
+    ending, ending_ms = _bound("end", end, topics)
+    request = ScanRequest(
         topics,
         starting_offsets=EARLIEST if starting is None else starting,
         ending_offsets=LATEST if ending is None else ending,
@@ -128,15 +122,57 @@ def _request(
         ending_timestamps=ending_ms,
         no_match="latest",
         clamp_offsets=True,
-        isolation_level=isolation_level,
-        log_start_offsets={name: log_start_offsets} if log_start_offsets else {},
+        record_filter=record_filter,
+        isolation_level=_isolation_level(isolation_level),
+        log_start_offsets=_by_topic("log_start_offsets", log_start_offsets or {}, topics),
         max_bytes_per_range=RANGE_BYTES,
-        fail_on_data_loss=fail_on_data_loss,
+        fail_on_data_loss=require_flag("fail_on_data_loss", fail_on_data_loss),
     )
+    read_range = partial(
+        read_scan_range,
+        columns=wanted,
+        verify_checksums=require_flag("verify_checksums", verify_checksums),
+        target_bytes=BATCH_BYTES,
+    )
+    workers = _workers(threads)
+    if machine is not None:
+        require_type("machine", machine, Machine, "a Machine")
+    tier = open_tier(where, layout=require_text("layout", layout), config=_config(config), machine=machine)
+    try:
+        plan = plan_scan(tier, request)
+        if isinstance(topic, re.Pattern) and not plan.bounds:
+            raise UnknownTopicError(f"{tier.describe()}: no topic, or none of these partitions, fits {topic.pattern!r}")
+    except BaseException:
+        tier.close()
+        raise
+    scan = ParallelScan(
+        plan.ranges, partial(read_range, tier), threads=workers, machine=tier.machine, on_close=tier.close
+    )
+    return RecordReader(schema, scan)
 
 
-def _bound(which: str, given: Bound | None, topic: str) -> tuple[PerPartition | None, int | None]:
+def _topics(topic: Topics, partitions: Iterable[int] | None) -> tuple[TopicSelection, RecordFilter]:
+    numbers = None if partitions is None else require_ints("partitions", partitions)
+    if isinstance(topic, re.Pattern):
+        require_type("the pattern of topic", topic.pattern, str, "one of str")
+        return TopicSelection.matching(topic), RecordFilter(partitions=None if numbers is None else frozenset(numbers))
+    if isinstance(topic, str):
+        names: tuple[str, ...] = (topic,)
+    elif isinstance(topic, bytes | Mapping) or not isinstance(topic, Iterable):
+        raise wrong_type("topic", topic, "a str, a sequence of str or a compiled pattern")
+    else:
+        names = require_names("topic", topic)
+    if not names or not all(names):
+        raise ConfigError("topic names no topic")
+    if numbers is None:
+        return TopicSelection.of_names(names), RecordFilter()
+    return TopicSelection.assign(dict.fromkeys(names, numbers)), RecordFilter()
+
+
+def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[PerPartition | None, int | None]:
     """(offsets, timestamp in ms), at most one of them."""
+    if given is None:
+        return None, None
     if isinstance(given, datetime.datetime):
         if given.tzinfo is None:
             raise ConfigError(f"{which} is a time without a time zone: {given.isoformat()}")
@@ -144,5 +180,41 @@ def _bound(which: str, given: Bound | None, topic: str) -> tuple[PerPartition | 
         # Rounded up: the first millisecond that is not before the time given.
         return None, -(-since // datetime.timedelta(milliseconds=1))
     if isinstance(given, Mapping):
-        return {topic: dict(given)}, None
-    return given, None
+        return _by_topic(which, given, topics), None
+    try:
+        return require_int(which, given), None
+    except TypeError:
+        raise wrong_type(which, given, "an int, a mapping of ints by partition, or a datetime") from None
+
+
+def _by_topic(name: str, given: ByPartition, topics: TopicSelection) -> dict[str, dict[int, int]]:
+    """Numbers by partition as they are by topic and partition."""
+    require_type(name, given, Mapping, "a mapping of int by partition")
+    if any(isinstance(value, Mapping) for value in given.values()):
+        return {
+            require_text(f"each key of {name}", key): require_int_map(f"{name}[{key!r}]", value)
+            for key, value in given.items()
+        }
+    names = [each[23:] if each[22:23] == ":" else each for each in (*topics.names, *topics.assigned)]
+    if given and len(names) != 1:
+        raise ConfigError(f"{name} by partition is for one topic; for more give {{topic: {{partition: offset}}}}")
+    return {names[0]: require_int_map(name, given)} if given else {}
+
+
+def _isolation_level(given: IsolationLevel) -> IsolationLevel:
+    require_text("isolation_level", given)
+    return given
+
+
+def _config(given: Config | None) -> Mapping[str, str] | None:
+    if given is None or isinstance(given, Mapping):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise wrong_type("config", given, "a mapping, or the path of a file")
+    return {"rsm.config.file": require_path("config", given)}
+
+
+def _workers(threads: int | None) -> int | None:
+    if threads is not None and require_int("threads", threads) < 1:
+        raise ConfigError(f"threads is at least 1, not {threads}")
+    return threads

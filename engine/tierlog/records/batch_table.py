@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.batches import scan_batches
+from tierlog.arguments import require_buffer, require_flag, require_int, require_text
 from tierlog.errors import CorruptRecordError
 
 CODEC_MASK: Final = 0x07
@@ -135,11 +136,15 @@ def scan(
 
     Raises:
         CorruptRecordError: BAD_SIZE or BAD_MAGIC, with the batch's position.
+        TypeError: an argument is of another type; it is named.
 
     Thread safety: any number of threads; the GIL is released for the whole range. Cost: with ``verify_crc`` one pass
     over the bytes at the speed of CRC-32C.
     """
-    if on_fault not in ("raise", "return"):
+    require_buffer("buffer", buffer)
+    require_flag("verify_crc", verify_crc)
+    require_int("base_position", base_position)
+    if require_text("on_fault", on_fault) not in ("raise", "return"):
         raise ValueError(f"on_fault is 'raise' or 'return', not {on_fault!r}")
     columns, end_position, partial, fault = scan_batches(buffer, base_position=base_position, verify_crc=verify_crc)
     if fault is not None and on_fault == "raise":

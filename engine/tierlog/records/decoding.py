@@ -15,6 +15,14 @@ from typing_extensions import Buffer
 
 from tierlog._native.decoding import RecordDecoder
 from tierlog._native.indexes import sort_aborted
+from tierlog.arguments import (
+    require_buffer,
+    require_flag,
+    require_int,
+    require_names,
+    require_text,
+    require_type,
+)
 
 #: The columns of Spark's Kafka source that a log has, in their order.
 DEFAULT_COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -64,12 +72,28 @@ def decode(
     Raises:
         CorruptRecordError: the first malformed batch or record, with position and offset.
         SizeLimitError: a batch is larger than ``decompressed_limit``, or a column larger than 2 GiB.
-        ConfigError: a column or a unit is unknown.
+        ConfigError: a column or a unit is unknown. TypeError: an argument is of another type; it is named.
 
     Thread safety: any number of threads; the GIL is released in every loop.
     """
+    require_buffer("buffer", buffer)
+    numbers = {
+        "base_position": base_position,
+        "from_offset": from_offset,
+        "to_offset_exclusive": to_offset_exclusive,
+        "from_timestamp_ms": from_timestamp_ms,
+        "to_timestamp_exclusive_ms": to_timestamp_exclusive_ms,
+        "decompressed_limit": decompressed_limit,
+    }
+    flags = {"verify_crc": verify_crc, "control_records": control_records, "allow_partial": allow_partial}
+    for name, number in numbers.items():
+        require_int(name, number)
+    for name, flag in flags.items():
+        require_flag(name, flag)
+    if aborted is not None:
+        require_type("aborted", aborted, np.ndarray, "an array of ABORTED_DTYPE")
     decoder = RecordDecoder(
-        DEFAULT_COLUMNS if columns is None else columns,
+        DEFAULT_COLUMNS if columns is None else require_names("columns", columns),
         base_position=base_position,
         verify_crc=verify_crc,
         from_offset=from_offset,
@@ -78,7 +102,7 @@ def decode(
         to_timestamp_exclusive_ms=to_timestamp_exclusive_ms,
         aborted=None if aborted is None else sort_aborted(aborted),
         control_records=control_records,
-        timestamp_unit=timestamp_unit,
+        timestamp_unit=require_text("timestamp_unit", timestamp_unit),
         decompressed_limit=decompressed_limit,
         target_bytes=_ALL_BYTES,
     )

@@ -6,7 +6,6 @@ A store of a third party's implements this class and is named by its dotted path
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
+from tierlog.arguments import require_buffer, require_path
 from tierlog.remote.api.values import CustomMetadata, IndexType, RemoteLogSegmentMetadata
 
 
@@ -39,11 +39,12 @@ class LogSegmentData:
     leader_epoch_index: bytes
 
     def __post_init__(self) -> None:
-        """Take paths of pathlib too."""
+        """Take paths of pathlib too. Raises TypeError: one is of another type."""
         for name in ("log_segment", "offset_index", "time_index", "producer_snapshot"):
-            object.__setattr__(self, name, os.fspath(getattr(self, name)))
+            object.__setattr__(self, name, require_path(name, getattr(self, name)))
         if self.transaction_index is not None:
-            object.__setattr__(self, "transaction_index", os.fspath(self.transaction_index))
+            object.__setattr__(self, "transaction_index", require_path("transaction_index", self.transaction_index))
+        require_buffer("leader_epoch_index", self.leader_epoch_index)
 
 
 class SegmentStream(Protocol):

@@ -1,7 +1,8 @@
 """The KIP's value types, under the KIP's names: no behaviour.
 
 Immutable, equal by value, hashable, small pickles. The validation rules are those of Kafka 4.3's ``storage-api``; a
-value that cannot be is a ``ValueError`` here, which readers of foreign bytes turn into the error of their format.
+value that cannot be is a ``ValueError`` here, which readers of foreign bytes turn into the error of their format. A
+value of another type is a ``TypeError`` that names it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final
 
+from tierlog.arguments import require_flag, require_int, require_text, require_type
 from tierlog.runtime.chance import Rng
 
 _INT32_MAX: Final = 2**31 - 1
@@ -33,12 +35,13 @@ class Uuid:
     raw: bytes
 
     def __post_init__(self) -> None:
+        require_type("raw", self.raw, bytes, "16 bytes (Uuid.from_text takes the 22 characters)")
         _require(len(self.raw) == 16, f"a Uuid has 16 bytes, not {len(self.raw)}")
 
     @classmethod
     def from_text(cls, text: str) -> Uuid:
         """Parse the 22 characters. Raises ValueError."""
-        _require(_UUID_TEXT.fullmatch(text) is not None, f"not a Kafka Uuid: {text!r}")
+        _require(_UUID_TEXT.fullmatch(require_text("text", text)) is not None, f"not a Kafka Uuid: {text!r}")
         return cls(base64.urlsafe_b64decode(text + "=="))
 
     @classmethod
@@ -58,6 +61,11 @@ class Uuid:
         return f"Uuid({self})"
 
 
+def _check_partition(topic: str, partition: int) -> None:
+    _require(bool(require_text("topic", topic)), "a topic name is not empty")
+    _require(0 <= require_int("partition", partition) <= _INT32_MAX, f"partition {partition} is not 0 … 2^31-1")
+
+
 #: Kafka's Uuid.ZERO_UUID: here "this layout does not know the topic's id".
 ZERO_UUID: Final = Uuid(bytes(16))
 
@@ -70,8 +78,7 @@ class TopicPartition:
     partition: int
 
     def __post_init__(self) -> None:
-        _require(bool(self.topic), "a topic name is not empty")
-        _require(0 <= self.partition <= _INT32_MAX, f"partition {self.partition} is not 0 … 2^31-1")
+        _check_partition(self.topic, self.partition)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -86,8 +93,8 @@ class TopicIdPartition:
     partition: int
 
     def __post_init__(self) -> None:
-        _require(bool(self.topic), "a topic name is not empty")
-        _require(0 <= self.partition <= _INT32_MAX, f"partition {self.partition} is not 0 … 2^31-1")
+        require_type("topic_id", self.topic_id, Uuid, "a Uuid")
+        _check_partition(self.topic, self.partition)
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -103,6 +110,10 @@ class RemoteLogSegmentId:
 
     topic_id_partition: TopicIdPartition
     id: Uuid
+
+    def __post_init__(self) -> None:
+        require_type("topic_id_partition", self.topic_id_partition, TopicIdPartition, "a TopicIdPartition")
+        require_type("id", self.id, Uuid, "a Uuid")
 
     @classmethod
     def generate_new(cls, topic_id_partition: TopicIdPartition, rng: Rng) -> RemoteLogSegmentId:
@@ -121,8 +132,11 @@ class EpochEntry:
     start_offset: int
 
     def __post_init__(self) -> None:
-        _require(0 <= self.epoch <= _INT32_MAX, f"leader epoch {self.epoch} is not 0 … 2^31-1")
-        _require(0 <= self.start_offset <= _INT64_MAX, f"epoch start offset {self.start_offset} is negative")
+        _require(0 <= require_int("epoch", self.epoch) <= _INT32_MAX, f"leader epoch {self.epoch} is not 0 … 2^31-1")
+        _require(
+            0 <= require_int("start_offset", self.start_offset) <= _INT64_MAX,
+            f"epoch start offset {self.start_offset} is negative",
+        )
 
 
 class EpochMap(Mapping[int, int]):
@@ -133,6 +147,10 @@ class EpochMap(Mapping[int, int]):
     def __init__(self, entries: Mapping[int, int] | tuple[EpochEntry, ...] = ()) -> None:
         if isinstance(entries, Mapping):
             entries = tuple(EpochEntry(epoch, start) for epoch, start in entries.items())
+        else:
+            require_type("entries", entries, tuple, "a mapping of epoch to offset, or a tuple of EpochEntry")
+            for entry in entries:
+                require_type("each of entries", entry, EpochEntry, "an EpochEntry")
         self._entries: dict[int, int] = {entry.epoch: entry.start_offset for entry in sorted(entries)}
 
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -186,6 +204,26 @@ class RemotePartitionDeleteState(IntEnum):
 CustomMetadata = bytes
 
 
+def _require_types(value: object, state: type[IntEnum]) -> None:
+    """Of the fields that the KIP's metadata have in common, by their names."""
+    for name in value.__slots__:  # type: ignore[attr-defined]
+        given = getattr(value, name)
+        if name == "remote_log_segment_id":
+            require_type(name, given, RemoteLogSegmentId, "a RemoteLogSegmentId")
+        elif name == "topic_id_partition":
+            require_type(name, given, TopicIdPartition, "a TopicIdPartition")
+        elif name == "state":
+            require_type(name, given, state, f"a {state.__name__}")
+        elif name == "custom_metadata":
+            require_type(name, given, (bytes, type(None)), "bytes or None")
+        elif name == "segment_leader_epochs":
+            require_type(name, given, Mapping, "a mapping of epoch to offset")
+        elif name == "txn_idx_empty":
+            require_flag(name, given)
+        else:
+            require_int(name, given)
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadataUpdate:
     """A change of state of one segment."""
@@ -196,6 +234,9 @@ class RemoteLogSegmentMetadataUpdate:
     state: RemoteLogSegmentState
     broker_id: int
 
+    def __post_init__(self) -> None:
+        _require_types(self, RemoteLogSegmentState)
+
 
 @dataclass(frozen=True, slots=True)
 class RemotePartitionDeleteMetadata:
@@ -205,6 +246,14 @@ class RemotePartitionDeleteMetadata:
     state: RemotePartitionDeleteState
     event_timestamp_ms: int
     broker_id: int
+
+    def __post_init__(self) -> None:
+        _require_types(self, RemotePartitionDeleteState)
+
+
+_USUAL_TYPES: Final[frozenset[tuple[type, ...]]] = frozenset(
+    (RemoteLogSegmentId, RemoteLogSegmentState, *(int,) * 6, EpochMap, bool, custom) for custom in (bytes, type(None))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +270,7 @@ class RemoteLogSegmentMetadata:
         txn_idx_empty: The transaction index is known to be absent or empty (Kafka 4.0 and later say so).
 
     Raises:
-        ValueError: one of the rules is broken.
+        ValueError: one of the rules is broken. TypeError: a value is of another type; it is named.
     """
 
     remote_log_segment_id: RemoteLogSegmentId
@@ -237,6 +286,21 @@ class RemoteLogSegmentMetadata:
     txn_idx_empty: bool = False
 
     def __post_init__(self) -> None:
+        found: tuple[type, ...] = (
+            type(self.remote_log_segment_id),
+            type(self.state),
+            type(self.start_offset),
+            type(self.end_offset),
+            type(self.max_timestamp_ms),
+            type(self.broker_id),
+            type(self.event_timestamp_ms),
+            type(self.segment_size_in_bytes),
+            type(self.segment_leader_epochs),
+            type(self.txn_idx_empty),
+            type(self.custom_metadata),
+        )
+        if found not in _USUAL_TYPES:  # there are millions of these
+            _require_types(self, RemoteLogSegmentState)
         _require(0 <= self.start_offset <= _INT64_MAX, f"start offset {self.start_offset} is negative")
         _require(
             self.start_offset <= self.end_offset <= _INT64_MAX,

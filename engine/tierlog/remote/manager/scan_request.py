@@ -33,12 +33,12 @@ class TopicSelection:
 
     Attributes:
         names: Topic names; ``<topic id>:<topic>`` picks one of two topics of the same name.
-        pattern: A regular expression that the whole name must match.
+        pattern: A regular expression, compiled or not, that the whole name must match.
         assigned: Topic to its partitions.
     """
 
     names: tuple[str, ...] = ()
-    pattern: str | None = None
+    pattern: str | re.Pattern[str] | None = None
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class TopicSelection:
         return cls(names=tuple(dict.fromkeys(names)))
 
     @classmethod
-    def matching(cls, pattern: str) -> TopicSelection:
+    def matching(cls, pattern: str | re.Pattern[str]) -> TopicSelection:
         return cls(pattern=pattern)
 
     @classmethod

@@ -122,7 +122,7 @@ class TierHistory:
         self,
         names: Iterable[str] | None = None,
         *,
-        pattern: str | None = None,
+        pattern: str | re.Pattern[str] | None = None,
         assigned: Mapping[str, Collection[int]] | None = None,
     ) -> list[PartitionHistory]:
         """The partitions of some topics, by topic name and partition; of all topics if nothing is given.
@@ -147,7 +147,7 @@ class TierHistory:
         with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
             return list(run_all(pool, lambda item: self._resolve(*item), ordered))
 
-    def _grouped(self, pattern: str | None) -> dict[TopicIdPartition, list[StoredSegment]]:
+    def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}
         for segment in self._tier.iter_segments(topic_pattern=pattern, faults=self._faults):
             found.setdefault(segment.topic_id_partition, []).append(segment)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.arguments import require_path, require_text
 from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.key_ring import KeyRing, read_key_ring
@@ -52,7 +54,7 @@ class Place:
 
 
 def open_tier(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     layout: str = "auto",
     config: Mapping[str, str] | None = None,
@@ -76,10 +78,11 @@ def open_tier(
 
     Raises:
         ConfigError: an unknown layout or key, a key file that is none, or nothing that fits a layout lies at ``path``
-            (what does lie there is said).
+            (what does lie there is said). TypeError: an argument is of another type.
         ObjectNotFoundError: a local path that does not exist. StoreError and its kinds.
     """
-    if layout != "auto" and layout not in LAYOUTS:
+    path = require_path("path", path)
+    if require_text("layout", layout) != "auto" and layout not in LAYOUTS:
         raise ConfigError(f"unknown layout {layout!r}; one of auto, {', '.join(LAYOUTS)}")
     machine = machine or Machine()
     tier_config = read_storage_config(config, machine=machine)

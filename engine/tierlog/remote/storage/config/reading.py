@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr, ValidationError
 
+from tierlog.arguments import require_text, require_type
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.config.class_names import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, our_name
 from tierlog.remote.storage.config.model import KNOWN_KEYS, StorageConfig, missing
@@ -42,9 +43,9 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
     Raises:
         ConfigError: an unknown key (the nearest known one is named), two keys that differ in case alone, a malformed
             value, values that contradict each other, a class that has no counterpart, or a key pair without its
-            private key. Values that may be secret are not quoted.
+            private key. Values that may be secret are not quoted. TypeError: no mapping, or a key that is no str.
     """
-    keys = _normalised(given or {})
+    keys = _normalised({} if given is None else require_type("config", given, Mapping, "a mapping"))
     file = keys.pop(FILE_KEY, None)
     if file is not None:
         keys = _normalised(read_property_file(file, (machine or Machine()).files)) | keys
@@ -79,7 +80,7 @@ def _normalised(given: Mapping[str, object]) -> dict[str, str]:
     for given_key, value in given.items():
         if value is None:
             continue
-        name = given_key.strip().lower()
+        name = require_text("each key of config", given_key).strip().lower()
         if name != FILE_KEY:
             name = name.removeprefix("rsm.").removeprefix("config.") if name.startswith("rsm.") else name
         text = _text(value)

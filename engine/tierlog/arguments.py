@@ -1,0 +1,92 @@
+"""Types of what a caller of Python gives, checked where it comes in: a TypeError names the argument and what it takes.
+
+Without that a string in place of a list is taken letter by letter, ``"no"`` for true, and the rest fails far below with
+the words of whoever met it first. Values are never shown: an argument may hold a secret.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
+
+
+def wrong_type(name: str, value: object, wanted: str) -> TypeError:
+    """The error, to be raised. ``wanted`` is said with its article: "a str"."""
+    return TypeError(f"{name} is {wanted}, not {type(value).__name__}")
+
+
+def require_type(name: str, value: object, kind: type[Kind] | tuple[type[Kind], ...], wanted: str) -> Kind:
+    """The value, if it is of that kind."""
+    if not isinstance(value, kind):
+        raise wrong_type(name, value, wanted)
+    return value
+
+
+def require_text(name: str, value: object) -> str:
+    """A str."""
+    return require_type(name, value, str, "a str")
+
+
+def require_flag(name: str, value: object) -> bool:
+    """True or False: "no" would be true."""
+    return require_type(name, value, bool, "a bool")
+
+
+def require_int(name: str, value: object) -> int:
+    """An int, or what stands for one exactly (numpy's); True is none."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise wrong_type(name, value, "an int")
+
+
+def require_path(name: str, value: object) -> str:
+    """A path or a URL."""
+    if not isinstance(value, str | os.PathLike):
+        raise wrong_type(name, value, "a str or a path")
+    return require_text(name, os.fspath(value))
+
+
+def require_buffer(name: str, value: object) -> None:
+    """Bytes, or what shows its own as a buffer."""
+    try:
+        memoryview(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise wrong_type(name, value, "bytes or another buffer") from None
+
+
+def require_names(name: str, value: object) -> tuple[str, ...]:
+    """Several strs: one alone would be taken for its letters."""
+    wanted = "a sequence of str"
+    if isinstance(value, str):
+        raise TypeError(f"{name} is {wanted}, not str: write [{value[:40]!r}]")
+    return tuple(require_text(f"each of {name}", each) for each in _several(name, value, wanted))
+
+
+def require_ints(name: str, value: object) -> tuple[int, ...]:
+    """Several ints."""
+    return tuple(require_int(f"each of {name}", each) for each in _several(name, value, "a sequence of int"))
+
+
+def require_int_map(name: str, value: object) -> dict[int, int]:
+    """A mapping of ints to ints: offsets by partition, for example."""
+    given = require_type(name, value, Mapping, "a mapping of int to int")
+    return {
+        require_int(f"each key of {name}", key): require_int(f"{name}[{key!r}]", number)
+        for key, number in given.items()
+    }
+
+
+def _several(name: str, value: object, wanted: str) -> Iterable[object]:
+    if isinstance(value, str | bytes | Mapping | datetime.date) or not isinstance(value, Iterable):
+        raise wrong_type(name, value, wanted)
+    return value
