@@ -116,7 +116,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "verify_checksums": (
         "`true`, `false`",
-        "Check the CRC-32C of every batch.",
+        "Check the CRC-32C of every batch that is read.",
+    ),
+    "header_answers": (
+        "`true`, `false`",
+        "`true`: the jar counts by unchecked headers; see [spark.md](../spark.md#counts-and-extremes-with-the-jar).",
     ),
     "push_down_predicate": (
         "`true`, `false`",

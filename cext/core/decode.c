@@ -6,6 +6,7 @@
 #include "record.h"
 #include "sprint.h"
 #include "summary.h"
+#include "trust.h"
 
 #include <time.h>
 
@@ -387,10 +388,10 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
 }
 
 tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_options *options, tl_decode_state *state,
-                           tl_columns *columns, bool *is_enough, tl_fault *fault) {
+                           tl_columns *columns, tl_header_trust *trust, tl_header_word *word, tl_fault *fault) {
     run r = {.options = options, .state = state, .columns = columns, .fault = fault};
     bool done = false;
-    *is_enough = true;
+    *word = TL_HEADER_ENOUGH;
     tl_status status = check_limit(head, size, options, fault);
     if (status == TL_OK) status = tl_batch_parse_header(head, size, &r.header, fault);
     if (status != TL_OK) {
@@ -398,10 +399,14 @@ tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_opt
         return status;
     }
     status = place_batch(&r, &done);
-    if (status != TL_OK || done) return status;
-    *is_enough = is_settled(&r);
-    step_over(&r);
-    if (!*is_enough) state->batches_skipped--; /* who looks at the records counts it */
+    if (status != TL_OK) return status;
+    if (trust) *word = tl_trust_header(trust, &r.header, options);
+    if (state->in_batch == ENDED) return TL_OK;
+    if (!done) {
+        if (*word == TL_HEADER_ENOUGH && !is_settled(&r)) *word = TL_HEADER_NEEDED;
+        step_over(&r);
+    }
+    if (*word != TL_HEADER_ENOUGH) state->batches_skipped--; /* who looks at the records counts it */
     return TL_OK;
 }
 

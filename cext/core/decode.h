@@ -133,12 +133,29 @@ typedef struct tl_scratch {
 TL_API tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                            const tl_scratch *scratch, tl_columns *columns, tl_fault *fault);
 
+/* What a header says, and where it does not say enough what has to be looked at. */
+typedef enum tl_header_word {
+    TL_HEADER_ENOUGH = 0, /* ruled out, or summed up */
+    TL_HEADER_NEEDED = 1, /* the records of the batch */
+    TL_HEADER_BREAK = 2   /* the batch, and the one before it: one of the two headers contradicts the other */
+} tl_header_word;
+
+/* Headers of one range after another that are believed without a checksum, as far as they do not contradict each other
+ * or themselves. All zero to begin, but for what is known of the segment. */
+typedef struct tl_header_trust {
+    int64_t greatest_timestamp; /* of the segment's records, ms; INT64_MAX: not known */
+    int64_t next_offset;        /* behind the offsets of the last header */
+    bool begun, append_time;    /* there was one, and it said so */
+} tl_header_trust;
+
 /* The same of one batch by its header alone, with TL_HEADER_SIZE_V2 bytes of it or all: it is ruled out, or summed up,
- * or, if not, its records have to be looked at. Steps over it either way, state->at counts on. No checksum is checked.
- *   TL_OK   *is_enough says which; state->in_batch is -1 if nothing behind it counts
+ * or, if not, its records have to be looked at. Steps over it either way, state->at counts on. No checksum is checked:
+ * the caller does that behind TL_HEADER_ENOUGH, or gives a `trust`.
+ *   TL_OK   *word says which; state->in_batch is -1 if nothing behind it counts
  *   else    the fault that tl_decode would have found in the header; TL_PARTIAL: there are too few bytes */
 TL_API tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_options *options,
-                                  tl_decode_state *state, tl_columns *columns, bool *is_enough, tl_fault *fault);
+                                  tl_decode_state *state, tl_columns *columns, tl_header_trust *trust,
+                                  tl_header_word *word, tl_fault *fault);
 
 /* After a fault: steps over the batch at state->at, which begins in data. TL_OK and the batch's size; else it cannot be
  * told where the batch ends (fault, with its position), and nothing behind it can be found. */

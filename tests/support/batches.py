@@ -13,6 +13,7 @@ import numpy as np
 
 _LANE_BYTES = 128
 _LANES_FROM_BYTES = 1 << 13
+_LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
@@ -22,6 +23,7 @@ class Batch:
     """One batch as a script gives it; ``marker`` makes it a control batch ("commit" or "abort").
 
     Without ``values`` it is what the cleaner leaves of a batch of one record: a header that counts none.
+    ``append_time`` gives all records the largest timestamp.
     """
 
     base_offset: int
@@ -34,6 +36,7 @@ class Batch:
     marker: str | None = None
     keys: tuple[bytes | None, ...] = ()
     headers: tuple[tuple[bytes, bytes | None], ...] = ()  # of every record
+    append_time: bool = False
 
     @property
     def last_offset(self) -> int:
@@ -56,6 +59,7 @@ def encode(batch: Batch) -> bytes:
             for i, (key, value) in enumerate(zip(keys, batch.values, strict=True))
         ]
     attributes = (_TRANSACTIONAL if batch.transactional or batch.marker else 0) | (_CONTROL if batch.marker else 0)
+    attributes |= _LOG_APPEND_TIME if batch.append_time else 0
     covered = struct.pack(
         ">hiqqqhii",
         attributes,

@@ -194,7 +194,7 @@ def _segment(read: Body) -> dict[str, Any]:
     found |= dict(zip(names, read.numbers("qqBi"), strict=True))
     if read.number("B"):
         found |= {"keyId": read.text(), "wrappedKey": read.bytes(), "aad": read.bytes()}
-    found["lastModifiedMs"] = read.number("q")
+    found |= dict(zip(("lastModifiedMs", "maxTimestampMs"), read.numbers("qq"), strict=True))
     read.end()
     return found
 

@@ -182,6 +182,7 @@ def _segment(segment: StoredSegment) -> dict[str, Any]:
         "compressed": segment.compression,
         "originalChunkSize": index.original_chunk_size if segment.transformed and index else 0,
         "lastModifiedMs": segment.last_modified_ms,
+        "maxTimestampMs": segment.metadata.max_timestamp_ms,
     }
     if encryption is not None:
         told |= {"keyId": encryption.key_id, "wrappedKey": _text(encryption.wrapped_key), "aad": _text(encryption.aad)}

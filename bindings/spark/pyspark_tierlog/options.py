@@ -57,7 +57,7 @@ IGNORED = (
 )
 """Options of Spark's Kafka source that mean nothing without a broker or outside a stream."""
 
-_OF_RECORDS = ("kafka.isolation.level", "maxRecordsPerPartition")
+_OF_RECORDS = ("kafka.isolation.level", "maxRecordsPerPartition", "headerAnswers")
 _OF_LOGS = (
     *(f"{side}{kind}" for side in ("starting", "ending") for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")),
     *("startingOffsetsByTimestampStrategy", "minPartitions", "maxBytesPerPartition", "maxPartitions"),
@@ -126,6 +126,7 @@ class ReadOptions(BaseModel):
     max_partitions: PositiveInt = 100_000
     fail_on_data_loss: Flag = True
     verify_checksums: Flag = True
+    header_answers: Flag = False
     push_down_predicate: Flag | None = None
     engine: Annotated[Literal["auto", "jar", "python"], Word] = "auto"
     planner_python: str | None = None
@@ -134,6 +135,11 @@ class ReadOptions(BaseModel):
     report_partitioning: Flag = False
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)
+
+    @property
+    def trust_headers(self) -> bool:
+        """Whether a header may answer for a batch whose checksum nobody checks."""
+        return self.header_answers or not self.verify_checksums
 
     @field_validator("subscribe_pattern")
     @classmethod

@@ -236,7 +236,7 @@ def test_every_known_option_is_documented() -> None:
     assert set(known_options()) - promised == {
         *IGNORED,
         *("paths", "startingOffsetsByTimestampStrategy", "pushDownPredicate", "maxPartitions"),
-        *("plannerPython", "nativeDirectory", "offHeapBytesPerTask", "reportPartitioning"),
+        *("plannerPython", "nativeDirectory", "offHeapBytesPerTask", "reportPartitioning", "headerAnswers"),
     }
 
 

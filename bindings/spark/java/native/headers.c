@@ -1,14 +1,22 @@
+#define _POSIX_C_SOURCE 200809L
 #include "headers.h"
 
+#include "checksum.h"
+#include "cursor.h"
 #include "local_file.h"
 
-/* The first bytes of the batch at a position: a whole header where the range has one. */
-static tl_status look(tlj_walk *walk, int64_t position, const uint8_t **head, size_t *size) {
+#include <time.h>
+
+/* The buffer is the decoder's scratch: a walk decompresses nothing. */
+static uint8_t *block_of(const tlj_decoder *decoder) { return decoder->scratch.data; }
+
+/* Bytes from a position on: at least `need` where the range has them. A read brings up to `most`. */
+static tl_status look(tlj_decoder *decoder, tlj_walk *walk, int64_t position, int64_t need, int64_t most,
+                      const uint8_t **data, int64_t *size) {
     int64_t at = position - walk->block_position, left = walk->end_position - position;
-    if (at < 0 || at > walk->block_size ||
-        (walk->block_size - at < TL_HEADER_SIZE_V2 && walk->block_size - at < left)) {
-        int64_t wanted = left < TLJ_HEADER_BLOCK_BYTES ? left : TLJ_HEADER_BLOCK_BYTES;
-        int64_t found = tlj_file_read(walk->file, walk->log_position + position, walk->block, wanted);
+    if (at < 0 || at > walk->block_size || (walk->block_size - at < need && walk->block_size - at < left)) {
+        int64_t wanted = left < most ? left : most;
+        int64_t found = tlj_file_read(walk->file, walk->log_position + position, block_of(decoder), wanted);
         walk->requests++;
         walk->block_size = 0;
         if (found < 0) {
@@ -21,44 +29,104 @@ static tl_status look(tlj_walk *walk, int64_t position, const uint8_t **head, si
         walk->block_size = found;
         at = 0;
     }
-    *head = walk->block + at;
-    *size = (size_t)(walk->block_size - at);
+    *data = block_of(decoder) + at;
+    *size = walk->block_size - at;
     return TL_OK;
 }
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* The checksum of a batch of which the header was looked at, up to the next one. */
+static tl_status check(tlj_decoder *decoder, tlj_walk *walk, const uint8_t *head, int64_t position, int64_t next) {
+    enum { STORED_AT = 17, SUMMED_FROM = 21 };
+    if (head[TL_MAGIC_POSITION] != 2) return TL_OK; /* stepped over by its offset: of no other old batch it is enough */
+    uint32_t stored = tl_load_u32(head + STORED_AT), sum = 0;
+    for (int64_t at = position + SUMMED_FROM; at < next;) {
+        const uint8_t *data = NULL;
+        int64_t size = 0;
+        tl_status status = look(decoder, walk, at, 1, TLJ_CHECKED_BLOCK_BYTES, &data, &size);
+        if (status != TL_OK) return status;
+        if (size > next - at) size = next - at;
+        uint64_t start = now_ns();
+        sum = tl_crc32c(sum, data, (size_t)size);
+        decoder->state.crc_ns += now_ns() - start;
+        at += size;
+    }
+    return sum == stored ? TL_OK : TL_BAD_CRC;
+}
+
+/* What the batch before said counts no more: it is looked at itself. */
+static void take_back(tlj_decoder *decoder, tlj_walk *walk) {
+    decoder->summary = walk->before_last;
+    decoder->state.batches_skipped--;
+    walk->last_counted = false;
+}
+
+/* Batches up to `next` whose records are needed; with the one before them where that is asked for. */
+static void need(tlj_decoder *decoder, tlj_walk *walk, int64_t position, int64_t next, bool with_last) {
+    if (with_last && walk->last_counted) {
+        take_back(decoder, walk);
+        position = walk->last_position;
+    }
+    if (walk->needed_from == walk->needed_to) walk->needed_from = position;
+    walk->needed_to = next;
+}
+
+/* The header at the position, and its batch where it is checked. TL_OK: *word, and the decoder stands behind it. */
+static tl_status take(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_word *word) {
+    const uint8_t *head = NULL;
+    int64_t size = 0;
+    tl_status status = look(decoder, walk, position, TL_HEADER_SIZE_V2, TLJ_HEADER_BLOCK_BYTES, &head, &size);
+    if (status != TL_OK) return status;
+    status = tl_decode_header(head, (size_t)size, &decoder->options, &decoder->state, &decoder->room.columns,
+                              walk->checked ? NULL : &walk->trust, word, &decoder->fault);
+    int64_t next = (int64_t)(decoder->options.base_position + decoder->state.at);
+    if (status == TL_OK && next > walk->end_position) status = TL_TRUNCATED;
+    if (status != TL_OK || !walk->checked || *word != TL_HEADER_ENOUGH || decoder->state.in_batch < 0) return status;
+    return check(decoder, walk, head, position, next);
+}
+
+/* Puts the batch behind which the decoder stands where its header says. False: it ends a run of needed ones. */
+static bool place(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_word word, tl_summary before) {
+    bool sums = decoder->room.columns.summary, in_run = walk->in_run, ends = decoder->state.in_batch < 0;
+    int64_t next = (int64_t)(decoder->options.base_position + decoder->state.at);
+    walk->in_run = word != TL_HEADER_ENOUGH;
+    if (walk->in_run) {
+        need(decoder, walk, position, ends ? walk->end_position : next, !sums || word == TL_HEADER_BREAK);
+        walk->last_counted = false;
+        return true;
+    }
+    walk->last_counted = !ends;
+    walk->last_position = position;
+    walk->before_last = before;
+    if (in_run && !sums) need(decoder, walk, position, next, true);
+    return !in_run;
+}
+
 tl_status tlj_walk_headers(tlj_decoder *decoder, tlj_walk *walk) {
-    tl_decode_state *state = &decoder->state;
-    int64_t base = (int64_t)decoder->options.base_position;
+    const tl_decode_state *state = &decoder->state;
+    int64_t base = (int64_t)decoder->options.base_position, bytes = walk->bytes;
+    tl_status status = tlj_reserve(decoder->room.budget, &decoder->scratch,
+                                   walk->checked ? TLJ_CHECKED_BLOCK_BYTES : TLJ_HEADER_BLOCK_BYTES, 0);
     walk->needed_from = walk->needed_to = 0;
-    for (int headers = 0; headers < TLJ_HEADERS_PER_WALK; headers++) {
+    for (int headers = 0; status == TL_OK && headers < TLJ_HEADERS_PER_WALK; headers++) {
         int64_t position = base + (int64_t)state->at;
-        if (state->in_batch < 0 || position == walk->end_position) {
-            walk->ended = true;
-            return TL_OK;
-        }
+        walk->ended = state->in_batch < 0 || position == walk->end_position;
+        if (walk->ended || walk->bytes - bytes >= TLJ_WALK_BYTES) return TL_OK;
         if (walk->headers == TLJ_HEADERS_TO_JUDGE && position - base < walk->headers * walk->worth_bytes) {
-            if (walk->needed_from == walk->needed_to) walk->needed_from = position;
-            walk->needed_to = walk->end_position;
+            need(decoder, walk, position, walk->end_position, true);
             walk->ended = true;
             return TL_OK;
         }
         walk->headers++;
-        const uint8_t *head = NULL;
-        size_t size = 0;
-        bool is_enough = true;
-        tl_status status = look(walk, position, &head, &size);
-        if (status == TL_OK)
-            status = tl_decode_header(head, size, &decoder->options, state, &decoder->room.columns, &is_enough,
-                                      &decoder->fault);
-        if (status != TL_OK) return status;
-        int64_t next = base + (int64_t)state->at;
-        if (next > walk->end_position) return TL_TRUNCATED;
-        if (!is_enough) {
-            if (walk->needed_from == walk->needed_to) walk->needed_from = position;
-            walk->needed_to = next;
-        } else if (walk->needed_from < walk->needed_to) {
-            return TL_OK;
-        }
+        tl_header_word word = TL_HEADER_ENOUGH;
+        tl_summary before = decoder->summary;
+        status = take(decoder, walk, position, &word);
+        if (status == TL_OK && !place(decoder, walk, position, word, before)) return TL_OK;
     }
-    return TL_OK;
+    return status;
 }

@@ -21,7 +21,7 @@ typedef struct reader {
     tlj_decoder decoder;
     tlj_report report;
     tlj_block aborted;
-    tlj_walk walk; /* of one that sums up */
+    tlj_walk walk; /* of one that looks at headers */
 } reader;
 
 static void *pointer(jlong address) { return (void *)(intptr_t)address; }
@@ -258,11 +258,16 @@ METHOD(jint, decoderSkip)(JNIEnv *env, jclass type, jlong handle) {
 
 /* In the range that the decoder has begun. */
 METHOD(void, headersBegin)
-(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position, jlong worth_bytes) {
+(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position, jlong worth_bytes,
+ jboolean checked, jlong greatest_timestamp_ms) {
     (void)env, (void)type;
     reader *r = pointer(handle);
-    r->walk = (tlj_walk){
-        .file = file, .log_position = log_position, .end_position = end_position, .worth_bytes = worth_bytes};
+    r->walk = (tlj_walk){.file = file,
+                         .checked = checked,
+                         .log_position = log_position,
+                         .end_position = end_position,
+                         .worth_bytes = worth_bytes,
+                         .trust = {.greatest_timestamp = greatest_timestamp_ms}};
 }
 
 /* A status, of tlj_walk_headers. `answer`: needed from, needed to, whether it ended, requests, bytes. */

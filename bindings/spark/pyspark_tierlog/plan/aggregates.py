@@ -46,15 +46,26 @@ def fields_of(aggregates: Aggregates) -> frozenset[SummaryField]:
 
 
 def find_summaries(
-    scans: Sequence[tuple[Tier, PreparedScan]], wanted: frozenset[SummaryField], *, verify_checksums: bool
+    scans: Sequence[tuple[Tier, PreparedScan]],
+    wanted: frozenset[SummaryField],
+    *,
+    verify_checksums: bool,
+    ends_suffice: bool = True,
 ) -> Summaries | None:
     """The summary of each partition; None if that costs too much here, or something is damaged: who reads the records
     then says what.
+
+    Args:
+        scans: What is asked about.
+        wanted: What has to be known.
+        verify_checksums: Check the CRC of every batch that is read here.
+        ends_suffice: The first and the last batches of a partition say which offsets are its least and greatest. Where
+            damage is left out it may take all that follows: then only reading everything tells.
     """
     total_bytes = sum(scan.limits.total_bytes for _, scan in scans)
     found: Summaries = {}
     try:
-        if wanted <= {"min_offset", "max_offset"}:
+        if ends_suffice and wanted <= {"min_offset", "max_offset"}:
             budget = ByteBudget(max(_PROBE_BYTES, total_bytes // _PROBE_PART), scans[0][0].machine if scans else None)
             for tier, scan in scans:
                 _add(found, _extremes(tier, scan, wanted, budget, verify_checksums))

@@ -112,6 +112,7 @@ class _Answer:
             "limit_taken": False,
             "aggregates_taken": False,
             "header_only": False,
+            "trust_headers": self.options.trust_headers,
         }
         self.out.write_json("P", head | told)
 
@@ -126,7 +127,13 @@ class _Answer:
 
     def write_aggregates(self, aggregates: Aggregates) -> None:
         scans = [(part.tier, part.scan) for part in self.parts]
-        found = find_summaries(scans, fields_of(aggregates), verify_checksums=self.options.verify_checksums)
+        options = self.options
+        found = find_summaries(
+            scans,
+            fields_of(aggregates),
+            verify_checksums=options.verify_checksums,
+            ends_suffice=options.fail_on_data_loss or options.trust_headers,
+        )
         tasks = self._iter_tasks()
         first = None if found is not None else next(tasks, None)
         if first is None:

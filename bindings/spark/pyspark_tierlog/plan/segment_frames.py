@@ -11,10 +11,11 @@ from tierlog.errors import CorruptObjectError
 from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.manager.scan_read import segment_label
 from tierlog.remote.storage.segment import StoredSegment
+from tierlog.remote.storage.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.runtime.store_opening import StoreAddress
 
 _I32: Final = struct.Struct(">i")
-_I64: Final = struct.Struct(">q")
+_TIMES: Final = struct.Struct(">qq")
 _SIZES: Final = struct.Struct(">qqBiB")
 _RANGE: Final = struct.Struct(">iqqqqqq")
 _CHUNKS: Final = struct.Struct(">qqii")
@@ -104,7 +105,13 @@ def _packed_segment(store: int, segment: StoredSegment) -> bytes:
     ]
     if encryption is not None:
         parts += [packed_text(encryption.key_id), packed_bytes(encryption.wrapped_key), packed_bytes(encryption.aad)]
-    return b"".join([*parts, _I64.pack(segment.last_modified_ms)])
+    return b"".join([*parts, _TIMES.pack(segment.last_modified_ms, _greatest_timestamp_ms(segment))])
+
+
+def _greatest_timestamp_ms(segment: StoredSegment) -> int:
+    """No record is later; where its description does not say, any time may be."""
+    known = segment.metadata.max_timestamp_ms
+    return known if known >= 0 else UNKNOWN_TIMESTAMP_MS
 
 
 def _packed_chunks(scan_range: ScanRange) -> bytes:

@@ -1,9 +1,12 @@
 /* What the JVM gets from a window's bytes: the same rows and faults however the log is cut, within the budget, and
  * nothing left behind. A fault here takes a Spark executor down. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 #include "headers.h"
 #include "local_file.h"
 #include "reading.h"
+
+#include <unistd.h>
 
 static const char *path_of(const char *name) {
     static char path[512];
@@ -112,16 +115,64 @@ static void test_budget(const bytes *log) {
     CHECK(refused && enough);
 }
 
-static tl_summary summed_up(const bytes *log, size_t from, size_t to, tlj_decoder *decoder, uint32_t want) {
-    tlj_range range = whole().range;
+/* What a range's records come to; false: they cannot all be read. */
+static bool sum_up(const bytes *log, int64_t from, int64_t to, const tlj_range *all, tlj_decoder *decoder) {
+    tlj_range range = *all;
     tl_status status;
-    range.base_position = from;
-    decoder->summary.want = want;
+    range.base_position = (uint64_t)from;
     tlj_decoder_begin(decoder, &range);
-    tlj_decoder_feed(decoder, log->data + from, to - from);
-    CHECK_EQUAL(tlj_decoder_next(decoder, &status), TLJ_INPUT);
-    CHECK_EQUAL(tlj_decoder_finish(decoder, false, &status), TLJ_ENDED);
-    return decoder->summary;
+    tlj_decoder_feed(decoder, log->data + from, (size_t)(to - from));
+    tlj_step step = tlj_decoder_next(decoder, &status);
+    return step == TLJ_ENDED || (step == TLJ_INPUT && tlj_decoder_finish(decoder, false, &status) == TLJ_ENDED);
+}
+
+static void add(tl_summary *to, const tl_summary *more) {
+    if (!more->records) return;
+    bool first = !to->records;
+    to->records += more->records;
+    if (first || more->least_offset < to->least_offset) to->least_offset = more->least_offset;
+    if (first || more->greatest_offset > to->greatest_offset) to->greatest_offset = more->greatest_offset;
+    if (first || more->least_timestamp < to->least_timestamp) to->least_timestamp = more->least_timestamp;
+    if (first || more->greatest_timestamp > to->greatest_timestamp) to->greatest_timestamp = more->greatest_timestamp;
+}
+
+/* The same by headers, and by records where headers do not say, as the JVM puts them together. */
+static bool sum_by_headers(int file, bool checked, const bytes *log, const tlj_range *range, tlj_decoder *walking,
+                           tlj_decoder *summing, tl_summary *found) {
+    tlj_walk walk = {.file = file,
+                     .checked = checked,
+                     .end_position = (int64_t)log->size,
+                     .trust = {.greatest_timestamp = INT64_MAX}};
+    int64_t last = 0;
+    *found = (tl_summary){0};
+    tlj_decoder_begin(walking, range);
+    while (!walk.ended) {
+        /* Where the walk fails all of the range is decoded. */
+        if (tlj_walk_headers(walking, &walk) != TL_OK) {
+            bool whole = sum_up(log, 0, (int64_t)log->size, range, summing);
+            *found = summing->summary;
+            return whole;
+        }
+        CHECK(walk.requests >= 1 && walk.bytes <= (int64_t)log->size + walk.requests * TLJ_HEADER_BLOCK_BYTES);
+        if (walk.needed_from == walk.needed_to) continue;
+        CHECK(walk.needed_from >= last && walk.needed_to > walk.needed_from);
+        last = walk.needed_to;
+        if (!sum_up(log, walk.needed_from, walk.needed_to, range, summing)) return false;
+        add(found, &summing->summary);
+    }
+    add(found, &walking->summary);
+    return true;
+}
+
+static void check_equal(const tl_summary *found, const tl_summary *expected, uint32_t want) {
+    CHECK_EQUAL(found->records, expected->records);
+    if (!expected->records) return;
+    if (want & TL_SUMMARY_OFFSETS) {
+        CHECK_EQUAL(found->least_offset, expected->least_offset);
+        CHECK_EQUAL(found->greatest_offset, expected->greatest_offset);
+    }
+    if (want & TL_SUMMARY_LEAST_TIMESTAMP) CHECK_EQUAL(found->least_timestamp, expected->least_timestamp);
+    if (want & TL_SUMMARY_GREATEST_TIMESTAMP) CHECK_EQUAL(found->greatest_timestamp, expected->greatest_timestamp);
 }
 
 /* Headers of the file, and the records of what they do not say, give what all records give. */
@@ -132,36 +183,63 @@ static void test_headers(const char *name, const bytes *log) {
     outcome rows = read_log(log->data, log->size, &how, 1);
     int file = tlj_file_open(path_of(name));
     CHECK(file >= 0);
-    for (uint32_t want = 0; want < 8; want++) {
+    how.range.base_position = 0;
+    for (uint32_t round = 0; round < 16; round++) {
+        uint32_t want = round & 7;
+        bool checked = round & 8;
         CHECK_STATUS(tlj_decoder_open_summary(&walking, &budget, want), TL_OK);
         CHECK_STATUS(tlj_decoder_open_summary(&summing, &budget, want), TL_OK);
-        tl_summary expected = summed_up(log, 0, log->size, &summing, want);
+        CHECK(sum_up(log, 0, (int64_t)log->size, &how.range, &summing));
+        tl_summary expected = summing.summary, found;
         CHECK_EQUAL(expected.records, rows.rows);
-        how.range.base_position = 0;
-        tlj_decoder_begin(&walking, &how.range);
-        tlj_walk walk = {.file = file, .end_position = (int64_t)log->size};
-        int64_t records = 0;
-        while (!walk.ended) {
-            CHECK_STATUS(tlj_walk_headers(&walking, &walk), TL_OK);
-            if (walk.needed_from == walk.needed_to) continue;
-            tl_summary part = summed_up(log, (size_t)walk.needed_from, (size_t)walk.needed_to, &summing, want);
-            records += part.records;
+        CHECK(sum_by_headers(file, checked, log, &how.range, &walking, &summing, &found));
+        check_equal(&found, &expected, want);
+        for (int64_t wrong = -1; wrong <= 100; wrong += 101) {
+            tlj_decoder_begin(&walking, &how.range);
+            tlj_walk walk = {.file = file, .checked = checked, .end_position = (int64_t)log->size + wrong};
+            tl_status status = TL_OK;
+            while (status == TL_OK && !walk.ended) status = tlj_walk_headers(&walking, &walk);
+            CHECK_STATUS(status, TL_TRUNCATED);
         }
-        CHECK_EQUAL(records + walking.summary.records, expected.records);
-        CHECK(walk.requests >= 1 && walk.bytes <= (int64_t)log->size + walk.requests * TLJ_HEADER_BLOCK_BYTES);
-        tlj_decoder_begin(&walking, &how.range);
-        tlj_walk beyond = {.file = file, .end_position = (int64_t)log->size + 100};
-        tl_status status = TL_OK;
-        while (status == TL_OK && !beyond.ended) status = tlj_walk_headers(&walking, &beyond);
-        CHECK_STATUS(status, TL_TRUNCATED);
-        tlj_decoder_begin(&walking, &how.range);
-        tlj_walk inside = {.file = file, .end_position = (int64_t)log->size - 1};
-        for (status = TL_OK; status == TL_OK && !inside.ended;) status = tlj_walk_headers(&walking, &inside);
-        CHECK_STATUS(status, TL_TRUNCATED);
         tlj_decoder_close(&walking);
         tlj_decoder_close(&summing);
     }
     tlj_file_close(file);
+    CHECK_EQUAL(atomic_load(&budget.live), 0);
+}
+
+/* A bit of the file flipped, one after another: checked headers give what the records give, and fail where they do. Of
+ * trusted ones no bit takes the process down. */
+static void test_damaged_headers(const bytes *log) {
+    tlj_budget budget = {.limit = 64 << 20};
+    tlj_decoder walking, summing;
+    tlj_range range = whole().range;
+    char path[] = "/tmp/tlj-headers-XXXXXX";
+    int out = mkstemp(path), file = tlj_file_open(path);
+    CHECK(out >= 0 && file >= 0);
+    range.base_position = 0;
+    bytes damaged = copy_of(log->data, log->size);
+    uint32_t want = TL_SUMMARY_OFFSETS | TL_SUMMARY_GREATEST_TIMESTAMP;
+    CHECK_STATUS(tlj_decoder_open_summary(&walking, &budget, want), TL_OK);
+    CHECK_STATUS(tlj_decoder_open_summary(&summing, &budget, want), TL_OK);
+    size_t bits = 8 * (log->size < 2000 ? log->size : 2000);
+    for (size_t bit = 0; bit < bits; bit++) {
+        damaged.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        CHECK_EQUAL(pwrite(out, damaged.data, damaged.size, 0), (ssize_t)damaged.size);
+        tl_summary found, expected;
+        bool sound = sum_up(&damaged, 0, (int64_t)damaged.size, &range, &summing);
+        expected = summing.summary;
+        CHECK_EQUAL(sum_by_headers(file, true, &damaged, &range, &walking, &summing, &found), sound);
+        if (sound) check_equal(&found, &expected, want);
+        sum_by_headers(file, false, &damaged, &range, &walking, &summing, &found);
+        damaged.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    tlj_decoder_close(&walking);
+    tlj_decoder_close(&summing);
+    tlj_file_close(file);
+    close(out);
+    unlink(path);
+    free(damaged.data);
     CHECK_EQUAL(atomic_load(&budget.live), 0);
 }
 
@@ -195,6 +273,7 @@ int main(void) {
         test_a_log_that_ends_inside_a_batch(&log);
         test_budget(&log);
         test_headers(NAMES[i], &log);
+        test_damaged_headers(&log);
         free(log.data);
     }
     return 0;

@@ -1,6 +1,7 @@
 package io.tierlog.engine;
 
 import io.tierlog.plan.RangePlan;
+import io.tierlog.plan.SegmentPlan;
 import java.lang.ref.Cleaner;
 
 /**
@@ -85,9 +86,12 @@ final class Decoder {
     return step;
   }
 
-  /** Begins to look at the headers of the range under way, in a file. */
-  void beginHeaders(int file, long logPosition, long endPosition, long worthBytes) {
-    Native.headersBegin(handle, file, logPosition, endPosition, worthBytes);
+  /** Begins to look at the headers of a range, in a file. */
+  void beginHeaders(RangePlan range, int file, long worthBytes, boolean checked) {
+    begin(range, checked);
+    SegmentPlan segment = range.segment();
+    Native.headersBegin(
+        handle, file, segment.logPosition(), range.endPosition(), worthBytes, checked, segment.maxTimestampMs());
   }
 
   /** A status, as {@link Native#headersNext}. */

@@ -8,8 +8,11 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Looks at the batch headers of ranges of logs that lie in local files as a broker wrote them: a few bytes of each batch
- * are read. Sums up what they say, or only rules out what does not count. One thread, but for {@link #abort}.
+ * Looks at the batch headers of ranges of logs that lie in local files as a broker wrote them. Sums up what they say, or
+ * only rules out what does not count. One thread, but for {@link #abort}.
+ *
+ * <p>Checked headers are those of batches whose checksum was right: all of the file is read. Others are believed as far
+ * as they contradict neither each other nor themselves: a few bytes of each batch are read.
  */
 public final class HeaderWalk implements AutoCloseable {
   /** Smaller batches are as soon read as looked at. */
@@ -17,6 +20,7 @@ public final class HeaderWalk implements AutoCloseable {
 
   private final List<StoreLocation> locations;
   private final long worthBytes;
+  private final boolean checked;
   private final TaskMemory memory;
   private final Decoder decoder;
   private LocalLogStore store;
@@ -26,13 +30,29 @@ public final class HeaderWalk implements AutoCloseable {
   private volatile boolean aborted;
 
   /**
+   * One that sums up.
+   *
    * @param locations of the segments to come
-   * @param wanted what is summed up; null: nothing is
+   * @param checked whether a header says something only where the checksum of its batch is right
    * @throws TierlogException ConfigError: the native library cannot be loaded
    */
-  public HeaderWalk(List<StoreLocation> locations, Wanted wanted, ReaderSettings settings) {
+  public static HeaderWalk summingUp(
+      List<StoreLocation> locations, Wanted wanted, boolean checked, ReaderSettings settings) {
+    return new HeaderWalk(locations, wanted, checked, settings);
+  }
+
+  /**
+   * One that rules batches out without a look at their bytes, but not the last before those that are needed and the
+   * first behind them: so no damaged header alone hides records.
+   */
+  static HeaderWalk rulingOut(List<StoreLocation> locations, ReaderSettings settings) {
+    return new HeaderWalk(locations, null, false, settings);
+  }
+
+  private HeaderWalk(List<StoreLocation> locations, Wanted wanted, boolean checked, ReaderSettings settings) {
     NativeLibrary.load(settings.nativeDirectory());
     this.locations = locations;
+    this.checked = checked;
     worthBytes = wanted == null ? WORTH_BYTES : 0;
     memory = new TaskMemory(settings.offHeapBytesPerTask());
     try {
@@ -67,8 +87,7 @@ public final class HeaderWalk implements AutoCloseable {
   }
 
   private RecordSummary walk(int file, RangePlan range, Consumer<RangePlan> undecided) throws InterruptedIOException {
-    decoder.begin(range, false);
-    decoder.beginHeaders(file, range.segment().logPosition(), range.endPosition(), worthBytes);
+    decoder.beginHeaders(range, file, worthBytes, checked);
     List<long[]> needed = new ArrayList<>();
     long[] answer = new long[5];
     while (answer[2] == 0) {
@@ -116,6 +135,11 @@ public final class HeaderWalk implements AutoCloseable {
   /** What they brought. */
   public long storedBytes() {
     return bytes;
+  }
+
+  /** Spent on checksums, nanoseconds. */
+  public long crcNs() {
+    return decoder.report().get(Report.CRC_NS);
   }
 
   /** Batches whose header said enough. */

@@ -95,8 +95,18 @@ final class Native {
   /** Bytes of the batch that was stepped over; -1: its end cannot be told. */
   static native int decoderSkip(long decoder);
 
-  /** In the range that the decoder has begun; positions in bytes; where batches are below worthBytes it gives up. */
-  static native void headersBegin(long decoder, int file, long logPosition, long endPosition, long worthBytes);
+  /**
+   * In the range that the decoder has begun; positions in bytes; where batches are below worthBytes it gives up. Not
+   * checked: headers are believed as far as they contradict neither each other nor the segment's greatest time.
+   */
+  static native void headersBegin(
+      long decoder,
+      int file,
+      long logPosition,
+      long endPosition,
+      long worthBytes,
+      boolean checked,
+      long greatestTimestampMs);
 
   /** A status; {@code answer}: needed from, needed to, whether it ended, requests, bytes. */
   static native int headersNext(long decoder, long[] answer);

@@ -120,7 +120,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
 
   private List<RangePlan> narrowed() throws InterruptedIOException {
     List<RangePlan> left = new ArrayList<>();
-    try (HeaderWalk walking = new HeaderWalk(locations, null, settings)) {
+    try (HeaderWalk walking = HeaderWalk.rulingOut(locations, settings)) {
       walk = walking;
       for (RangePlan range : ranges) {
         if (closing) {

@@ -19,6 +19,7 @@ import java.io.Serializable;
  * @param wrappedKey data key, RSA-OAEP (SHA3-512, MGF1 with SHA3-512); null: not encrypted
  * @param aad of AES-GCM; null: not encrypted
  * @param lastModifiedMs of the log object, ms since 1970 UTC: told when the object is gone
+ * @param maxTimestampMs no record is later; {@link Long#MAX_VALUE}: not known
  */
 public record SegmentPlan(
     int store,
@@ -34,7 +35,8 @@ public record SegmentPlan(
     String keyId,
     byte[] wrappedKey,
     byte[] aad,
-    long lastModifiedMs)
+    long lastModifiedMs,
+    long maxTimestampMs)
     implements Serializable {
 
   public boolean encrypted() {

@@ -64,6 +64,7 @@ final class PlanDecoder {
         flag("limit_taken"),
         flag("aggregates_taken"),
         flag("header_only"),
+        flag("trust_headers"),
         List.copyOf(stores),
         tasks,
         answer);
@@ -139,6 +140,7 @@ final class PlanDecoder {
         encrypted ? frame.str() : null,
         encrypted ? frame.bytes() : null,
         encrypted ? frame.bytes() : null,
+        frame.i64(),
         frame.i64());
   }
 
@@ -148,7 +150,7 @@ final class PlanDecoder {
     for (int i = 0; i < count; i++) {
       ranges.add(range(frame));
     }
-    return new TaskPlan(ranges, flag("fail_on_data_loss"), flag("verify_checksums"));
+    return new TaskPlan(ranges, flag("fail_on_data_loss"), flag("verify_checksums"), flag("trust_headers"));
   }
 
   private RangePlan range(Frame frame) throws FrameException {

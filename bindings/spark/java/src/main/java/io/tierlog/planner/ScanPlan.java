@@ -14,6 +14,7 @@ import java.util.OptionalLong;
  * @param limitTaken the tasks end near the limit; Spark still cuts
  * @param aggregatesTaken {@code answer} or the tasks answer the aggregates
  * @param headerOnly each task answers with partial rows, out of batch headers where these say enough
+ * @param trustHeaders headers answer although nobody checks their batches
  * @param stores that the segments lie in, by their numbers
  * @param tasks in their order
  * @param answer rows that answer the aggregates, the grouping columns first, each a {@link String}, {@link Long} or
@@ -26,6 +27,7 @@ public record ScanPlan(
     boolean limitTaken,
     boolean aggregatesTaken,
     boolean headerOnly,
+    boolean trustHeaders,
     List<StoreLocation> stores,
     List<TaskPlan> tasks,
     List<List<Object>> answer) {}

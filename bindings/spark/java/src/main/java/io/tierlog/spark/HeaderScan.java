@@ -35,7 +35,7 @@ final class HeaderScan implements Scan, Batch {
 
   @Override
   public String description() {
-    return description + " from headers";
+    return description + (plan.trustHeaders() ? " from headers of unchecked batches" : " from headers of checked batches");
   }
 
   @Override

@@ -189,7 +189,7 @@ final class TierlogScan
         task.ranges().stream()
             .filter(range -> filters.stream().allMatch(filter -> passes(range.segment(), filter)))
             .toList();
-    return new TaskPlan(left, task.failOnDataLoss(), task.verifyChecksums());
+    return task.over(left);
   }
 
   private static boolean passes(SegmentPlan segment, Comparison filter) {
@@ -202,13 +202,13 @@ final class TierlogScan
     List<RangePlan> ranges = new ArrayList<>();
     for (RangePlan range : task.ranges()) {
       if (!ranges.isEmpty() && !key(ranges.get(0)).equals(key(range))) {
-        tasks.add(new TaskPlan(ranges, task.failOnDataLoss(), task.verifyChecksums()));
+        tasks.add(task.over(ranges));
         ranges.clear();
       }
       ranges.add(range);
     }
     if (!ranges.isEmpty()) {
-      tasks.add(new TaskPlan(ranges, task.failOnDataLoss(), task.verifyChecksums()));
+      tasks.add(task.over(ranges));
     }
     return tasks;
   }

@@ -42,6 +42,7 @@ public final class TaskSummary implements AutoCloseable {
   private long requests;
   private long bytes;
   private long batches;
+  private long crcNs;
 
   public TaskSummary(
       TaskPlan task, List<StoreLocation> stores, Grouping grouping, Wanted wanted, ReaderSettings settings) {
@@ -89,7 +90,7 @@ public final class TaskSummary implements AutoCloseable {
 
   /** Spent on checksums, nanoseconds. */
   public long crcNs() {
-    return reader == null ? 0 : reader.counters().crcNs();
+    return crcNs + (reader == null ? 0 : reader.counters().crcNs());
   }
 
   @Override
@@ -108,7 +109,7 @@ public final class TaskSummary implements AutoCloseable {
   /** What headers did not say. */
   private List<RangePlan> readHeaders() throws InterruptedIOException {
     List<RangePlan> undecided = new ArrayList<>();
-    try (HeaderWalk walking = new HeaderWalk(stores, wanted, settings)) {
+    try (HeaderWalk walking = HeaderWalk.summingUp(stores, wanted, !task.trustHeaders(), settings)) {
       walk = walking;
       for (RangePlan range : task.ranges()) {
         checkOpen();
@@ -117,13 +118,13 @@ public final class TaskSummary implements AutoCloseable {
       requests = walking.requests();
       bytes = walking.storedBytes();
       batches = walking.batches();
+      crcNs = walking.crcNs();
     }
     return undecided;
   }
 
   private void readRecords(List<RangePlan> undecided) throws IOException {
-    TaskPlan rest = new TaskPlan(undecided, task.failOnDataLoss(), task.verifyChecksums());
-    reader = TaskReader.ofSummary(rest, stores, wanted, this::add, settings);
+    reader = TaskReader.ofSummary(task.over(undecided), stores, wanted, this::add, settings);
     try {
       checkOpen();
       while (reader.next()) {

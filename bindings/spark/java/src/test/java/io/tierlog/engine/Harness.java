@@ -8,6 +8,8 @@ import io.tierlog.plan.RangePlan;
 import io.tierlog.plan.SegmentPlan;
 import io.tierlog.plan.StoreLocation;
 import io.tierlog.plan.TaskPlan;
+import io.tierlog.summary.Grouping;
+import io.tierlog.summary.TaskSummary;
 import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.IOException;
@@ -48,14 +50,37 @@ public final class Harness {
 
   private static ObjectNode answer(JsonNode request) throws IOException {
     ObjectNode answer = JSON.createObjectNode();
-    String[] columns = strings(request.get("columns")).toArray(new String[0]);
+    String[] columns = strings(request.path("columns")).toArray(new String[0]);
     try (BufferedWriter out = request.hasNonNull("out") ? Files.newBufferedWriter(Path.of(request.get("out").asText())) : null) {
-      read(request, columns, out, answer);
+      if (request.has("summary")) {
+        sumUp(request, answer);
+      } else {
+        read(request, columns, out, answer);
+      }
     } catch (TierlogException error) {
       answer.put("kind", error.kind());
       answer.put("error", error.getMessage());
     }
     return held(answer);
+  }
+
+  private static void sumUp(JsonNode request, ObjectNode answer) throws IOException {
+    List<StoreLocation> stores = new ArrayList<>();
+    request.get("stores").forEach(store -> stores.add(store(store)));
+    Set<String> words = Set.copyOf(strings(request.get("summary")));
+    Wanted wanted =
+        new Wanted(words.contains("offsets"), words.contains("min_timestamp"), words.contains("max_timestamp"));
+    try (TaskSummary task =
+        new TaskSummary(task(request), stores, new Grouping(false, false), wanted, settings(request))) {
+      RecordSummary found = task.read().values().stream().findFirst().orElse(RecordSummary.NONE);
+      answer.put("count", found.count());
+      answer.put("leastOffset", found.leastOffset());
+      answer.put("greatestOffset", found.greatestOffset());
+      answer.put("leastTimestampUs", found.leastTimestampUs());
+      answer.put("greatestTimestampUs", found.greatestTimestampUs());
+      answer.put("storedBytes", task.storedBytes());
+      answer.put("decodedBytes", task.decodedBytes());
+    }
   }
 
   private static ObjectNode held(ObjectNode answer) {
@@ -227,7 +252,7 @@ public final class Harness {
     for (JsonNode range : request.get("ranges")) {
       ranges.add(range(range, segments.get(range.get("segment").asInt())));
     }
-    return new TaskPlan(ranges, request.get("failOnDataLoss").asBoolean(), request.get("verifyChecksums").asBoolean());
+    return new TaskPlan(ranges, request.get("failOnDataLoss").asBoolean(), request.get("verifyChecksums").asBoolean(), request.path("trustHeaders").asBoolean());
   }
 
   private static SegmentPlan segment(JsonNode s) throws IOException {
@@ -246,7 +271,8 @@ public final class Harness {
         encrypted ? s.get("keyId").asText() : null,
         encrypted ? s.get("wrappedKey").binaryValue() : null,
         encrypted ? s.get("aad").binaryValue() : null,
-        s.path("lastModifiedMs").asLong());
+        s.path("lastModifiedMs").asLong(),
+        s.path("maxTimestampMs").asLong(Long.MAX_VALUE));
   }
 
   private static RangePlan range(JsonNode r, SegmentPlan segment) throws IOException {

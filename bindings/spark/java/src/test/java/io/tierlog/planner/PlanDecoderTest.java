@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 class PlanDecoderTest {
   private static final String HEAD =
       "{\"rows\":10,\"exact_rows\":false,\"bytes\":99,\"tasks\":null,\"fail_on_data_loss\":true,"
-          + "\"verify_checksums\":false,\"limit_taken\":false,\"aggregates_taken\":false,\"header_only\":false}";
+          + "\"verify_checksums\":false,\"limit_taken\":false,\"aggregates_taken\":false,\"header_only\":false,\"trust_headers\":true}";
 
   /** Frames as the planner writes them. */
   private static final class Writer {
@@ -75,7 +75,7 @@ class PlanDecoderTest {
     writer.raw(HEAD).frame('P');
     writer.text("local").text("/b").i32(1).text("region").text("r").i32(0).frame('O');
     writer.i32(0).text("orders").i32(3).text("label").text("name").text("a/b.log").i64(0, 1000).flag(1).i32(400);
-    writer.flag(1).text("k1").text("wrapped").text("aad").i64(1_700_000_000_000L).frame('S');
+    writer.flag(1).text("k1").text("wrapped").text("aad").i64(1_700_000_000_000L, 1_700_000_000_001L).frame('S');
     writer.i32(1).i32(0).i64(0, 1000, 5, 15, Long.MIN_VALUE, Long.MAX_VALUE).i32(-1).flag(1).i64(0, 0).i32(200);
     writer.i32(3, 10, 20, 30).frame('T');
     return writer.all.toByteArray();
@@ -107,12 +107,14 @@ class PlanDecoderTest {
     assertEquals(3, range.segment().partition());
     assertEquals("k1", range.segment().keyId());
     assertEquals(1_700_000_000_000L, range.segment().lastModifiedMs());
+    assertEquals(1_700_000_000_001L, range.segment().maxTimestampMs());
     assertEquals(15, range.toOffsetExclusive());
     assertEquals(Long.MAX_VALUE, range.toTimestampExclusiveMs());
     assertEquals(null, range.aborted());
     assertArrayEquals(new int[] {10, 20, 30}, range.chunks().transformedSizes());
     assertEquals(200, range.chunks().lastOriginalSize());
     assertTrue(plan.tasks().get(0).failOnDataLoss());
+    assertTrue(plan.tasks().get(0).trustHeaders());
   }
 
   @Test
