@@ -58,7 +58,8 @@ def python() -> pathlib.Path:
     """The interpreter of the bench environment: pyspark of the peers' version, the Python peers, what we depend on."""
     folder = home() / f"venv-spark-{PYSPARK}"
     interpreter, complete = folder / "bin" / "python", folder / "complete"
-    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    ours = project["dependencies"] + project["optional-dependencies"]["encryption"]  # Spark reads sealed objects there
     packages = [f"pyspark=={PYSPARK}", "pandas>=2.2,<3", *PACKAGES, *ours]
     wanted = "".join(f"{package}\n" for package in packages)
     if not complete.exists() or complete.read_text() != wanted:
