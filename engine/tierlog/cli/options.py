@@ -76,7 +76,7 @@ TopicArgument = Annotated[
 TopicsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]...",
+        metavar="TOPIC",
         help="Topics; all if left out. ^REGEX is every one whose name it matches, ID:TOPIC one of two of a name.",
     ),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
@@ -13,14 +12,12 @@ import typer
 from tierlog.cli.exits import ExitCode, guarded, one_line
 from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption
 from tierlog.cli.tiers import open_path
+from tierlog.cli.times import UNITS_MS, parse_duration_ms
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.remote.manager.orphans import Orphan, OrphanReport
     from tierlog.remote.metadata.topic_folder import MetadataTopic
-
-_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGE = re.compile(r"(\d{1,9})([smhd])")
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +35,7 @@ def orphans(
         ),
     ] = None,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Leave alone what is younger: 90s, 30m, 24h, 7d.")
+        str, typer.Option("--older-than", metavar="AGE", help="Leave alone what is younger: 90s, 30m, 24h, 7d, 2w.")
     ] = "24h",
     delete: Annotated[bool, typer.Option("--delete", help="Delete what was found; without it, only report.")] = False,
     skip_unknown: Annotated[
@@ -136,13 +133,13 @@ def _sum_up(report: OrphanReport, left: int) -> None:
 
 def _in_words(age_ms: int) -> str:
     for unit in ("d", "h", "m"):
-        if age_ms >= 2 * _UNITS[unit]:
-            return f"{age_ms // _UNITS[unit]} {'min' if unit == 'm' else unit}"
+        if age_ms >= 2 * UNITS_MS[unit]:
+            return f"{age_ms // UNITS_MS[unit]} {'min' if unit == 'm' else unit}"
     return f"{age_ms // 1000} s"
 
 
 def _age_ms(text: str) -> int:
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise ConfigError(f"--older-than {text!r}: a number and s, m, h or d expected, as 24h")
-    return int(match[1]) * _UNITS[match[2]]
+    age_ms = parse_duration_ms(text)
+    if age_ms is None:
+        raise ConfigError(f"--older-than {text!r}: a number and s, m, h, d or w expected, as 24h")
+    return age_ms

@@ -9,7 +9,7 @@ from tierlog.errors import ConfigError
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 #: A number outside of them (1973 to 2286) is no time in milliseconds that anybody means, but seconds, microseconds or a
 #: date without its hyphens.
 _PLAUSIBLE_MS = range(10**11, 10**13)
@@ -28,6 +28,12 @@ def utc_text(timestamp_ms: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
+def parse_duration_ms(text: str) -> int | None:
+    """Milliseconds of ``90s``, ``15m``, ``1h``, ``7d`` …; None for anything else."""
+    found = re.fullmatch(r"([0-9]{1,12})(ms|[smhdw])", text)
+    return None if found is None else int(found[1]) * UNITS_MS[found[2]]
+
+
 def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) -> int:
     """Milliseconds since 1970 of a time: ISO 8601 (UTC where no zone is given), how long ago (``90s``, ``1h``, ``7d``),
     ``now``, or milliseconds.
@@ -41,9 +47,9 @@ def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) ->
         return now_ms
     if re.fullmatch(r"-?[0-9]+", text):
         return _plausible(text, option)
-    ago = re.fullmatch(r"([0-9]{1,12})(ms|[smhdw])", text)
-    if ago is not None:
-        moment_ms = now_ms - int(ago[1]) * _UNITS_MS[ago[2]]
+    duration_ms = parse_duration_ms(text)
+    if duration_ms is not None:
+        moment_ms = now_ms - duration_ms
         if moment_ms < 0:
             raise ConfigError(f"{option} {text!r} is before 1970: it is how long ago, as 90s, 15m, 1h, 7d, 2w")
         return moment_ms
