@@ -264,3 +264,79 @@ def test_killed_at_any_moment_no_log_is_half(tmp_path: pathlib.Path) -> None:
     assert {path.name: path.read_bytes() for path in out.rglob("*.log")} == expected
     assert list(out.rglob(TEMPORARY)) == []
     assert not (out / ".tierlog-export.lock").exists()
+
+
+CLUSTER = ("--for-cluster", "2w-MJbTQrcBr2DUBfU-mRg", "--node-id", "3")
+
+
+def test_a_directory_for_a_cluster(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """What a broker wants beside the partitions: else it refuses the directory, or reads every log before it starts."""
+    for topic in ("orders", "bills"):
+        bucket = Bucket(tmp_path / "bucket", topic=topic)
+        bucket.segment("u0", [message(at, f"m{at}", 4) for at in range(3)], lineage={4: 0})
+        bucket.segment("u1", [message(at, f"m{at}", 4) for at in range(3, 5)], lineage={4: 0}, open_transactions={7: 4})
+    topic_id = "LXgZVch-QAKKTdPy9KTPDw"
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", *CLUSTER, "--topic-id", topic_id)
+    assert outcome.code == 0, outcome.err
+    assert "last leader epoch is 4" in outcome.err
+    assert "the transaction of producer 7 is open from offset 4" in outcome.err
+    out = tmp_path / "out"
+    assert (out / "orders-0/partition.metadata").read_text() == f"version: 0\ntopic_id: {topic_id}"
+    assert (out / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+    properties = dict(line.split("=") for line in (out / "meta.properties").read_text().splitlines())
+    assert {name: properties[name] for name in ("version", "cluster.id", "node.id")} == {
+        "version": "1",
+        "cluster.id": CLUSTER[1],
+        "node.id": "3",
+    }
+    assert len(properties["directory.id"]) == 22
+    before = (out / "meta.properties").read_bytes()
+
+    assert tierlog("export", tmp_path / "bucket", "bills", out, *CLUSTER).code == 0
+    assert (out / "meta.properties").read_bytes() == before
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert (out / name).read_text() == "0\n2\nbills 0 5\norders 0 5\n"
+    assert (out / "log-start-offset-checkpoint").read_text() == "0\n2\nbills 0 0\norders 0 0\n"
+
+
+def test_an_export_that_fails_leaves_no_clean_stop(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """A broker that believes it would take half of a topic for all of it."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("u0", [message(at, f"m{at}", 0) for at in range(3)], lineage={0: 0})
+    assert tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", *CLUSTER).code == 0
+    (log,) = (tmp_path / "bucket").rglob("*.log")
+    log.write_bytes(log.read_bytes()[:-1] + b"x")
+    (exported,) = (tmp_path / "out").rglob("*.log")
+    exported.unlink()
+    assert tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", *CLUSTER).code == 3
+    assert not (tmp_path / "out/.kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--node-id", "1"), "go with --for-cluster"),
+        (("--topic-id", "LXgZVch-QAKKTdPy9KTPDw"), "go with --for-cluster"),
+        (("--directory-id", "LXgZVch-QAKKTdPy9KTPDw"), "go with --for-cluster"),
+        ((*CLUSTER, "--directory-id", "LXgZVch-QAKKTdPy9KTPDw"), "not LXgZVch-QAKKTdPy9KTPDw"),
+        (("--for-cluster", "abc"), "needs --node-id"),
+        (("--for-cluster", "a b", "--node-id", "1"), "no cluster id"),
+        (("--for-cluster", "abc", "--node-id", "-1"), "node id -1"),
+        ((*CLUSTER, "--topic-id", "orders"), "--topic-id 'orders'"),
+        ((*CLUSTER, "--topic-id", "A" * 22), "all zero"),
+        (("--for-cluster", "other", "--node-id", "3"), "cluster.id is 2w-MJbTQrcBr2DUBfU-mRg, not other"),
+        (("--for-cluster", CLUSTER[1], "--node-id", "4"), "node.id is 3, not 4"),
+    ],
+)
+def test_whose_directory_it_is_must_be_said_right(
+    tierlog: Run, tmp_path: pathlib.Path, options: tuple[str, ...], told: str
+) -> None:
+    """A broker refuses to start over a directory of another one: that is said before anything is written into it."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("u0", [message(at, f"m{at}", 0) for at in range(3)], lineage={0: 0})
+    assert tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", *CLUSTER).code == 0
+    before = contents(tmp_path / "out")
+    outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", *options)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert contents(tmp_path / "out") == before

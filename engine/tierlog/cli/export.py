@@ -27,6 +27,8 @@ from tierlog.cli.tiers import open_path
 from tierlog.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
+    from tierlog.remote.api import Uuid
+    from tierlog.remote.manager.broker_directory import TargetCluster
     from tierlog.remote.manager.export import PartitionExport
     from tierlog.runtime.files import Files
 
@@ -49,6 +51,29 @@ def export(
     output: OutputOption = Output.TEXT,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
+    for_cluster: Annotated[
+        str | None,
+        typer.Option("--for-cluster", metavar="ID", help="Make DEST a log directory of a broker of this cluster."),
+    ] = None,
+    node_id: Annotated[
+        int | None, typer.Option("--node-id", metavar="N", help="With --for-cluster: the broker's node.id.")
+    ] = None,
+    topic_id: Annotated[
+        str | None,
+        typer.Option(
+            "--topic-id",
+            metavar="ID",
+            help="With --for-cluster: the topic's id there, as `kafka-topics --describe` prints it.",
+        ),
+    ] = None,
+    directory_id: Annotated[
+        str | None,
+        typer.Option(
+            "--directory-id",
+            metavar="ID",
+            help="With --for-cluster: directory.id in the meta.properties of the log directory that DEST replaces.",
+        ),
+    ] = None,
 ) -> None:
     """Write DEST/TOPIC-N/ as a broker has it: logs byte for byte, indexes, snapshots, leader epochs, topic id.
 
@@ -57,32 +82,77 @@ def export(
     built anew. Every checksum is checked on the way.
 
     A file gets its name when it is whole: an interrupted export is continued by the same command.
+
+    With --for-cluster DEST is a whole log directory of one broker, as a clean stop leaves it: meta.properties, offset
+    checkpoints and the file of the clean stop too. What the cluster will make of open transactions and leader epochs is
+    said; several topics may be exported into one DEST, one after the other.
     """
     from tierlog.cli.scan_options import parse_log_starts
     from tierlog.cli.topics import TopicChoice, check_topic
+    from tierlog.remote.manager.broker_directory import BrokerDirectory
     from tierlog.remote.manager.export import PartitionExport
     from tierlog.remote.metadata.history import TierHistory
     from tierlog.runtime.machine import Machine
 
     check_topic(path, topic)
-    files = Machine().files
+    machine = Machine()
+    files = machine.files
+    target = _parsed_target(for_cluster, node_id, topic_id, directory_id)
+    directory = None if target is None else BrokerDirectory(machine, str(dest), target)
     with open_path(path, layout=layout, config=config) as tier:
         starts = parse_log_starts(log_start, TopicChoice((topic,)).of_tier(tier.topics())) if log_start else {}
         history = TierHistory(tier, log_start_offsets=starts)
         assigned = {topic: partition} if partition else None
         exports = [
             PartitionExport(
-                tier, files, each, str(dest / f"{each.topic}-{each.partition}"), fail_on_data_loss=fail_on_data_loss
+                tier,
+                files,
+                each,
+                str(dest / f"{each.topic}-{each.partition}"),
+                fail_on_data_loss=fail_on_data_loss,
+                topic_id=None if target is None else target.topic_id,
             )
             for each in history.partitions(None if assigned else [topic], assigned=assigned)
         ]
         with _locked(files, dest):
             _check_space(files, dest, exports)
+            if directory is not None:
+                directory.prepare()
             with ByteProgress("export", sum(each.size_bytes for each in exports)) as progress:
                 for each in exports:
                     for size_bytes in each.run():
                         progress.advance(size_bytes)
                     _say(each, output)
+            if directory is not None:
+                directory.finish([each.extent for each in exports])
+                for caution in [text for each in exports for text in each.cautions()]:
+                    complain(f"note: {caution}")
+
+
+def _parsed_target(
+    cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
+) -> TargetCluster | None:
+    """Raises ConfigError: one of the options without the others that it needs."""
+    from tierlog.remote.manager.broker_directory import TargetCluster
+
+    if cluster_id is None:
+        if node_id is not None or topic_id is not None or directory_id is not None:
+            raise ConfigError("--node-id, --topic-id and --directory-id go with --for-cluster")
+        return None
+    if node_id is None:
+        raise ConfigError("--for-cluster needs --node-id: a log directory is one broker's")
+    return TargetCluster(
+        cluster_id, node_id, _parsed_id("--topic-id", topic_id), _parsed_id("--directory-id", directory_id)
+    )
+
+
+def _parsed_id(option: str, text: str | None) -> Uuid | None:
+    from tierlog.remote.api import Uuid
+
+    try:
+        return None if text is None else Uuid.from_text(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r:.40}: {error}") from None
 
 
 @contextmanager

@@ -133,6 +133,8 @@ def test_each_fault_is_named(data: pathlib.Path, tmp_path: pathlib.Path, name: s
     place, error = found
     assert (place, fault_name(error)) == CASES[name]
     suffix = {"list": ".rsm-manifest", "log": ".log"}.get(str(place), ".indexes")
+    if isinstance(error, EncryptionKeyError):
+        suffix = ".rsm-manifest"  # which names the key
     assert suffix in str(error), "the object is not named"
 
 
@@ -149,3 +151,13 @@ def test_no_bad_object_makes_the_reader_swell(data: pathlib.Path, tmp_path: path
     for case in sorted((data / "bad" / "objects").iterdir()):
         first_fault(bucket_of(case, tmp_path / case.name), key_config(data))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+
+
+def test_a_missing_key_is_named_with_the_object_that_asks_for_it(data: pathlib.Path) -> None:
+    """The id is in the manifest; who looks into the log for it finds ciphertext."""
+    with open_tier(str(data / "zstd-aes" / "objects"), layout="aiven") as tier:
+        segment = next(iter(tier.iter_segments()))
+        with pytest.raises(EncryptionKeyError, match=r"^\S+\.rsm-manifest: no private key with id 'k1'"):
+            tier.fetch_index(segment, IndexType.OFFSET)
+        with pytest.raises(EncryptionKeyError, match=r"^\S+\.rsm-manifest: no private key with id 'k1'"):
+            next(tier.iter_log_windows(segment))

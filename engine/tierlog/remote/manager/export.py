@@ -20,10 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native import indexes
-from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError, DataLossError, ObjectNotFoundError
+from tierlog.errors import (
+    ConfigError,
+    CorruptDataError,
+    CorruptIndexError,
+    CorruptRecordError,
+    DataLossError,
+    ObjectNotFoundError,
+)
 from tierlog.log.index_builder import IndexBuilder
 from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.partition_metadata import PartitionMetadata, encode_partition_metadata
+from tierlog.log.producer_snapshot import parse_producer_snapshot
 from tierlog.log.segment_files import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -33,7 +41,8 @@ from tierlog.log.segment_files import (
 )
 from tierlog.log.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchRun
-from tierlog.remote.api import ZERO_UUID, IndexType
+from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
+from tierlog.remote.manager.broker_directory import LogExtent
 from tierlog.remote.manager.exported_log import find_complete
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan
@@ -80,18 +89,27 @@ class PartitionExport:
         history: Of the partition; segments wholly below its log start offset are left out.
         folder: Where to; made if it is not there.
         fail_on_data_loss: False names missing offsets and wrong checksums in ``warnings`` and goes on.
+        topic_id: To write instead of the tier's.
 
     Raises:
         DataLossError: offsets between two segments are in none, and ``fail_on_data_loss``.
     """
 
     def __init__(
-        self, tier: Tier, files: Files, history: PartitionHistory, folder: str, *, fail_on_data_loss: bool = True
+        self,
+        tier: Tier,
+        files: Files,
+        history: PartitionHistory,
+        folder: str,
+        *,
+        fail_on_data_loss: bool = True,
+        topic_id: Uuid | None = None,
     ) -> None:
         self._tier = tier
         self._files = files
         self._history = history
         self._fail_on_data_loss = fail_on_data_loss
+        self._topic_id = topic_id or history.topic_id_partition.topic_id
         self.folder = folder
         self.warnings: list[str] = list(history.warnings)
         self.segments = tuple(
@@ -107,6 +125,49 @@ class PartitionExport:
     def size_bytes(self) -> int:
         """Of the logs, at most."""
         return sum(each.segment.size_bytes for each in self.segments)
+
+    @property
+    def extent(self) -> LogExtent:
+        """The offsets of the log that is written."""
+        history = self._history
+        start = (
+            max(history.log_start_offset, self.segments[0].base_offset) if self.segments else history.earliest_offset
+        )
+        end = self.segments[-1].end_offset_exclusive if self.segments else start
+        return LogExtent(history.topic, history.partition, start, end)
+
+    def cautions(self) -> list[str]:
+        """What a cluster that goes on writing to this log does with it; after ``run``.
+
+        Raises:
+            StoreError and its kinds.
+        """
+        name = f"{self._history.topic}-{self._history.partition}"
+        found = []
+        epochs = self._history.lineage.epochs
+        last = max((epoch for epoch, _ in epochs), default=0)
+        if last:
+            found.append(
+                f"{name}: its last leader epoch is {last}: a leader of a lower one cuts that and all above its own off "
+                "the leader-epoch checkpoint; see docs/operating.md"
+            )
+        found += [f"{name}: {told}" for told in self._told_open()]
+        return found
+
+    def _told_open(self) -> Iterator[str]:
+        """Of transactions that are open where the log ends, as far as a producer snapshot says so."""
+        if not self.segments or not self.segments[-1].end_is_whole:
+            return
+        data = self._fetch(self.segments[-1], IndexType.PRODUCER_SNAPSHOT)
+        try:
+            known = {} if data is None else parse_producer_snapshot(data).open_transactions()
+        except CorruptIndexError:
+            return  # a broker makes it anew
+        for producer, offset in sorted(known.items()):
+            yield (
+                f"the transaction of producer {producer} is open from offset {offset} on: readers of committed records "
+                "wait there until it is ended (`kafka-transactions abort --start-offset`)"
+            )
 
     def missing_bytes(self) -> int:
         """About what is still to be written: logs that are not there, or not of their size."""
@@ -261,9 +322,8 @@ class PartitionExport:
         counted = epochs.range(first, lineage.end_offset_exclusive)
         if len(counted):
             self._write(LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(counted))
-        topic_id = self._history.topic_id_partition.topic_id
-        if topic_id != ZERO_UUID:
-            self._write(PARTITION_METADATA, encode_partition_metadata(PartitionMetadata(topic_id.raw)))
+        if self._topic_id != ZERO_UUID:
+            self._write(PARTITION_METADATA, encode_partition_metadata(PartitionMetadata(self._topic_id.raw)))
 
     def _write(self, name: str, content: bytes) -> None:
         path = self._path(name)

@@ -18,6 +18,8 @@ IV_BYTES: Final = 12
 TAG_BYTES: Final = 16
 UNIT_OVERHEAD_BYTES: Final = IV_BYTES + TAG_BYTES
 _ZSTD: Final = 4
+#: Only the plugin's layout encrypts: this object has the key's id and the wrapped data key.
+_DESCRIPTION: Final = "rsm-manifest"
 
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
@@ -57,7 +59,7 @@ class UnitReader:
         try:
             self._cipher: AESGCM | None = key_ring.cipher(segment.encryption) if segment.encryption else None
         except EncryptionKeyError as error:
-            raise EncryptionKeyError(f"{name}: {error}") from error
+            raise EncryptionKeyError(f"{segment.name.rpartition('.')[0]}.{_DESCRIPTION}: {error}") from error
 
     def decrypted_size(self, stored: memoryview, *, position: int) -> int:
         """Size of a unit without IV and tag. Raises CorruptObjectError if it is too short to hold them."""
