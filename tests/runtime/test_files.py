@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pathlib
 import resource
 import stat
+import threading
 
 import pytest
 
@@ -66,6 +68,21 @@ class TestContract:
         """If this fails, a listing shows a file that is not whole."""
         with files.open_write(f"{root}/f"):
             assert [entry.name for entry in files.iter_directory(root)] == ["f" + TEMPORARY_SUFFIX]
+
+    def test_one_writes_a_file_at_a_time(self, files: Files, root: str) -> None:
+        """If this fails, two exports into one folder mix their bytes in files that look whole."""
+        with files.open_write(f"{root}/f") as first:
+            first.write(b"first, ")
+            with pytest.raises(StoreUnavailableError, match="written by somebody else"):
+                files.open_write(f"{root}/f")
+            first.write(b"alone")
+            first.commit()
+        assert files.read_whole(f"{root}/f") == b"first, alone"
+        with files.open_write(f"{root}/f") as second:
+            second.write(b"half")
+        files.write_whole(f"{root}/f", b"third")
+        assert files.read_whole(f"{root}/f") == b"third"
+        assert [entry.name for entry in files.iter_directory(root)] == ["f"]
 
     def test_directories(self, files: Files, root: str) -> None:
         """If this fails, listings miss files or come in an order that changes."""
@@ -403,6 +420,36 @@ class TestPosix:
             assert file.size_bytes == 101
         with pytest.raises(StoreError, match="regular"):
             PosixFiles().open_update("/dev/null")
+
+    def test_what_a_killed_writer_left_is_overwritten(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a run that was killed ends every later one, or its bytes are in their files."""
+        (tmp_path / f"f{TEMPORARY_SUFFIX}").write_bytes(b"the longer half of another life")
+        PosixFiles().write_whole(str(tmp_path / "f"), b"new")
+        assert (tmp_path / "f").read_bytes() == b"new"
+
+    def test_writers_of_one_file_never_mix(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a file that looks whole holds bytes of two writers."""
+        refused, seen = [0], set()
+
+        def work(number: int) -> None:
+            for _ in range(60):
+                try:
+                    with PosixFiles().open_write(str(tmp_path / "f")) as file:
+                        for _ in range(5):
+                            file.write(bytes([number]) * 100)
+                        file.commit()
+                except StoreUnavailableError:
+                    refused[0] += 1
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            with contextlib.suppress(FileNotFoundError):
+                seen.add((tmp_path / "f").read_bytes())
+        assert seen <= {bytes([number]) * 500 for number in range(4)}
+        assert refused[0]
+        assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
     def test_names_with_a_nul(self) -> None:
         """If this fails, a hostile name is a traceback."""

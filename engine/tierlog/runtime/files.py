@@ -180,6 +180,7 @@ class Files(ReadableFiles, Protocol):
 
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit; its directory must exist. Of a link, the file that it points at.
+        One writer at a time: StoreUnavailableError while another one has it open.
 
         What is no regular file (a pipe, a device) takes the bytes as they come, and commit only closes it.
         """

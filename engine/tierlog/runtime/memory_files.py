@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.chance import Rng
 from tierlog.runtime.clock import Clock, ManualClock
@@ -96,8 +96,14 @@ class MemoryFiles:
 
     def open_write(self, path: str) -> WritableFile:
         """See Files."""
-        self.remove(path + TEMPORARY_SUFFIX)
-        return _MemoryNewFile(self, path, self._open(path + TEMPORARY_SUFFIX, make=True))
+        temporary = path + TEMPORARY_SUFFIX
+        with self._disk.held():
+            if normal(temporary) in self._disk.locked:
+                raise StoreUnavailableError(f"{path}: is being written by somebody else")
+            self.remove(temporary)
+            file = self._open(temporary, make=True)
+            self._disk.locked.add(normal(temporary))
+        return _MemoryNewFile(self, path, file)
 
     def write_whole(self, path: str, data: Buffer) -> None:
         """See Files."""
@@ -227,13 +233,17 @@ class _MemoryNewFile(WritableFile):
     def commit(self) -> None:
         self._file.fsync()
         self._files.rename(self._file.path, self._path)
-        self._file.is_open = False
+        self._close()
 
     def abort(self) -> None:
         if self._file.is_open:
-            self._file.is_open = False
             if not self._file.disk.lost:
                 self._files.remove(self._file.path)
+            self._close()
+
+    def _close(self) -> None:
+        self._file.is_open = False
+        self._file.disk.locked.discard(normal(self._file.path))
 
 
 class _MemoryUpdatableFile(UpdatableFile):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from typing_extensions import Buffer
 
-from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.buffers import PROCESS_BUFFERS
 from tierlog.runtime.files import (
     TEMPORARY_SUFFIX,
@@ -25,6 +25,9 @@ from tierlog.runtime.files import (
     store_error,
     translated,
 )
+
+#: Of a file system that has no locks: there one who writes at the same time is not seen.
+_NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
 
 
 def _info(path: str, found: os.stat_result) -> FileInfo:
@@ -102,34 +105,55 @@ class PosixFile(ReadableFile):
 
 
 class PosixNewFile(WritableFile):
-    """A WritableFile beside its final name; gone with the object at the latest: a signal can come before any block."""
+    """A WritableFile beside its final name; gone with the object at the latest: a signal can come before any block.
+
+    It is locked, since two who write under one temporary name would mix their bytes. What a killed writer left there is
+    overwritten: the kernel lets go of its lock.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._temporary = path + TEMPORARY_SUFFIX
-        self._open = True
-        try:
-            self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        except StoreError:
-            self._open = False
-            raise
+        self._open = False
+        while not self._take_name():
+            pass
+        with translated(self._temporary):
+            os.ftruncate(self._file.number, 0)
+
+    def _take_name(self) -> bool:
+        """Open and lock the file under the temporary name; False if its writer finished meanwhile and took it away."""
+        self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT)
+        with translated(self._temporary):
+            try:
+                fcntl.flock(self._file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreUnavailableError(f"{self._path}: is being written by somebody else") from None
+            except OSError as cause:
+                if cause.errno not in _NO_LOCKS:
+                    raise
+            self._open = True
+            try:
+                self._open = os.stat(self._temporary).st_ino == os.fstat(self._file.number).st_ino
+            except FileNotFoundError:
+                self._open = False
+        return self._open
 
     def write(self, data: Buffer) -> None:
         self._file.write(data)
 
     def commit(self) -> None:
         self._file.fsync()
-        self._file.close()
         with translated(self._path):
-            os.replace(self._temporary, self._path)
+            os.replace(self._temporary, self._path)  # while it is locked: then nobody else has it open
             self._open = False
+            self._file.close()
             _fsync_directory(_parent(self._path))
 
     def abort(self) -> None:
         if self._open:
             self._open = False
-            self._file.close()
             self._unlink()
+            self._file.close()
 
     def _unlink(self) -> None:
         with translated(self._path), contextlib.suppress(FileNotFoundError):
