@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import threading
+import time
 
 import pytest
 from typing_extensions import Buffer
@@ -13,11 +15,15 @@ from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.storage.partition_metrics import PartitionMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.remote.storage.passing_store import PassingStore
-from tierlog.runtime.cancelling import CancelledReadError
+from tierlog.runtime.buffers import PROCESS_BUFFERS
+from tierlog.runtime.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.remote_store import RemoteStore
 from tierlog.runtime.started_reads import Answer, find_started_reads
 from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.thread_scheduler import ThreadScheduler
+
+MIB = 1 << 20
 
 
 class Slower(PassingStore):
@@ -93,3 +99,26 @@ def test_answers_of_a_real_store(s3: StoreServer) -> None:
     assert isinstance(told.wait(), CancelledReadError)
     assert len(told.answers) == 1
     store.close()
+
+
+@pytest.mark.parametrize("how", ["fetch", "fetch_range", "start_fetch_range", "cancellable"])
+def test_the_clients_memory_goes_back(how: str) -> None:
+    """If this fails, what a burst of reads of a bucket took stays in malloc's arenas until the broker is restarted."""
+    store = open_store("memory://")
+    store.put("k", bytes(MIB))
+    until = time.monotonic() + 20
+    while PROCESS_BUFFERS.has_thread:  # of tests before
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    if how == "fetch":
+        assert len(memoryview(store.fetch("k"))) == MIB
+    elif how == "start_fetch_range":
+        told = Told()
+        started = find_started_reads(store)
+        assert started is not None
+        started.start_fetch_range("k", start_position=0, end_position_exclusive=MIB, on_answer=told)
+        told.wait()
+    else:
+        with cancelled_by(CancelScope(ThreadScheduler())) if how == "cancellable" else contextlib.nullcontext():
+            assert len(memoryview(store.fetch_range("k", start_position=0, end_position_exclusive=MIB))) == MIB
+    assert PROCESS_BUFFERS.has_thread

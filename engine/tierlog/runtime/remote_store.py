@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import obstore
 from obstore import exceptions
@@ -17,6 +17,7 @@ from obstore.store import ObjectStore as ObstoreStore
 from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.runtime.buffers import note_foreign
 from tierlog.runtime.cancellable_reads import read_cancellable, start_read
 from tierlog.runtime.cancelling import is_cancellable
 from tierlog.runtime.forking import OBSTORE
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 _PAGE_KEYS: Final = 1000
+_Answer = TypeVar("_Answer", bound=Buffer)
 
 
 class RemoteStore:
@@ -124,9 +126,9 @@ class RemoteStore:
         self._counts.add("GET")
         with translated(self._place(key)):
             if not is_cancellable():
-                return obstore.get(self._store, key).bytes()
+                return _noted(obstore.get(self._store, key).bytes())
             answer = read_cancellable(lambda: obstore.get_async(self._store, key))
-            return read_cancellable(answer.bytes_async)
+            return _noted(read_cancellable(answer.bytes_async))
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         """See ObjectStore; the client's buffer as it is."""
@@ -134,9 +136,13 @@ class RemoteStore:
         with translated(self._place(key)):
             try:
                 if not is_cancellable():
-                    return obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive)
-                return read_cancellable(
-                    lambda: obstore.get_range_async(self._store, key, start=start_position, end=end_position_exclusive)
+                    return _noted(obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive))
+                return _noted(
+                    read_cancellable(
+                        lambda: obstore.get_range_async(
+                            self._store, key, start=start_position, end=end_position_exclusive
+                        )
+                    )
                 )
             except exceptions.GenericError as error:
                 if BEHIND_END.search(str(error)):
@@ -150,7 +156,7 @@ class RemoteStore:
 
         def told(answer: Answer) -> None:
             if not isinstance(answer, BaseException):
-                on_answer(answer)
+                on_answer(_noted(answer))
             elif isinstance(answer, exceptions.GenericError) and BEHIND_END.search(str(answer)):
                 on_answer(b"")
             else:
@@ -216,6 +222,12 @@ class RemoteStore:
             writer = self._writer
         if writer is not None:
             writer.close()
+
+
+def _noted(answer: _Answer) -> _Answer:
+    """An answer, whose memory is the client's: malloc's arenas would keep it when it is free."""
+    note_foreign(memoryview(answer).nbytes)
+    return answer
 
 
 def _info(found: ObjectMeta) -> ObjectInfo:
