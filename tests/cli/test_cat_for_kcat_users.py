@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pathlib
+import re
 import time
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket, message
+from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.command import Run
 from tierlog.remote.manager.last_records import LastRecords
 from tierlog.remote.manager.scan_plan import list_histories
@@ -293,3 +295,12 @@ def test_many_empty_partitions_are_a_few_lines(tierlog: Run, tmp_path: pathlib.P
     outcome = tierlog("cat", root, "--from", "5")
     assert outcome.err.count("\n") == 6
     assert "3 more partitions" in outcome.err
+
+
+@pytest.mark.skipif(not IN_CHECKOUT, reason="the pages are in a checkout only")
+def test_the_page_for_them_names_options_that_exist() -> None:
+    """Otherwise the first command that is copied from the page is wrong use."""
+    page = (ROOT / "docs" / "coming-from-kcat.md").read_text()
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    known = set(re.findall(r"--[a-z-]+", reference.partition("## tierlog cat")[2].partition("## tierlog check")[0]))
+    assert set(re.findall(r"--[a-z-]+", page.replace("---", ""))) <= known | {"--topics"}
