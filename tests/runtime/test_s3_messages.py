@@ -170,3 +170,14 @@ def test_an_object_with_a_hole_is_never_whole(sizes: list[int], missing: int, da
     else:
         with pytest.raises(StoreError):
             parts.whole()
+
+
+def test_a_redirect_is_refused_and_says_where_to() -> None:
+    """An operator would see "status 307" and nothing of the endpoint that she should have named."""
+    answer = HttpAnswer(307, {"location": "https://user:s3cret@other.example:9000/b/k?X-Amz-Signature=5ec2e7"}, b"")
+    fault = find_fault(answer)
+    assert fault is not None
+    text = str(error_of("s3://b/k", "PUT", answer, fault))
+    assert "it redirects to other.example:9000, which is not followed" in text
+    assert "s3cret" not in text
+    assert "5ec2e7" not in text

@@ -127,6 +127,16 @@ def test_azure() -> None:
         ("s3", {"store.max_retries": "many"}, "number"),
         ("s3", {"store.retry_timeout": "soon"}, "duration"),
         ("s3", {"stroage.s3.region": "x"}, "storage.s3.region"),
+        (
+            "s3",
+            {"storage.s3.endpoint.url": "http://user:s3cret@h:9"},
+            "endpoint.url: a login does not",
+        ),
+        ("s3", {"store.endpoint": "https://s3cret@h/x"}, "endpoint: a login does not belong"),
+        ("gs", {"store.base_url": "https://u:s3cret@h"}, "base_url: a login does not belong"),
+        ("az", {"storage.azure.endpoint.url": "https://u:s3cret@h"}, "a login does not belong"),
+        ("az", {"storage.azure.connection.string": "AccountName=a;BlobEndpoint=http://u:s3cret@h"}, "a login does not"),
+        ("gs", {"storage.gcs.credentials.path": '{"private_key": "s3cret"}'}, "the path of a file is expected"),
         ("gs", {"storage.gcs.credentials.json": "s3cret"}, "not JSON"),
         ("az", {"storage.azure.connection.string": "AccountKey=s3cret"}, "AccountName"),
         ("az", {"storage.proxy.host": "h"}, "port"),
@@ -137,6 +147,15 @@ def test_wrong_values(scheme: str, options: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
         read_store_options(scheme, options, MemoryFiles())
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_login_in_an_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be sent beside the signature, and the store's errors would name it."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:s3cret@h:9")
+    with pytest.raises(ConfigError, match="AWS_ENDPOINT_URL: a login does not belong") as caught:
+        read_store_options("s3", {}, MemoryFiles())
+    assert "s3cret" not in str(caught.value)
+    assert read_store_options("gs", {"store.base_url": "https://h/a@b"}, MemoryFiles()).config["base_url"]
 
 
 @pytest.mark.parametrize(

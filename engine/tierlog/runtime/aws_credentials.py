@@ -19,6 +19,7 @@ from tierlog.errors import ConfigError, StoreError, StorePermissionError, StoreU
 from tierlog.runtime.files import Files
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.properties import parse_properties
+from tierlog.runtime.secret_files import read_secret_file
 
 _log = logging.getLogger(__name__)
 
@@ -117,8 +118,10 @@ def read_key_file(option: str, path: str, files: Files) -> AwsKeys:
         ConfigError: it cannot be read, or a key is missing.
     """
     try:
-        text = files.read_whole(path, limit_bytes=_FILE_BYTES_MAX).decode("utf-8")
+        text = read_secret_file(option, path, files, limit_bytes=_FILE_BYTES_MAX).decode("utf-8")
         pairs = dict(parse_properties(text))
+    except ConfigError:
+        raise
     except (StoreError, UnicodeDecodeError, ValueError) as cause:
         raise ConfigError(f"{option}: cannot read {path}: {type(cause).__name__}") from None
     found = [

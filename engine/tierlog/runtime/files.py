@@ -40,6 +40,7 @@ class FileInfo:
         size_bytes: Of a regular file; 0 for a directory.
         modified_ms: Last change of the content, ms since 1970 UTC.
         identity: Device and inode, the same by whatever path; (0, 0) where a file system has none.
+        readable_by_all: Every user of the machine may read it; False where a file system has no such rights.
     """
 
     path: str
@@ -47,6 +48,7 @@ class FileInfo:
     modified_ms: int
     is_directory: bool
     identity: tuple[int, int] = (0, 0)
+    readable_by_all: bool = False
 
     @property
     def name(self) -> str:

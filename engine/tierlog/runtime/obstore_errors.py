@@ -35,6 +35,32 @@ _NO_ANSWER: Final = re.compile(
 _REFUSED: Final = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId)</Code>")
 #: Of a URL, and of nothing else: an answer of XML has question marks too, and its code is what tells.
 _QUERY: Final = re.compile(r"(\w+://[^\s?\"'<>]*)\?[^\s\"'<>]+")
+#: rustls names what it found: ``InvalidCertificate(ExpiredContext { … })``.
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+?)(?:Context)?\b")
+_CERTIFICATE_FAULTS: Final = {
+    "Expired": "has expired",
+    "NotValidYet": "is not valid yet (does this machine's clock go right?)",
+    "UnknownIssuer": "comes from an issuer that is not trusted (store.root_certificate takes another one, as PEM)",
+    "NotValidForName": "is for other names than the endpoint's",
+    "BadSignature": "has a signature that is not its issuer's",
+    "Revoked": "was revoked",
+    "CaUsedAsEndEntity": "is an authority's own, not a server's",
+}
+_PRESENTED: Final = re.compile(r"presented:\s*\[(.*?)\]", re.DOTALL)
+_NAME: Final = re.compile(r"\w+\((?:\\?\")?([\w.:*-]+)")
+#: Where obstore's message says no more than that no answer came.
+_CAUSELESS: Final = ("error sending request", "HTTP error")
+_CONNECTION_FAULTS: Final = {
+    "InvalidContentType": "the server does not speak TLS there (http:// in place of https://?)",
+    "AlertReceived(": "the server ended the TLS handshake",
+    "PeerIncompatible(": "the server speaks no version of TLS that is still safe",
+    "ConnectionRefused": "connection refused",
+    "dns error": "the host's name is not known",
+    "ConnectionReset": "connection reset",
+    "NetworkUnreachable": "no way to its network",
+    "HostUnreachable": "no way to the host",
+    "TimedOut": "timed out",
+}
 _PASSING: Final = re.compile(r"<Code>(?:RequestTimeout|SlowDown|InternalError)</Code>")
 
 
@@ -57,9 +83,27 @@ def short_text(error: BaseException) -> str:
     return _QUERY.sub(r"\1?…", text).strip()
 
 
+def _certificate_fault(debug_text: str) -> str | None:
+    """What is wrong with it, out of obstore's long form, which is not shown."""
+    found = _CERTIFICATE.search(debug_text)
+    if found is None:
+        return None
+    told = _CERTIFICATE_FAULTS.get(found[1], f"is refused: {found[1]}")
+    names = _PRESENTED.search(debug_text) if found[1] == "NotValidForName" else None
+    return f"{told}: {', '.join(_NAME.findall(names[1])[:5])}" if names else told
+
+
+def _connection_fault(debug_text: str) -> str | None:
+    return next((told for mark, told in _CONNECTION_FAULTS.items() if mark in debug_text), None)
+
+
 def translate(error: BaseException, place: str) -> StoreError | ConfigError:
     """What an error of obstore means for a caller, naming the object."""
     text = short_text(error)
+    if cause := _certificate_fault(str(error)):
+        return StorePermissionError(f"{place}: the server's certificate {cause}")
+    if text.endswith(_CAUSELESS) and (cause := _connection_fault(str(error))):
+        text = f"{text}: {cause}"
     told = f"{place}: {text}"
     if "StoreUnavailableError" in text:  # of our own source of credentials
         return StoreUnavailableError(told)

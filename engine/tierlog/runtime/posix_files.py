@@ -33,7 +33,9 @@ _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
 def _info(path: str, found: os.stat_result) -> FileInfo:
     directory = stat_bits.S_ISDIR(found.st_mode)
     size = 0 if directory else found.st_size
-    return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, (found.st_dev, found.st_ino))
+    identity = (found.st_dev, found.st_ino)
+    for_all = bool(found.st_mode & stat_bits.S_IROTH)
+    return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, identity, for_all)
 
 
 class _Descriptor:

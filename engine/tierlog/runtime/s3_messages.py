@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlsplit
 from xml.etree import ElementTree
 
 from tierlog.errors import (
@@ -110,6 +110,9 @@ def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> St
     if status == 301 or code == "PermanentRedirect":
         region = answer.headers.get("x-amz-bucket-region", "another one")
         return StoreError(f"{told}; the bucket is in region {region}")
+    if 300 <= status < 400 and "location" in answer.headers:
+        elsewhere = urlsplit(answer.headers["location"]).netloc.rpartition("@")[2] or "itself"
+        return StoreError(f"{told}; it redirects to {elsewhere}, which is not followed: name the endpoint that answers")
     if status in (401, 403) or code in _REFUSED_CODES:
         return StorePermissionError(told)
     if status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists"):

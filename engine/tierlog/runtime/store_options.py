@@ -19,6 +19,7 @@ from tierlog.errors import ConfigError, StoreError
 from tierlog.runtime.aws_credentials import read_key_file
 from tierlog.runtime.files import Files
 from tierlog.runtime.part_checksums import ChecksumMode
+from tierlog.runtime.secret_files import read_secret_file
 from tierlog.runtime.store_keys import CLIENT_NAMES, check_known, plain_name
 
 #: A call of one window ends within these, whatever the store does.
@@ -26,6 +27,7 @@ _DEFAULT_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _DEFAULT_RETRIES: Final = 4
 _DEFAULT_RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _CREDENTIAL_FILE_BYTES_MAX: Final = 1 << 20
+_ENDPOINT_ENDS: Final = ("endpoint", "base_url", "endpoint_url")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|h)?")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "sec": 1, "": 1, "m": 60, "min": 60, "h": 3600}
 
@@ -96,6 +98,7 @@ def _milliseconds(key: str, value: str) -> int:
 def _endpoint(options: StoreOptions, key: str, value: str, into: str) -> None:
     if not value.startswith(("http://", "https://")):
         raise ConfigError(f"{key}: an http or https URL expected")
+    _refuse_login(key, value)
     options.config[into] = value.rstrip("/")
     if value.startswith("http://"):
         options.client["allow_http"] = "true"
@@ -180,7 +183,11 @@ def _gcs_json(options: StoreOptions, key: str, value: str, _files: Files) -> Non
 
 
 def _gcs_file(options: StoreOptions, key: str, value: str, files: Files) -> None:
-    _gcs_json(options, key, _read_text(files, key, value), files)
+    try:
+        text = read_secret_file(key, value, files, limit_bytes=_CREDENTIAL_FILE_BYTES_MAX).decode("utf-8")
+    except (StoreError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"{key}: cannot read {value}: {type(cause).__name__}") from cause
+    _gcs_json(options, key, text, files)
 
 
 def _azure_connection(options: StoreOptions, key: str, value: str, _files: Files) -> None:
@@ -265,12 +272,27 @@ def read_store_options(
     for key, value in options.items():
         if key.startswith("store."):
             _add_own(found, key, value)
-    endpoint = next((v for k, v in found.config.items() if k.endswith(("endpoint", "base_url", "endpoint_url"))), "")
+    for key, value in (*found.config.items(), *_ambient_endpoints(scheme)):
+        if key.lower().endswith(_ENDPOINT_ENDS):
+            _refuse_login(key, value)
+    endpoint = next((v for k, v in found.config.items() if k.endswith(_ENDPOINT_ENDS)), "")
     if endpoint.startswith("http://"):
         found.client.setdefault("allow_http", "true")
     if scheme == "s3" and shared_region:
         _add_shared_region(found, files)
     return found
+
+
+def _ambient_endpoints(scheme: str) -> list[tuple[str, str]]:
+    """What a store takes from the environment where no option says otherwise."""
+    begin = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[scheme]
+    return [(name, value) for name, value in os.environ.items() if name.startswith(begin)]
+
+
+def _refuse_login(key: str, value: str) -> None:
+    """A login in a URL would be sent beside the signature, and stand in every message that names the URL."""
+    if "@" in value.partition("://")[2].partition("/")[0]:
+        raise ConfigError(f"{key}: a login does not belong into an endpoint: give credentials by their own keys")
 
 
 def _add_own(found: StoreOptions, key: str, value: str) -> None:

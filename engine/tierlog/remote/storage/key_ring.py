@@ -17,6 +17,7 @@ from tierlog.errors import ConfigError, EncryptionKeyError, StoreError
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.segment import SegmentEncryption
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.secret_files import read_secret_file
 
 if TYPE_CHECKING:  # most tiers are not encrypted, and these take longer to import than the rest of a reader
     from Crypto.PublicKey import RSA
@@ -185,10 +186,14 @@ def read_key_ring(config: StorageConfig, machine: Machine, *, writing: bool = Fa
     def read(paths: Mapping[str, str], kind: str) -> dict[str, bytes]:
         found = {}
         for key_id, path in paths.items():
+            key = f"encryption.key.pairs.{key_id}.{kind}.key.file"
             try:
-                found[key_id] = machine.files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX)
+                if kind == "private":
+                    found[key_id] = read_secret_file(key, path, machine.files, limit_bytes=_KEY_FILE_BYTES_MAX)
+                else:
+                    found[key_id] = machine.files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX)
             except StoreError as cause:
-                raise ConfigError(f"encryption.key.pairs.{key_id}.{kind}.key.file: {cause}") from cause
+                raise ConfigError(f"{key}: {cause}") from cause
         return found
 
     return KeyRing(

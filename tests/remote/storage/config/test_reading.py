@@ -45,8 +45,8 @@ def test_keys_that_spark_lower_cased_keep_their_ids() -> None:
         ({"key.prefx": "a"}, "unknown key key.prefx; the nearest known one is key.prefix"),
         ({"storage.s3.regoin": "a"}, "storage.s3.region"),
         (
-            {"key.prefix.mask": "yes please"},
-            "Invalid value yes please for configuration key.prefix.mask: Expected value",
+            {"key.prefix.mask": "yes"},
+            "Invalid value yes for configuration key.prefix.mask: Expected value",
         ),
         ({"fetch.chunk.cache.sizes": "1"}, "fetch.chunk.cache.size"),
         ({"storage.rooot": "/a"}, "nearest known one is storage.root"),
@@ -77,6 +77,17 @@ def test_secret_values_are_not_quoted() -> None:
         assert caught.value.__cause__ is None
     with pytest.raises(ConfigError, match=r"Invalid value for configuration storage\.aws\.session\.token"):
         read_storage_config(given | {"storage.aws.session.token": ""})
+
+
+@pytest.mark.parametrize(
+    "key", ["compression.enabled", "chunk.size", "compression.type", "storage.backend.class", "fetch.chunk.cache.class"]
+)
+@pytest.mark.parametrize("secret", ["CANARY-s3cr3t-CANARY", "wJalrXUtnFEMIK7MDENGbPxRf", "hunter", "eyJ0.eyJ1.x-_"])
+def test_a_secret_at_the_wrong_key_is_not_quoted(key: str, secret: str) -> None:
+    """A password that slipped a line down in a file would be in the broker's log, and in whatever collects it."""
+    with pytest.raises(ConfigError, match=r"Invalid value for configuration|[Uu]nknown") as caught:
+        read_storage_config({"chunk.size": "1024"} | {key: secret})
+    assert secret not in str(caught.value)
 
 
 @pytest.mark.parametrize(

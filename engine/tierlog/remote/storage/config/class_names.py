@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tierlog.errors import ConfigError
+from tierlog.remote.storage.config.shown_values import quoted
 
 _PLUGIN: Final = "io.aiven.kafka.tieredstorage"
 _AWS: Final = "software.amazon.awssdk.auth.credentials"
@@ -70,4 +71,5 @@ def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = F
     hint = f"; the nearest known one is {near[0]}" if near else ""
     what = "this Java class has no counterpart here" if java else "unknown"
     python = ", or the dotted path of a Python class" if dotted else ""
-    raise ConfigError(f"Invalid value {given} for configuration {key}: {what}{hint}; use one of {names}{python}")
+    shown = quoted(given, " ".join((names, *known)))
+    raise ConfigError(f"Invalid value{shown} for configuration {key}: {what}{hint}; use one of {names}{python}")

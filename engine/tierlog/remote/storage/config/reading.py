@@ -19,6 +19,7 @@ from tierlog.remote.storage.config.model import KNOWN_KEYS, StorageConfig, missi
 from tierlog.remote.storage.config.older_names import with_todays_names
 from tierlog.remote.storage.config.property_file import read_property_file
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
+from tierlog.remote.storage.config.shown_values import quoted
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.store_options import STORAGE_KEYS
 
@@ -114,7 +115,7 @@ def _validated(values: Mapping[str, Any]) -> StorageConfig:
     if not first["loc"]:
         raise ConfigError(first["msg"])
     name = str(first["loc"][0])
-    shown = "" if is_secret(name) else f" {values.get(name)}"
+    shown = "" if is_secret(name) else quoted(str(values.get(name)), first["msg"])
     raise ConfigError(f"Invalid value{shown} for configuration {name}: {first['msg']}")
 
 
