@@ -15,8 +15,11 @@ from tierlog.aio.waiting import TaskCancelledError
 class ViewSource(Protocol):
     """Where the bytes of a stream come from."""
 
-    async def next_view(self) -> memoryview | None:
-        """The bytes that follow, None at the end. Cancelled, it ends what was asked for."""
+    async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:
+        """The bytes that follow, at least one and at most so many (-1: what there is); None at the end.
+
+        A ``lean`` view keeps no more in memory than it shows. Cancelled, this ends what was asked for.
+        """
 
     async def aclose(self) -> None:
         """Let go of everything."""
@@ -41,7 +44,8 @@ class AsyncSegmentStream:
     def __init__(self, open_source: Callable[[], Awaitable[ViewSource]]) -> None:
         self._open_source = open_source
         self._source: ViewSource | None = None
-        self._views: collections.deque[memoryview] = collections.deque()
+        #: Taken by a call that failed after that: the next one begins with them.
+        self._again: collections.deque[memoryview] = collections.deque()
         self._position = 0
         self._reading = False
         self._ended = False
@@ -62,20 +66,23 @@ class AsyncSegmentStream:
 
     async def next_view(self, max_bytes: int = -1) -> memoryview | None:
         """The bytes that follow, at most so many and at most a chunk; None at the end. -1 is what there is."""
-        return self._handed(self._cut(max_bytes)) if await self._fill() else None
+        view = await self._take(max_bytes, lean=True)
+        self._position += 0 if view is None else len(view)
+        return view
 
     async def read(self, size: int | None = -1, /) -> bytes:
         """At most ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
         taken: list[memoryview] = []
         left = -1 if size is None else size
         try:
-            while left and await self._fill():
-                taken.append(self._cut(left))
-                left -= len(taken[-1]) if left > 0 else 0
+            while (view := await self._take(left, lean=False)) is not None:
+                taken.append(view)
+                left -= len(view) if left > 0 else 0
         except BaseException:
-            self._views.extendleft(reversed(taken))
+            self._again.extendleft(reversed(taken))
             raise
-        return b"".join(self._handed(view) for view in taken)
+        self._position += sum(map(len, taken))
+        return b"".join(taken)
 
     async def readinto(self, buffer: Buffer, /) -> int:
         """Fill a buffer; fewer bytes only at the end, 0 at the end. After an error what it holds is of no use."""
@@ -83,41 +90,31 @@ class AsyncSegmentStream:
         taken: list[memoryview] = []
         done = 0
         try:
-            while done < len(out) and await self._fill():
-                taken.append(self._cut(len(out) - done))
-                out[done : done + len(taken[-1])] = taken[-1]
-                done += len(taken[-1])
+            while (view := await self._take(len(out) - done, lean=False)) is not None:
+                taken.append(view)
+                out[done : done + len(view)] = view
+                done += len(view)
         except BaseException:
-            self._views.extendleft(reversed(taken))
+            self._again.extendleft(reversed(taken))
             raise
         self._position += done
         return done
 
-    def _handed(self, view: memoryview) -> memoryview:
-        self._position += len(view)
-        return view
-
-    def _cut(self, size: int) -> memoryview:
-        """Of the bytes at hand; all of the first view for a negative size."""
-        view = self._views.popleft()
-        if 0 <= size < len(view):
-            self._views.appendleft(view[size:])
-            return view[:size]
-        return view
-
-    async def _fill(self) -> bool:
-        """Have bytes at hand; False at the end."""
+    async def _take(self, size: int, *, lean: bool) -> memoryview | None:
+        """The bytes that follow, at most so many; None at the end, and for a size of 0."""
         if self._closed:
             raise ValueError("the stream is closed")
         if self._reading:
             raise RuntimeError("another task is reading this stream")
-        if self._views or self._ended:
-            return bool(self._views)
+        if self._again:
+            return self._taken_again(size)
+        if self._ended or not size:
+            return None
         self._reading = True
         try:
             if self._source is None:
                 self._source = await self._open_source()
-            view = await self._source.next_view()
+            view = await self._source.take(size, lean=lean)
         except TaskCancelledError:
             self._reading = False
             await self.aclose()
@@ -127,14 +124,19 @@ class AsyncSegmentStream:
         if view is None:
             self._ended = True
             await self._release()
-            return False
-        self._views.append(view)
-        return True
+        return view
+
+    def _taken_again(self, size: int) -> memoryview | None:
+        view = self._again.popleft()
+        if 0 <= size < len(view):
+            self._again.appendleft(view[size:])
+            view = view[:size]
+        return view if size else None
 
     async def aclose(self) -> None:
         """End what runs and release what is held; idempotent."""
         self._closed = True
-        self._views.clear()
+        self._again.clear()
         await self._release()
 
     async def _release(self) -> None:

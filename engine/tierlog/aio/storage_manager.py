@@ -8,7 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from tierlog.aio.segment_stream import AsyncSegmentStream
+from tierlog.aio.loop_reads import LoopReads, drive
+from tierlog.aio.segment_stream import AsyncSegmentStream, ViewSource
 from tierlog.aio.thread_reads import ThreadReads
 from tierlog.aio.waiting import TaskCancelledError, Worker
 from tierlog.remote.api import (
@@ -60,7 +61,8 @@ class AsyncStorageManager:
         copies: int = COPIES,
         machine: Machine | None = None,
     ) -> None:
-        self._scheduler = (machine or Machine()).scheduler
+        self._machine = machine or Machine()
+        self._scheduler = self._machine.scheduler
         self.manager = manager or TieredStorageManager(machine=machine)
         self._copier = Worker(self._scheduler.pool(copies, name="tierlog-aio-copy"))
         self._worker = Worker(self._scheduler.pool(_THREADS, name="tierlog-aio"))
@@ -96,14 +98,27 @@ class AsyncStorageManager:
                 async for view in stream:
                     ...
         """
-        fetch = partial(self.manager.fetch_log_segment, metadata, start_position, end_position)
-        return AsyncSegmentStream(lambda: ThreadReads.begin(fetch, self._worker))
+        manager, machine, worker = self.manager, self._machine, self._worker
+
+        async def begin() -> ViewSource:
+            if not isinstance(manager, TieredStorageManager):
+                fetch = partial(manager.fetch_log_segment, metadata, start_position, end_position)
+                return await ThreadReads.begin(fetch, worker)
+            opening = manager.fetch_log_segment_waits(metadata, start_position, end_position)
+            return LoopReads(await drive(opening, machine, worker), machine, worker)
+
+        return AsyncSegmentStream(begin)
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         """See RemoteStorageManager: all bytes of the part."""
 
+        manager = self.manager
+        if isinstance(manager, TieredStorageManager):
+            with await drive(manager.fetch_index_waits(metadata, index_type), self._machine, self._worker) as stream:
+                return stream.read()
+
         def fetch() -> bytes:
-            with self.manager.fetch_index(metadata, index_type) as stream:
+            with manager.fetch_index(metadata, index_type) as stream:
                 return stream.read()
 
         return await self._worker.run(fetch)

@@ -29,9 +29,10 @@ class ThreadReads:
                 opening.add_done_callback(_close_opened)
             raise
 
-    async def next_view(self) -> memoryview | None:
+    async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:  # noqa: ARG002 - the stream's to say
         """See ViewSource."""
-        reading: Future[memoryview | None] = self._worker.submit(lambda: next(self._stream.buffers(), None))
+        most = None if size_bytes < 0 else size_bytes
+        reading: Future[memoryview | None] = self._worker.submit(lambda: next(self._stream.buffers(most), None))
         try:
             return await self._worker.result(reading)
         except TaskCancelledError:

@@ -17,26 +17,34 @@ TaskCancelledError: Final = asyncio.CancelledError
 _CLOSED: Final = "the storage manager is closed"
 
 
-async def wait_until(tell: Callable[[Callable[[], object]], object]) -> None:
-    """Wait until a function is called, from any thread.
+class Alarm:
+    """Wakes the task that waits for it; rung from any thread, once or often."""
 
-    Args:
-        tell: Gets that function; may call it at once.
-    """
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] = self._loop.create_future()
 
-    def wake() -> None:
+    def ring(self) -> None:
+        """Waits for nothing, raises nothing."""
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-            loop.call_soon_threadsafe(_fill, waiter)
+            self._loop.call_soon_threadsafe(self._rung)
 
-    tell(wake)
-    await waiter
+    def _rung(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)
 
-
-def _fill(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+    async def wait(self, seconds: float | None = None) -> None:
+        """Until it was rung, or for so many seconds."""
+        if seconds is None:
+            await self._waiter
+            return
+        timer = self._loop.call_later(seconds, self._rung)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            if self._waiter.done():
+                self._waiter = self._loop.create_future()
 
 
 class Worker:
@@ -54,7 +62,9 @@ class Worker:
 
     async def result(self, future: Future[Result]) -> Result:
         """What a submitted call gives. Cancelling ends the waiting, not the call. Raises what the call raised."""
-        await wait_until(lambda wake: future.add_done_callback(lambda _: wake()))
+        alarm = Alarm()
+        future.add_done_callback(lambda _: alarm.ring())
+        await alarm.wait()
         try:
             return future.result()
         except CancelledError:  # a close took it out of the line; it has nothing to do with a task's cancellation

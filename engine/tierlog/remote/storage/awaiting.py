@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 #: However much progress others make, nobody waits longer than so many times her time limit.
 PATIENCE: Final = 12
 #: Who waits for memory looks at least this often for streams that were dropped and can give some back.
-_LOOK_SECONDS: Final = 0.25
+LOOK_SECONDS: Final = 0.25
 
 
 class Pending(Protocol):
@@ -26,6 +26,14 @@ class Pending(Protocol):
 
     @property
     def is_done(self) -> bool: ...
+    @property
+    def has_work(self) -> bool:
+        """Whether ``run`` has something to do."""
+
+    @property
+    def needs_looks(self) -> bool:
+        """Whether it may never be done unless who waits looks."""
+
     def add_done_callback(self, function: Callable[[], None]) -> None:
         """Called once it is done, in the thread that did it; at once if it is. It must not raise, nor wait."""
 
@@ -132,7 +140,7 @@ def _wait_for(wait: Wait, machine: Machine, owner: Interruptible | None) -> None
             seconds = seconds_left(wait, began, clock.monotonic_seconds())
             with changed:
                 if not is_over():
-                    changed.wait(min(seconds, _LOOK_SECONDS))
+                    changed.wait(min(seconds, LOOK_SECONDS))
     finally:
         if owner is not None:
             owner.changed = None

@@ -61,6 +61,16 @@ class Ticket:
         if self.is_done:  # it came just now; who waits looks again once too often, which harms nobody
             function()
 
+    @property
+    def has_work(self) -> bool:
+        """See Pending."""
+        return False
+
+    @property
+    def needs_looks(self) -> bool:
+        """See Pending."""
+        return True
+
     def run(self) -> bool:
         """See Pending: memory is not made."""
         return False

@@ -178,8 +178,8 @@ class RunningCopies:
         """Call off one copy, if it runs; waits for nothing."""
         with self._changed:
             copy = self._copies.get(segment_id)
-            if copy is not None:
-                copy.called_off = copy.called_off or reason
+        if copy is not None:
+            copy.call_off(reason)
         return copy is not None
 
     def copies(self) -> list[RunningCopy]:

@@ -14,8 +14,10 @@ from typing import Protocol, Self
 from typing_extensions import Buffer
 
 from tierlog.errors import ForkedProcessError
+from tierlog.remote.storage.awaiting import Interruptible, Waits
 from tierlog.runtime.buffers import new_buffer
 from tierlog.runtime.forking import Origin
+from tierlog.runtime.scheduling import Condition
 
 Translate = Callable[[BaseException], BaseException]
 
@@ -25,7 +27,7 @@ def same_error(error: BaseException) -> BaseException:
     return error
 
 
-class ViewSource(Protocol):
+class ViewSource(Interruptible, Protocol):
     """Where a stream's bytes come from, in order. One thread at a time takes; ``close`` comes from any."""
 
     @property
@@ -45,6 +47,9 @@ class ViewSource(Protocol):
 
         Raises: ValueError after close.
         """
+
+    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
+        """As ``take``, for who drives the waits."""
 
     def seek(self, position: int) -> None:
         """Go on from a byte that was taken before."""
@@ -170,6 +175,29 @@ class ViewStream:
             yield _lean(taken)
             del taken
 
+    def take_waits(self, size_bytes: int, *, lean: bool) -> Waits[memoryview]:
+        """The bytes that follow, at least one and at most so many; for who drives the waits (``aio``).
+
+        Args:
+            size_bytes: > 0.
+            lean: The view keeps no more in memory than it shows: it will be held.
+        """
+        self._require_usable()
+        began = self._source.position
+        try:
+            taken = yield from self._source.take_waits(size_bytes)
+        except BaseException as error:
+            raised = self._failed(error, began)
+            if raised is error:
+                raise
+            raise raised from error
+        return _lean(taken) if lean else taken
+
+    @property
+    def interruptible(self) -> Interruptible:
+        """What a close of this stream wakes."""
+        return self._source
+
     def close(self) -> None:
         """See SegmentStream."""
         if not self._closed:
@@ -216,7 +244,8 @@ class _Bytes:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self.position = 0
-        self.is_holding = False
+        self.is_holding = self.is_closed = False
+        self.changed: Condition | None = None
 
     @property
     def left_bytes(self) -> int:
@@ -227,10 +256,15 @@ class _Bytes:
         self.position += len(taken)
         return taken
 
+    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
+        yield from ()
+        return self.take(size_bytes)
+
     def seek(self, position: int) -> None:
         self.position = position
 
     def close(self) -> None:
+        self.is_closed = True
         self._data = self._data[: self.position]
 
 

@@ -69,6 +69,11 @@ class Flight(Generic[Key, Value]):
         """Whether ``run`` has something to do that nobody has begun."""
         return self._work is not None
 
+    @property
+    def needs_looks(self) -> bool:
+        """See Pending."""
+        return False
+
     def offer(self, work: Callable[[], None]) -> None:
         """What makes the value and lands it, for the first who calls ``run``; it raises nothing."""
         self._work = work

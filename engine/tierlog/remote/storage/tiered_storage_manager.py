@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tierlog.log.remote_log_index import RemoteLogIndexEntry
+    from tierlog.remote.storage.awaiting import Waits
     from tierlog.remote.storage.manager_parts import ManagerParts
     from tierlog.remote.storage.segment_fetch import NextSegment
+    from tierlog.remote.storage.segment_stream import ViewStream
     from tierlog.runtime.object_store import ObjectStore
     from tierlog.runtime.store_traits import StoreTraits
 
@@ -128,6 +130,18 @@ class TieredStorageManager(RemoteStorageManager):
         """See RemoteStorageManager."""
         with self._translated("fetch_segment", metadata) as parts:
             return parts.fetcher.fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_log_segment_waits(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
+    ) -> Waits[ViewStream]:
+        """As ``fetch_log_segment``, for who drives the waits in another way than a thread that waits (``aio``)."""
+        with self._translated("fetch_segment", metadata) as parts:
+            return (yield from parts.fetcher.fetch_log_segment_waits(metadata, start_position, end_position))
+
+    def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
+        """As ``fetch_index``, likewise."""
+        with self._translated("fetch_index", metadata) as parts:
+            return (yield from parts.fetcher.fetch_index_waits(metadata, index_type))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
         """See RemoteStorageManager."""
