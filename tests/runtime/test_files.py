@@ -16,6 +16,7 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 from tierlog.runtime.chance import SeededRng
 from tierlog.runtime.files import TEMPORARY_SUFFIX, Files, store_error
 from tierlog.runtime.local_store import LocalStore
+from tierlog.runtime.local_upload import NewObject
 from tierlog.runtime.memory_files import MemoryFiles
 from tierlog.runtime.posix_files import PosixFiles
 
@@ -363,6 +364,35 @@ class TestPosix:
         upload.complete()
         store.delete(["new/folder/object"])
         assert synced == []
+
+    def test_the_disk_writes_while_an_upload_goes_on(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If this fails, a copy that is done waits for its fsync with nothing on the disk yet: twice the time."""
+        begun: list[tuple[int, int]] = []
+
+        def begin(file: object, *, position: int, size_bytes: int) -> None:
+            del file
+            begun.append((position, size_bytes))
+
+        monkeypatch.setattr(NewObject, "begin_write_out", begin)
+        upload = LocalStore(str(tmp_path)).begin_upload("object", part_bytes=4)
+        for number, part in ((2, b"5678"), (1, b"1234"), (3, b"9")):
+            upload.put_part(number, [part])
+        assert begun == [(4, 4), (0, 4), (8, 1)]
+        upload.complete()
+        monkeypatch.undo()
+
+        asked: list[tuple[int, int]] = []
+        advise = getattr(os, "posix_fadvise", None)
+        if advise is None:
+            pytest.skip("this system has no posix_fadvise")
+        monkeypatch.setattr(os, "posix_fadvise", lambda _file, *span: asked.append(span[:2]))
+        for durable in (True, False):
+            upload = LocalStore(str(tmp_path), durable=durable).begin_upload(f"durable={durable}", part_bytes=4)
+            upload.put_part(1, [b"1234"])
+            upload.complete()
+        assert asked == [(0, 4)]
 
     def test_what_is_private_is_for_its_owner_alone(self, tmp_path: pathlib.Path) -> None:
         """If this fails, other users of the host read what only the broker may; or nobody reads what all may."""

@@ -116,6 +116,9 @@ class UpdatableFile(Protocol):
     def truncate(self, size_bytes: int) -> None:
         """Cut, or lengthen with zeros."""
 
+    def begin_write_out(self, *, position: int, size_bytes: int) -> None:
+        """Have the system begin to write a range to the disk: a later fsync waits for less. Promises nothing."""
+
     def fsync(self) -> None:
         """Every byte so far survives a crash; the name of a new file does once its directory was fsynced too."""
 

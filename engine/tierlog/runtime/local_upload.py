@@ -49,6 +49,11 @@ class NewObject:
         """One thread at a time."""
         self._file.write_at(data, position=position)
 
+    def begin_write_out(self, *, position: int, size_bytes: int) -> None:
+        """The disk has work from here on, and commit less to wait for."""
+        if self._durable:
+            self._file.begin_write_out(position=position, size_bytes=size_bytes)
+
     def commit(self) -> None:
         """Fsync if durable, rename, fsync of the directory likewise; closes."""
         if self._durable:
@@ -107,7 +112,7 @@ class LocalUpload:
         views = views_of(data)
         size = sum(len(view) for view in views)
         self._sizes.check(number, size)
-        position = (number - 1) * self._part_bytes
+        position = start_position = (number - 1) * self._part_bytes
         for view in views:
             for start in range(0, len(view), _STEP_BYTES):
                 with self._lock:
@@ -117,6 +122,7 @@ class LocalUpload:
         with self._lock:
             self._check_open()
             self._sizes.take(number, size)
+            self._new.begin_write_out(position=start_position, size_bytes=size)
 
     def _check_open(self) -> None:
         if self._aborted or self._stored is not None:
