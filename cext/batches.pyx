@@ -9,19 +9,26 @@ from tl_core cimport (
     TL_FULL,
     TL_OK,
     TL_PARTIAL,
+    TL_RULE_CRC,
+    TL_RULE_HEADER,
+    TL_RULE_ORDER,
+    TL_RULE_SIZE,
     tl_batch_stream,
     tl_batch_stream_begin,
     tl_batch_stream_feed,
     tl_batch_stream_open,
     tl_batch_table,
     tl_fault,
+    tl_range_check,
+    tl_range_check_begin,
+    tl_range_check_feed,
     tl_scan,
     tl_status,
 )
 
 import numpy as np
 
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptObjectError, CorruptRecordError
 
 _DTYPES = {
     "base_offset": np.int64,
@@ -158,3 +165,33 @@ cdef class BatchStream:
             self.stopped = True
             error = error_of(status, &fault, CorruptRecordError)
         return _cut(columns, table.count), error
+
+
+_RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", TL_RULE_SIZE: "size"}
+
+
+cdef class RangeCheck:
+    cdef tl_range_check check
+
+    def __cinit__(self, *, uint64_t position, int64_t first_offset, int64_t last_offset, uint64_t size_bytes):
+        tl_range_check_begin(&self.check, position, first_offset, last_offset, size_bytes)
+
+    @property
+    def is_checking(self):
+        return bool(self.check.is_border and not self.check.is_off)
+
+    def feed(self, data):
+        cdef Py_buffer view
+        cdef tl_fault fault
+        cdef tl_status status
+        if self.check.rule:
+            raise ValueError("the check ended at a fault")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                status = tl_range_check_feed(&self.check, <const uint8_t *>view.buf, <size_t>view.len, &fault)
+        finally:
+            PyBuffer_Release(&view)
+        if status == TL_OK:
+            return None
+        return _RULES[self.check.rule], error_of(status, &fault, CorruptObjectError)

@@ -121,6 +121,20 @@ cdef extern from "batch.h" nogil:
                                    tl_batch_table *table, tl_fault *fault) noexcept
 
 
+cdef extern from "range_check.h" nogil:
+    ctypedef enum tl_range_rule:
+        TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE
+
+    ctypedef struct tl_range_check:
+        tl_range_rule rule
+        tl_bool is_border
+        tl_bool is_off
+
+    void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
+                              uint64_t size_bytes) noexcept
+    tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) noexcept
+
+
 cdef extern from "decode.h" nogil:
     ctypedef struct tl_binary:
         int32_t *offsets

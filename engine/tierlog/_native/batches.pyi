@@ -2,7 +2,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptObjectError, CorruptRecordError
 
 def scan_batches(
     data: Buffer, *, base_position: int = 0, verify_crc: bool = True
@@ -45,6 +45,32 @@ class BatchStream:
     def feed(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], CorruptRecordError | None]:
         """The batches that end in the next piece: columns as of scan_batches, and what is wrong with the batch at
         ``end_position``, or None. A fault shows as soon as the header is there; nothing can be fed behind it.
+
+        Raises:
+            ValueError: fed behind a fault.
+        """
+
+class RangeCheck:
+    """Whether the bytes of a range are a run of sound batches of one segment, in order, as they come in pieces.
+
+    A range may begin inside a batch: position 0 is a border, any other start is one if the first batch that stands there
+    is sound and within the offsets; a range that does not begin at a border is never found wrong.
+
+    Not thread-safe; the GIL is released for every piece.
+    """
+
+    def __init__(self, *, position: int, first_offset: int, last_offset: int, size_bytes: int) -> None:
+        """Of a range that begins at ``position`` of a log of ``size_bytes``, offsets first … last, both inclusive."""
+    @property
+    def is_checking(self) -> bool:
+        """Whether what was fed so far began at a border, as far as can be known."""
+    def feed(self, data: Buffer) -> tuple[str, CorruptObjectError] | None:
+        """Check the bytes that follow; None where nothing is wrong.
+
+        Returns:
+            The rule that was broken and where. "header": no batch begins where one ends; "crc"; "order": the batch's
+            offsets (``base_offset`` … ``found``) lie outside the segment or below ``expected``; "size": the open batch
+            says that it ends behind the segment.
 
         Raises:
             ValueError: fed behind a fault.

@@ -217,7 +217,7 @@ class StorageMetrics:
         self._histograms: dict[str, Histogram] = {}
         for series in SERIES:
             self._register(series)
-        self._fetch_bytes = self._counters["fetch_bytes_total"]
+        self._count_fetched = self.counting("fetch_bytes_total")
         self._requests = _Requests()
         self.registry.register(cast("Collector", self._requests))
         self._store_info = _StoreInfo()
@@ -264,11 +264,13 @@ class StorageMetrics:
     def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
         """What counts one series, for those counted often: called with the amount, 1 by default. Raises as ``add``."""
         counter = self._counters[name]
-        return counter.inc if label is None else counter.labels(label).inc
+        found = counter if label is None else counter.labels(label)
+        inc: Callable[[float], None] = found._value.inc  # noqa: SLF001 - without prometheus's checks: 3 µs a time
+        return lambda amount=1: inc(amount)
 
     def count_fetched(self, size_bytes: int) -> None:
         """Bytes that came from the store for a fetch."""
-        self._fetch_bytes.inc(size_bytes)
+        self._count_fetched(size_bytes)
 
     def set(self, name: str, value: float, *, label: str | None = None) -> None:
         """Set a gauge. Raises KeyError for a name that is none of SERIES."""

@@ -1,0 +1,80 @@
+#include "range_check.h"
+
+#include <string.h>
+
+enum { ROWS = 64 };
+
+typedef struct rows {
+    int64_t base_offset[ROWS], last_offset[ROWS], position[ROWS];
+    uint8_t crc_ok[ROWS];
+} rows;
+
+void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
+                          uint64_t size_bytes) {
+    memset(check, 0, sizeof *check);
+    tl_batch_stream_begin(&check->stream, position, true);
+    check->first_offset = check->next_offset = first_offset;
+    check->last_offset = last_offset;
+    check->size_bytes = size_bytes;
+    check->position = position;
+    check->is_border = position == 0;
+}
+
+/* A fault, or the end of the check where the range had not begun at a border. */
+static tl_status broken(tl_range_check *check, tl_range_rule rule, tl_status status) {
+    if (!check->is_border) {
+        check->is_off = true;
+        return TL_OK;
+    }
+    check->rule = rule;
+    return status;
+}
+
+static tl_status check_row(tl_range_check *check, const rows *rows, size_t row, tl_fault *fault) {
+    int64_t base = rows->base_offset[row], last = rows->last_offset[row];
+    bool is_sound = rows->crc_ok[row] != 0;
+    bool in_order = base >= check->next_offset && last >= base && last <= check->last_offset;
+    *fault = (tl_fault){.position = (uint64_t)rows->position[row], .base_offset = base, .record = -1};
+    if (!is_sound) return broken(check, TL_RULE_CRC, TL_BAD_CRC);
+    if (!in_order) {
+        fault->expected = check->next_offset;
+        fault->found = last;
+        return broken(check, TL_RULE_ORDER, TL_BAD_ENTRY);
+    }
+    check->is_border = true; /* one sound batch within the segment proves it; what follows must be sound then */
+    if (last == INT64_MAX)
+        check->last_offset = INT64_MIN; /* nothing can follow */
+    else
+        check->next_offset = last + 1;
+    return TL_OK;
+}
+
+tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) {
+    rows found;
+    tl_batch_table table = {.capacity = ROWS,
+                            .base_offset = found.base_offset,
+                            .last_offset = found.last_offset,
+                            .position = found.position,
+                            .crc_ok = found.crc_ok};
+    size_t at = 0;
+    tl_status status = TL_FULL;
+    check->position += size;
+    while (!check->is_off && status == TL_FULL) {
+        tl_fault header;
+        table.count = 0;
+        status = tl_batch_stream_feed(&check->stream, data, size, &at, &table, &header);
+        for (size_t row = 0; row < table.count && !check->is_off; row++) {
+            tl_status wrong = check_row(check, &found, row, fault);
+            if (wrong != TL_OK) return wrong;
+        }
+        if (status != TL_OK && status != TL_FULL && !check->is_off) {
+            *fault = header;
+            return broken(check, TL_RULE_HEADER, status);
+        }
+    }
+    if (!check->is_off && check->position + check->stream.left > check->size_bytes) {
+        *fault = (tl_fault){.position = check->stream.position, .base_offset = -1, .record = -1};
+        return broken(check, TL_RULE_SIZE, TL_BAD_SIZE);
+    }
+    return TL_OK;
+}

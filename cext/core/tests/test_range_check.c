@@ -1,0 +1,101 @@
+/* A wrong answer gives a consumer batches of another place, or refuses sound ones. */
+#include "check.h"
+#include "checksum.h"
+#include "range_check.h"
+
+enum { BATCH = TL_HEADER_SIZE_V2 + 20, BATCHES = 200, FIRST = 1000 };
+
+static uint8_t log_bytes[BATCHES * BATCH];
+
+static void store(uint8_t *at, uint64_t value, int size) {
+    for (int i = 0; i < size; i++) at[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
+}
+
+static void make_batch(uint8_t *out, int64_t base_offset) {
+    memset(out, 7, BATCH);
+    store(out, (uint64_t)base_offset, 8);
+    store(out + 8, BATCH - TL_LOG_OVERHEAD, 4);
+    store(out + 12, 0, 4);
+    out[16] = 2;
+    store(out + 21, 0, 2);
+    store(out + 23, 0, 4); /* last offset delta */
+    store(out + 57, 1, 4);
+    store(out + 17, tl_crc32c(0, out + 21, BATCH - 21), 4);
+}
+
+static void make_log(void) {
+    for (int i = 0; i < BATCHES; i++) make_batch(log_bytes + i * BATCH, FIRST + i);
+}
+
+static tl_range_check begun(uint64_t position) {
+    tl_range_check check;
+    tl_range_check_begin(&check, position, FIRST, FIRST + BATCHES - 1, sizeof log_bytes);
+    return check;
+}
+
+static void test_sound_bytes_in_any_pieces(void) {
+    uint64_t seed = 9;
+    for (int round = 0; round < 100; round++) {
+        size_t start = next_random(&seed) % sizeof log_bytes, at = start;
+        tl_range_check check = begun(start);
+        tl_fault fault;
+        while (at < sizeof log_bytes) {
+            size_t size = 1 + next_random(&seed) % 3000;
+            if (size > sizeof log_bytes - at) size = sizeof log_bytes - at;
+            CHECK_STATUS(tl_range_check_feed(&check, log_bytes + at, size, &fault), TL_OK);
+            at += size;
+        }
+        CHECK(check.is_off || check.is_border == (start % BATCH == 0));
+        if (start % BATCH == 0) CHECK(check.is_border && !check.is_off);
+    }
+}
+
+static void test_what_is_wrong(void) {
+    tl_fault fault;
+    tl_range_check check = begun(0);
+    log_bytes[5 * BATCH + 70] ^= 1;
+    CHECK_STATUS(tl_range_check_feed(&check, log_bytes, sizeof log_bytes, &fault), TL_BAD_CRC);
+    CHECK(check.rule == TL_RULE_CRC && fault.position == 5 * BATCH);
+    check = begun(5 * BATCH); /* no border is known there */
+    CHECK_STATUS(tl_range_check_feed(&check, log_bytes + 5 * BATCH, sizeof log_bytes - 5 * BATCH, &fault), TL_OK);
+    CHECK(check.is_off);
+    make_log();
+    make_batch(log_bytes + 100 * BATCH, FIRST + 99);
+    check = begun(0);
+    CHECK_STATUS(tl_range_check_feed(&check, log_bytes, sizeof log_bytes, &fault), TL_BAD_ENTRY);
+    CHECK(check.rule == TL_RULE_ORDER && fault.position == 100 * BATCH && fault.expected == FIRST + 100);
+    make_log();
+    make_batch(log_bytes + (BATCHES - 1) * BATCH, FIRST + BATCHES);
+    check = begun(0);
+    CHECK_STATUS(tl_range_check_feed(&check, log_bytes, sizeof log_bytes, &fault), TL_BAD_ENTRY);
+    make_log();
+    store(log_bytes + (BATCHES - 1) * BATCH + 8, 5000, 4);
+    check = begun(0);
+    CHECK_STATUS(tl_range_check_feed(&check, log_bytes, sizeof log_bytes, &fault), TL_BAD_SIZE);
+    CHECK(check.rule == TL_RULE_SIZE && fault.position == (BATCHES - 1) * BATCH);
+    make_log();
+    log_bytes[3 * BATCH + 16] = 9;
+    check = begun(0);
+    CHECK_STATUS(tl_range_check_feed(&check, log_bytes, sizeof log_bytes, &fault), TL_BAD_MAGIC);
+    CHECK(check.rule == TL_RULE_HEADER && fault.position == 3 * BATCH);
+    make_log();
+}
+
+static void test_the_last_offset_there_is(void) {
+    uint8_t two[2 * BATCH];
+    tl_range_check check;
+    tl_fault fault;
+    make_batch(two, INT64_MAX);
+    make_batch(two + BATCH, INT64_MAX);
+    tl_range_check_begin(&check, 0, INT64_MAX, INT64_MAX, sizeof two);
+    CHECK_STATUS(tl_range_check_feed(&check, two, BATCH, &fault), TL_OK);
+    CHECK_STATUS(tl_range_check_feed(&check, two + BATCH, BATCH, &fault), TL_BAD_ENTRY);
+}
+
+int main(void) {
+    make_log();
+    test_sound_bytes_in_any_pieces();
+    test_what_is_wrong();
+    test_the_last_offset_there_is();
+    return 0;
+}
