@@ -53,8 +53,8 @@ class BatchStream:
 class RangeCheck:
     """Whether the bytes of a range are a run of sound batches of one segment, in order, as they come in pieces.
 
-    A range may begin inside a batch: position 0 is a border, any other start is one if the first batch that stands there
-    is sound and within the offsets; a range that does not begin at a border is never found wrong.
+    A range may begin inside a batch: position 0 is a border, any other start is one if the first batch that stands
+    there is sound and within the offsets; a range that does not begin at a border is never found wrong.
 
     Not thread-safe; the GIL is released for every piece.
     """

@@ -11,6 +11,7 @@ from tierlog._native.batches import RangeCheck
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import RemoteLogSegmentMetadata
 
+
 class BatchCheck:
     """Feed it the bytes of one range in order. It keeps none of them.
 
