@@ -96,7 +96,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "min_partitions": (
         "number",
-        "At least so many Spark partitions.",
+        "At least so many Spark partitions, down to one batch of records each.",
     ),
     "max_records_per_partition": (
         "number",

@@ -291,6 +291,16 @@ def test_tasks_are_as_many_as_asked_for(read: Read) -> None:
     assert sum(sizes) == read(TXN, subscribe="fx-txn").count()
 
 
+def test_more_tasks_than_the_index_divides(read: Read) -> None:
+    """A cluster of a hundred cores works with thirteen of them; the Kafka source gives it all that there is."""
+    batches = read(TXN, subscribe="fx-txn", table="batches").count()
+    frame = read(TXN, subscribe="fx-txn", minPartitions="99999", columns="offset")
+    assert frame.rdd.getNumPartitions() == batches
+    assert sorted(row.offset for row in frame.collect()) == sorted(
+        row.offset for row in read(TXN, subscribe="fx-txn", columns="offset").collect()
+    )
+
+
 def test_records_of_the_oldest_formats(read: Read, data: pathlib.Path) -> None:
     """Magic 0 has no timestamp: -1 ms and type -1, as Kafka's source gives it."""
     folder = data / "record-v0-v1"

@@ -26,11 +26,13 @@ class BatchBorders:
     Attributes:
         offsets, positions: int64[n_entries] each, rising; absolute offsets, bytes.
         size_bytes: Of the log.
+        complete: Each batch of the part that is looked at has an entry, with its last offset.
     """
 
     offsets: NDArray[np.int64]
     positions: NDArray[np.int64]
     size_bytes: int
+    complete: bool = False
 
     @classmethod
     def of_index(cls, data: Buffer, base_offset: int, size_bytes: int) -> Self:
@@ -63,6 +65,9 @@ class BatchBorders:
 
     def start_position(self, first_offset: int) -> int:
         """A border at or before the batch that holds ``first_offset`` (or, if it is gone, the next one)."""
+        if self.complete:
+            entry = int(np.searchsorted(self.offsets, first_offset, side="left"))
+            return int(self.positions[entry]) if entry < len(self.positions) else self.size_bytes
         entry = int(np.searchsorted(self.offsets, first_offset, side="right")) - 1
         return int(self.positions[entry]) if entry >= 0 else 0
 

@@ -62,16 +62,21 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Where a piece is cut.
+class CutPiece:
+    """A span that counts, and where it can be cut.
 
     Attributes:
         first_offset: The first one that can count.
         borders: None: it is read whole.
     """
 
+    piece: _Piece
     first_offset: int
     borders: BatchBorders | None
+
+    @property
+    def end_offset_exclusive(self) -> int:
+        return self.piece.span.end_offset_exclusive
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +106,49 @@ class RangeCutter:
             CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
         """
         with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
-            waiting: deque[ScanRange | tuple[_Piece, Future[_Places]]] = deque()
+            waiting: deque[ScanRange | Future[CutPiece]] = deque()
             for piece in self._iter_pieces(pool, wanted):
                 whole = self._whole(piece)
-                waiting.append((piece, pool.submit(partial(self._places, piece))) if whole is None else whole)
+                waiting.append(pool.submit(partial(self._places, piece)) if whole is None else whole)
                 while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0], ScanRange)):
-                    yield from self._iter_cut(waiting.popleft())
+                    yield from self._iter_found(waiting.popleft())
             while waiting:
-                yield from self._iter_cut(waiting.popleft())
+                yield from self._iter_found(waiting.popleft())
+
+    def iter_pieces(self, wanted: Iterable[WantedOffsets]) -> Iterator[CutPiece]:
+        """What the ranges are cut of, with all borders that the offset indexes know.
+
+        Raises:
+            As ``iter_ranges``.
+        """
+        with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
+            waiting: deque[Future[CutPiece]] = deque()
+            for piece in self._iter_pieces(pool, wanted):
+                waiting.append(pool.submit(partial(self._places, piece, whole=False)))
+                if len(waiting) > _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    def iter_bounds(self, found: CutPiece, max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+        """Positions [start, end) and offsets [first, end) of the ranges of a piece, of at most ``max_bytes`` where the
+        borders allow it. One after another: a segment can have half a million.
+        """
+        first, end = found.first_offset, found.end_offset_exclusive
+        if first >= end:
+            return
+        if found.borders is None:
+            yield 0, found.piece.span.segment.size_bytes, found.piece.span.first_offset, end
+            return
+        for part_first, part_end in _iter_even_parts(first, end, self.max_records):
+            start, stop = found.borders.start_position(part_first), found.borders.end_position(part_end)
+            for low, high in found.borders.cut(start, stop, max_bytes):
+                yield low, high, part_first, part_end
+
+    def iter_cut(self, found: CutPiece, max_bytes: int) -> Iterator[ScanRange]:
+        """The ranges of a piece: see ``iter_bounds``."""
+        for low, high, first, end in self.iter_bounds(found, max_bytes):
+            yield self._range(found.piece, low, high, first, end, found.borders)
 
     def _iter_pieces(self, pool: Pool, wanted: Iterable[WantedOffsets]) -> Iterator[_Piece]:
         if not self.request.read_committed:
@@ -147,35 +187,24 @@ class RangeCutter:
             return None
         return self._range(piece, 0, segment.size_bytes, first, end)
 
-    def _places(self, piece: _Piece) -> _Places:
-        """What has to be fetched to cut a piece."""
+    def _places(self, piece: _Piece, *, whole: bool = True) -> CutPiece:
+        """What has to be fetched to cut a piece; ``whole``: not where it is read whole."""
         segment = piece.span.segment
         first = piece.span.first_offset
         if piece.cut_early:
             first = max(first, first_late_offset(self.tier, segment, self.request.record_filter.first_timestamp_ms))
             if first >= piece.span.end_offset_exclusive:
-                return _Places(first, None)
-            whole = self._whole(replace(piece, cut_early=False))
-            if first == piece.span.first_offset and whole is not None:
-                return _Places(first, None)
-        return _Places(first, self._borders(piece))
+                return CutPiece(piece, first, None)
+            is_whole = self._whole(replace(piece, cut_early=False)) is not None
+            if whole and first == piece.span.first_offset and is_whole:
+                return CutPiece(piece, first, None)
+        return CutPiece(piece, first, self._borders(piece))
 
-    def _iter_cut(self, found: ScanRange | tuple[_Piece, Future[_Places]]) -> Iterator[ScanRange]:
-        """One after another: a segment can have half a million."""
+    def _iter_found(self, found: ScanRange | Future[CutPiece]) -> Iterator[ScanRange]:
         if isinstance(found, ScanRange):
             yield found
-            return
-        piece, places = found[0], found[1].result()
-        first, end = places.first_offset, piece.span.end_offset_exclusive
-        if first >= end:
-            return
-        if places.borders is None:
-            yield self._range(piece, 0, piece.span.segment.size_bytes, piece.span.first_offset, end)
-            return
-        for part_first, part_end in _iter_even_parts(first, end, self.max_records):
-            start, stop = places.borders.start_position(part_first), places.borders.end_position(part_end)
-            for low, high in places.borders.cut(start, stop, self.max_bytes):
-                yield self._range(piece, low, high, part_first, part_end, places.borders)
+        else:
+            yield from self.iter_cut(found.result(), self.max_bytes)
 
     def _borders(self, piece: _Piece) -> BatchBorders:
         """A segment without a usable index is read whole: slower, never wrong."""

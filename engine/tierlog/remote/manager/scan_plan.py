@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierlog.errors import DataLossError, TierlogError
 from tierlog.remote.manager.offset_bounds import OffsetBounds, check_named, resolve_bounds
 from tierlog.remote.manager.range_cutting import RangeCutter, WantedOffsets
 from tierlog.remote.manager.scan_range import ScanRange, TaskLimits, group_ranges
 from tierlog.remote.manager.scan_request import ScanRequest
+from tierlog.remote.manager.task_count import cut_into
 from tierlog.remote.metadata.history import PartitionHistory, StoredSpan, TierHistory
 from tierlog.remote.storage.tier import Tier
 
@@ -30,14 +31,14 @@ class ScanPlan:
         bounds: What each partition's request came to.
         warnings: What is missing or could not be told, naming objects; not empty data only because of retention.
         layout: Of the tier: for the executors, so that they need not look again.
-        limits: What ``tasks`` groups by.
+        grouped: The ranges put together into tasks, in order.
     """
 
     ranges: tuple[ScanRange, ...]
     bounds: tuple[OffsetBounds, ...]
     warnings: tuple[str, ...]
     layout: str
-    limits: TaskLimits
+    grouped: tuple[tuple[ScanRange, ...], ...]
 
     @property
     def size_bytes(self) -> int:
@@ -46,7 +47,7 @@ class ScanPlan:
 
     def tasks(self) -> list[tuple[ScanRange, ...]]:
         """The ranges put together into tasks, in order."""
-        return list(group_ranges(self.ranges, self.limits))
+        return list(self.grouped)
 
 
 class PreparedScan:
@@ -74,21 +75,31 @@ class PreparedScan:
         self.limits = self._limits()
 
     def iter_ranges(self) -> Iterator[ScanRange]:
-        """The ranges by topic, partition and offset; never many at once in memory.
+        """The ranges by topic, partition and offset; never many in memory, perhaps fewer than tasks are asked for.
 
         Raises:
             DataLossError, CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot
                 be.
         """
-        limits = self.limits
-        cutter = RangeCutter(
-            self._tier, self._request, limits.max_bytes, limits.max_records, self._lose, self.warnings.append
-        )
-        return cutter.iter_ranges(self._wanted)
+        return self._cutter().iter_ranges(self._wanted)
 
     def iter_tasks(self) -> Iterator[tuple[ScanRange, ...]]:
-        """The ranges put together into tasks, in order."""
-        return group_ranges(self.iter_ranges(), self.limits)
+        """Ranges put together into tasks, in order; as many as the request asks for at least.
+
+        Raises:
+            As ``iter_ranges``.
+        """
+        least = self._request.min_partitions
+        if least is None:
+            return group_ranges(self.iter_ranges(), self.limits)
+        ranges = cut_into(self._cutter(), self._wanted, least)
+        return group_ranges(ranges, replace(self.limits, min_tasks=least, ranges=len(ranges)))
+
+    def _cutter(self) -> RangeCutter:
+        limits = self.limits
+        return RangeCutter(
+            self._tier, self._request, limits.max_bytes, limits.max_records, self._lose, self.warnings.append
+        )
 
     def _chosen(self, pinned: Sequence[PartitionHistory] | None) -> list[PartitionHistory]:
         if pinned is None:
@@ -177,10 +188,11 @@ def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[Partition
     one index for each segment that is cut.
     """
     prepared = prepare_scan(tier, request, histories=histories)
-    ranges = tuple(prepared.iter_ranges())
+    tasks = tuple(prepared.iter_tasks())
+    ranges = tuple(scan_range for task in tasks for scan_range in task)
     for warning in prepared.warnings:
         _logger.info("%s: %s", tier.describe(), warning)
-    return ScanPlan(ranges, prepared.bounds, tuple(prepared.warnings), prepared.layout, prepared.limits)
+    return ScanPlan(ranges, prepared.bounds, tuple(prepared.warnings), prepared.layout, tasks)
 
 
 def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHistory], list[str]]:

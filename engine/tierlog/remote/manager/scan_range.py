@@ -71,6 +71,8 @@ class TaskLimits:
         max_bytes, max_records: Of a task that is more than one range; None for no limit.
         max_tasks: Tasks at most, of whatever size that makes them; None for no limit.
         total_bytes, total_records: About all of what is grouped, so that ``max_tasks`` makes tasks of even size.
+        min_tasks: Tasks at least, if there are ranges enough.
+        ranges: How many there are; needed for ``min_tasks`` alone.
     """
 
     max_bytes: int
@@ -78,6 +80,8 @@ class TaskLimits:
     max_tasks: int | None = None
     total_bytes: int = 0
     total_records: int = 0
+    min_tasks: int = 0
+    ranges: int = 0
 
 
 def group_ranges(ranges: Iterable[ScanRange], limits: TaskLimits) -> Iterator[tuple[ScanRange, ...]]:
@@ -87,8 +91,9 @@ def group_ranges(ranges: Iterable[ScanRange], limits: TaskLimits) -> Iterator[tu
     group: list[ScanRange] = []
     size_bytes = records = 0
     given = _Given(limits)
-    for scan_range in ranges:
-        if group and given.is_full(size_bytes + scan_range.size_bytes, records + scan_range.offset_count):
+    for number, scan_range in enumerate(ranges):
+        full = given.is_full(size_bytes + scan_range.size_bytes, records + scan_range.offset_count)
+        if group and (full or given.needs_more(limits.ranges - number)):
             yield tuple(group)
             given.count(size_bytes, records)
             group, size_bytes, records = [], 0, 0
@@ -112,6 +117,10 @@ class _Given:
         self.tasks += 1
         self.size_bytes += size_bytes
         self.records += records
+
+    def needs_more(self, left: int) -> bool:
+        """Whether ``left`` ranges must each begin a task, so that these are enough."""
+        return bool(self.limits.min_tasks) and self.tasks + left < self.limits.min_tasks
 
     def is_full(self, size_bytes: int, records: int) -> bool:
         """Whether a task of that size is more than is allowed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,7 +110,7 @@ def test_a_schema_that_does_not_fit_is_refused(
     [
         ({"colums": "key"}, "unknown option 'colums'; did you mean 'columns'?"),
         ({"columns": "offset,offset"}, "option columns: names offset twice"),
-        ({"includeHeaders": "banana"}, "option includeHeaders: Input should be a valid boolean"),
+        ({"includeHeaders": "banana"}, "option includeHeaders: expected true or false"),
         ({"engine": "fast"}, "option engine: Input should be 'auto', 'jar' or 'python'"),
         ({"assign": "{}"}, "option assign: names no partition"),
         ({"startingOffsets": "latest"}, "startingOffsets can't be latest (-1) for a batch query"),
@@ -131,8 +132,8 @@ def test_a_listing_that_fails_is_told_by_the_query(read: Read, bucket: Bucket) -
     by_python = read(bucket.root, subscribe="orders", engine="python")
     with pytest.raises(Exception, match="Corrupt") as expected:
         by_python.collect()
-    line = next(line for line in str(expected.value).splitlines() if line.startswith("tierlog.errors."))
-    assert line.partition(": ")[2].removesuffix(" SQLSTATE: 38000") in str(caught.value)
+    line = next(line for line in str(expected.value).splitlines() if "tierlog.errors." in line)
+    assert re.sub(r".*tierlog\.errors\.\w+: ", "", line).removesuffix(" SQLSTATE: 38000") in str(caught.value)
 
 
 def test_all_queries_of_a_frame_see_one_listing(read: Read, bucket: Bucket) -> None:
