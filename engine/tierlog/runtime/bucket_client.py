@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
 from tierlog.runtime.cancelling import CancelScope, ended_by_scopes
+from tierlog.runtime.clock import Clock
 from tierlog.runtime.http_client import HttpAnswer, HttpClient, HttpRequest
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.request_counts import RequestCounts
@@ -50,6 +51,11 @@ class BucketClient:
     def place(self, key: str | None) -> str:
         """Of an object, for messages."""
         return f"{self.name}/{key}" if key else self.name
+
+    @property
+    def clock(self) -> Clock:
+        """Of its pauses."""
+        return self._machine.clock
 
     def scope(self) -> CancelScope:
         """For requests that end together."""

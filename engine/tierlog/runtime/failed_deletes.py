@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from tierlog.errors import StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.runtime.clock import Clock
 
 _NAMED_MAX: Final = 5
+_UNANSWERED_SECONDS: Final = 60.0
+
+
+def delete_each(
+    keys: Iterable[str], delete: Callable[[str], object], clock: Clock, failed: dict[str, StoreError]
+) -> None:
+    """One request a key, for stores that know no other; what is not there is fine, what cannot be removed is entered.
+
+    A store that has not answered for a minute is not asked for each of the others, a minute each: they fail likewise.
+    """
+    began = clock.monotonic_seconds()
+    gone: StoreUnavailableError | None = None
+    for key in keys:
+        if gone is not None and clock.monotonic_seconds() - began > _UNANSWERED_SECONDS:
+            failed[key] = gone
+            continue
+        try:
+            delete(key)
+        except ObjectNotFoundError:
+            continue
+        except StoreError as error:
+            failed[key] = error
+            gone = error if isinstance(error, StoreUnavailableError) else gone
 
 
 def deletion_error(place: str, failed: Mapping[str, StoreError]) -> StoreError:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.bucket_client import BucketClient, RefusedError
 from tierlog.runtime.cancelling import CancelScope
-from tierlog.runtime.failed_deletes import deletion_error
+from tierlog.runtime.failed_deletes import delete_each, deletion_error
 from tierlog.runtime.google_credentials import GoogleTokens
 from tierlog.runtime.http_client import HttpAnswer, HttpRequest
 from tierlog.runtime.machine import Machine
@@ -149,13 +149,7 @@ class GcsWriter:
     def delete(self, keys: Sequence[str]) -> None:
         """See StoreWriter: one request a key."""
         failed: dict[str, StoreError] = {}
-        for key in keys:
-            try:
-                self.send(key, "DELETE", self._url(key), {}, ())
-            except ObjectNotFoundError:
-                continue
-            except StoreError as error:
-                failed[key] = error
+        delete_each(keys, lambda key: self.send(key, "DELETE", self._url(key), {}, ()), self.machine.clock, failed)
         if failed:
             raise deletion_error(self.client.name, failed)
 

@@ -9,6 +9,8 @@ import obstore
 from obstore.store import ObjectStore as ObstoreStore
 
 from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.cancellable_reads import read_cancellable
+from tierlog.runtime.cancelling import is_cancellable
 from tierlog.runtime.failed_deletes import deletion_error
 from tierlog.runtime.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.obstore_errors import translated
@@ -62,7 +64,10 @@ class ObstoreWriter:
             self._counts.add("DELETE")
             try:
                 with translated(f"{self._name}/{key}"):
-                    obstore.delete(self._store, key)
+                    if is_cancellable():
+                        read_cancellable(lambda key=key: obstore.delete_async(self._store, key))  # type: ignore[misc]
+                    else:
+                        obstore.delete(self._store, key)
             except ObjectNotFoundError:
                 continue
             except StoreError as error:

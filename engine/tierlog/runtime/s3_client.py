@@ -11,6 +11,7 @@ from urllib.parse import quote
 from tierlog.runtime.aws_credentials import AwsCredentials, AwsKeys
 from tierlog.runtime.bucket_client import BucketClient
 from tierlog.runtime.cancelling import CancelScope
+from tierlog.runtime.clock import Clock
 from tierlog.runtime.http_client import HttpAnswer, HttpRequest
 from tierlog.runtime.s3_messages import StoreFault
 
@@ -72,6 +73,11 @@ class S3Client:
     def place(self, key: str | None) -> str:
         """Of an object, for messages."""
         return self._client.place(key)
+
+    @property
+    def clock(self) -> Clock:
+        """Of its pauses."""
+        return self._client.clock
 
     def scope(self) -> CancelScope:
         """For requests that end together."""

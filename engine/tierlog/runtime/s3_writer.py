@@ -13,7 +13,7 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.bucket_client import RefusedError
 from tierlog.runtime.cancelling import CancelScope
-from tierlog.runtime.failed_deletes import deletion_error
+from tierlog.runtime.failed_deletes import delete_each, deletion_error
 from tierlog.runtime.http_client import HttpAnswer
 from tierlog.runtime.object_store import ABSENT, ObjectInfo, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.part_checksums import (
@@ -206,13 +206,7 @@ class S3Writer:
                 single += self._delete_batch(batch, failed)
             except StoreError as error:
                 failed.update(dict.fromkeys(batch, error))
-        for key in single:
-            try:
-                self.client.send(S3Call("DELETE", key))
-            except ObjectNotFoundError:
-                continue
-            except StoreError as error:
-                failed[key] = error
+        delete_each(single, lambda key: self.client.send(S3Call("DELETE", key)), self.client.clock, failed)
         if failed:
             raise deletion_error(self.client.settings.name, failed)
 

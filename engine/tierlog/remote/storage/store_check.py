@@ -13,6 +13,7 @@ from typing import Final
 from tierlog.errors import (
     ObjectNotFoundError,
     StoreError,
+    StoreNotReachedError,
     StorePermissionError,
     StoreUnavailableError,
     TierlogError,
@@ -85,13 +86,20 @@ class StoreCheck:
         try:
             return CheckResult(step, passed=True, told=action())
         except TierlogError as error:
-            return CheckResult(step, passed=False, told=str(error), advice=_advice(step, error))
+            told = "; ".join([str(error), *getattr(error, "__notes__", ())])
+            return CheckResult(step, passed=False, told=told, advice=_advice(step, error))
 
     def _identity(self) -> str:
         return identity_of(self._store)
 
     def _write(self) -> str:
-        stored = self._store.put(self._key, [_SMALL])
+        try:
+            stored = self._store.put(self._key, [_SMALL])
+        except StoreNotReachedError:
+            raise
+        except StoreUnavailableError as error:
+            error.add_note(f"it may be stored all the same: remove {self._key} then")
+            raise
         return f"{self._key}, {stored.size_bytes} bytes"
 
     def _find(self) -> str:
@@ -126,8 +134,11 @@ class StoreCheck:
             upload.put_part(1, [bytes(self._part_bytes)])
             upload.put_part(2, [_LAST_PART])
             upload.complete()
-        except TierlogError:
-            upload.abort()
+        except TierlogError as error:
+            try:
+                upload.abort()
+            except StoreError as left:
+                error.add_note(f"its parts may be left: {left}")
             raise
         end = self._part_bytes + len(_LAST_PART)
         tail = self._store.fetch_range(key, start_position=self._part_bytes - 1, end_position_exclusive=end)
