@@ -52,14 +52,22 @@ class Authority:
             made = made.add_extension(x509.SubjectAlternativeName([host]), critical=False)
         return made.sign(self._key, hashes.SHA256())
 
+    def own_context(self, folder: pathlib.Path) -> ssl.SSLContext:
+        """Of a server that shows the authority's own certificate, as ``openssl req -x509`` makes it."""
+        return self._context(folder, self._key, self.pem.encode())
+
     def context(self, folder: pathlib.Path, days: tuple[int, int], address: str) -> ssl.SSLContext:
         """Of a server."""
         key = ec.generate_private_key(ec.SECP256R1())
+        shown = self._signed(key, "server", days, address).public_bytes(serialization.Encoding.PEM)
+        return self._context(folder, key, shown)
+
+    def _context(self, folder: pathlib.Path, key: ec.EllipticCurvePrivateKey, shown: bytes) -> ssl.SSLContext:
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         both = folder / "server.pem"
-        both.write_bytes(pem + self._signed(key, "server", days, address).public_bytes(serialization.Encoding.PEM))
+        both.write_bytes(pem + shown)
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.load_cert_chain(both)
         return made
@@ -135,6 +143,15 @@ def test_each_fault_of_a_certificate_is_named(
         error = refused(f"https://127.0.0.1:{port}", authority.pem if trusted else None)
     assert isinstance(error, StorePermissionError)
     assert told in str(error)
+
+
+def test_a_certificate_that_signed_itself(tmp_path: pathlib.Path) -> None:
+    """The most usual one of a test set-up would be "Other"."""
+    authority = Authority()
+    with serving(authority.own_context(tmp_path)) as port:
+        error = refused(f"https://127.0.0.1:{port}", authority.pem)
+    assert isinstance(error, StorePermissionError)
+    assert "is an authority's, signed by itself" in str(error)
 
 
 def test_what_else_keeps_a_connection_from_coming_about() -> None:

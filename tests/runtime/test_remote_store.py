@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import socket
 import struct
@@ -59,6 +60,10 @@ class BadHandler(http.server.BaseHTTPRequestHandler):
         else:
             self.server.released.wait(20)
         self.close_connection = True
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(200, b"")
 
     def answer(self, status: int, body: bytes, *headers: tuple[str, str], declared: int | None = None) -> None:
         self.send_response(status)
@@ -175,3 +180,15 @@ def test_a_bucket_that_a_parent_process_read_is_refused(store: ObjectStore, serv
         assert told.endswith("fork before the first use, or start processes by spawn or forkserver")
     assert not calls[-1].startswith("ForkedProcessError")  # the writer had not begun: it is as good as new
     assert closed == "None"
+
+
+def test_a_store_that_is_dropped_leaves_no_thread(server: BadServer) -> None:
+    """Who opens a store for each object that it writes, and closes none, would run out of threads."""
+    before = threading.active_count()
+    for _ in range(3):
+        opened(server).put("good/key", b"content")
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while (left := threading.active_count() - before) > 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left <= 0

@@ -88,7 +88,7 @@ class HttpClient:
         self._lock = scheduler.lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: Any = None
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: list[aiohttp.ClientSession] = []  # one; the thread holds it too, so that it outlives this
         self._closed = False
         self._origin = Origin()
         self._all = CancelScope(scheduler)
@@ -142,7 +142,8 @@ class HttpClient:
                 raise StoreError("the store is closed")
             if self._loop is None:
                 loop = self._loop = _event_loop()
-                self._ended = self._scheduler.start(lambda: _run(loop), name=f"tierlog-{self._name}-io")
+                sessions = self._sessions
+                self._ended = self._scheduler.start(lambda: _run(loop, sessions), name=f"tierlog-{self._name}-io")
             return self._loop
 
     def close(self) -> None:
@@ -156,18 +157,15 @@ class HttpClient:
             loop = self._loop
         self._all.cancel()
         if loop is not None:
-            loop.call_soon_threadsafe(lambda: loop.create_task(self._shut(loop)))
+            loop.call_soon_threadsafe(_begin_end, loop, self._sessions)
             with contextlib.suppress(TimeoutError):
                 self._ended.result(timeout=_CLOSE_SECONDS)
 
-    async def _shut(self, loop: asyncio.AbstractEventLoop) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
-        loop.stop()
+    def __del__(self) -> None:
+        """Who drops a store without closing it leaves no thread behind."""
+        if not self._closed and self._loop is not None and self._origin.is_here:
+            with contextlib.suppress(RuntimeError):  # the loop has ended with the process
+                self._loop.call_soon_threadsafe(_begin_end, self._loop, self._sessions)
 
     async def _exchange(self, request: HttpRequest) -> HttpAnswer:
         size = sum(len(view) for view in request.body)
@@ -182,7 +180,9 @@ class HttpClient:
         import aiohttp
         import yarl
 
-        session = self._session = self._session or self._make_session()
+        if not self._sessions:
+            self._sessions.append(self._make_session())
+        (session,) = self._sessions
         body = _body(aiohttp, request.body, size) if size else None
         headers = {**request.headers, "Content-Length": str(size)}
         try:
@@ -240,6 +240,21 @@ class HttpClient:
         # It would send a PUT a second time by itself: who counts tries, and asks what an earlier one did, must know.
         session._retry_connection = False  # noqa: SLF001
         return session
+
+
+def _begin_end(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSession]) -> None:
+    """In the loop: cancel what runs, close the connections, stop."""
+
+    async def end() -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for session in sessions:
+            await session.close()
+        loop.stop()
+
+    loop.create_task(end())
 
 
 def _is_socks(proxy_url: str | None) -> bool:
@@ -313,7 +328,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return made
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSession]) -> None:  # noqa: ARG001 - held
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

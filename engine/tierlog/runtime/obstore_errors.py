@@ -36,7 +36,7 @@ _REFUSED: Final = re.compile(r"<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRe
 #: Of a URL, and of nothing else: an answer of XML has question marks too, and its code is what tells.
 _QUERY: Final = re.compile(r"(\w+://[^\s?\"'<>]*)\?[^\s\"'<>]+")
 #: rustls names what it found: ``InvalidCertificate(ExpiredContext { … })``.
-_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+?)(?:Context)?\b")
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+?)(?:Context)?\b")
 _CERTIFICATE_FAULTS: Final = {
     "Expired": "has expired",
     "NotValidYet": "is not valid yet (does this machine's clock go right?)",
@@ -44,7 +44,7 @@ _CERTIFICATE_FAULTS: Final = {
     "NotValidForName": "is for other names than the endpoint's",
     "BadSignature": "has a signature that is not its issuer's",
     "Revoked": "was revoked",
-    "CaUsedAsEndEntity": "is an authority's own, not a server's",
+    "CaUsedAsEndEntity": "is an authority's, signed by itself, and no server's",
 }
 _PRESENTED: Final = re.compile(r"presented:\s*\[(.*?)\]", re.DOTALL)
 _NAME: Final = re.compile(r"\w+\((?:\\?\")?([\w.:*-]+)")
