@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -16,6 +17,7 @@ enum {
     POOLED_BITS_MIN = 17, /* 64 KiB: smaller ones are malloc's, which keeps those */
     POOLED_BITS_MAX = 27, /* 64 MiB: larger ones are mapped for one holder */
     CLASSES = (POOLED_BITS_MAX - POOLED_BITS_MIN) * 8 + 1,
+    HUGE_PAGE_BYTES = 2 << 20,
     THREAD_STACK_BYTES = 128 << 10,
     STEP_MS_MIN = 10,
 };
@@ -78,6 +80,24 @@ tl_status tl_buffer_pool_create(tl_buffer_pool **out, tl_buffer_limits limits) {
     return TL_OK;
 }
 
+/* Fresh memory, or MAP_FAILED. Large blocks begin at a huge page, and ask for such: filling 4 MiB from the page cache
+ * took 2.5 ms through 1,024 faults and 0.45 ms through two, where memory that is used again takes 0.3. */
+static void *map(size_t capacity) {
+    size_t spare = capacity >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 0;
+    if (capacity > SIZE_MAX - spare) return MAP_FAILED;
+    uint8_t *at = mmap(NULL, capacity + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || !spare) return at;
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)at % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t end = (capacity + page - 1) / page * page; /* as munmap rounds */
+    if (before) munmap(at, before);
+    if (end < capacity + spare - before) munmap(at + before + end, capacity + spare - before - end);
+#ifdef MADV_HUGEPAGE
+    madvise(at + before, capacity, MADV_HUGEPAGE);
+#endif
+    return at + before;
+}
+
 static tl_block *new_block(size_t size, size_t capacity) {
     if (!is_mapped(capacity)) { /* block and bytes in one */
         tl_block *block = size <= SIZE_MAX - sizeof *block ? malloc(sizeof *block + size) : NULL;
@@ -86,7 +106,7 @@ static tl_block *new_block(size_t size, size_t capacity) {
     }
     tl_block *block = malloc(sizeof *block);
     if (!block) return NULL;
-    void *data = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *data = map(capacity);
     if (data == MAP_FAILED) {
         free(block);
         return NULL;
@@ -118,6 +138,24 @@ static tl_block *cut(tl_buffer_pool *pool, int64_t before_ms, size_t kept_min) {
             tl_block *block = *at;
             *at = block->next;
             pool->kept_bytes -= block->capacity;
+            block->next = gone;
+            gone = block;
+        }
+    }
+    return gone;
+}
+
+/* Under the lock: kept blocks of other sizes that make room for so many bytes that have to be mapped, largest first, so
+ * that the process never has much more than was lent at once. */
+static tl_block *make_room(tl_buffer_pool *pool, size_t size) {
+    tl_block *gone = NULL;
+    size_t freed = 0;
+    for (int class = CLASSES - 1; class >= 0; class --) {
+        while (pool->kept[class] && freed < size && pool->kept_bytes > pool->limits.kept_min) {
+            tl_block *block = pool->kept[class];
+            pool->kept[class] = block->next;
+            pool->kept_bytes -= block->capacity;
+            freed += block->capacity;
             block->next = gone;
             gone = block;
         }
@@ -218,7 +256,9 @@ tl_status tl_buffer_take(tl_buffer_pool *pool, size_t size, tl_block **out) {
         block->pool = pool;
         pthread_mutex_lock(&pool->lock);
         pool->lent_bytes += block->capacity;
+        tl_block *gone = is_mapped(capacity) ? make_room(pool, capacity) : NULL;
         pthread_mutex_unlock(&pool->lock);
+        unmap(gone);
     }
     block->next = NULL;
     *out = block;

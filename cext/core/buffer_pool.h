@@ -27,7 +27,8 @@ typedef struct tl_block {
 } tl_block;
 
 /* `kept_max`: bytes that nobody holds, at most. `kept_min`: as many of them stay for good. The others go back to the
- * system when nobody wanted them for `idle_ms`. */
+ * system when nobody wanted them for `idle_ms`, or when a block of another size has to be mapped: what a process has of
+ * the system is what was lent at once, and `kept_min`. */
 typedef struct tl_buffer_limits {
     size_t kept_max, kept_min;
     int64_t idle_ms;

@@ -41,6 +41,7 @@ static void test_sizes(void) {
         tl_block *block = take(pool, sizes[i]);
         CHECK_EQUAL(tl_buffer_pool_figures(pool).lent, block->capacity);
         CHECK(block->capacity <= sizes[i] + sizes[i] / 8 + 4096);
+        CHECK_EQUAL(block->capacity >= 2 * MIB ? (uintptr_t)block->data % (2 * MIB) : 0, 0); /* a huge page */
         memset(block->data, 1, sizes[i]);
         size_t capacity = block->capacity;
         tl_buffer_give(block);
@@ -71,6 +72,22 @@ static void test_bounds(void) {
     CHECK_EQUAL(tl_buffer_pool_trim(pool, 60000), 0);
     CHECK_EQUAL(tl_buffer_pool_trim(pool, -1000), 8 * MIB);
     CHECK_EQUAL(tl_buffer_pool_figures(pool).kept, 0);
+    tl_buffer_pool_destroy(pool);
+}
+
+static void test_other_sizes_make_room(void) {
+    tl_buffer_pool *pool = pool_of(64 * MIB, 4 * MIB, 60000);
+    tl_block *blocks[10];
+    for (int i = 0; i < 10; i++) blocks[i] = take(pool, 2 * MIB);
+    for (int i = 0; i < 10; i++) tl_buffer_give(blocks[i]);
+    for (int i = 0; i < 10; i++) {
+        blocks[i] = take(pool, 3 * MIB);
+        tl_buffer_figures figures = tl_buffer_pool_figures(pool);
+        size_t peak = figures.lent > 20 * MIB ? figures.lent : 20 * MIB;
+        CHECK(figures.lent + figures.kept <= peak + 4 * MIB);
+    }
+    CHECK_EQUAL(tl_buffer_pool_figures(pool).kept, 4 * MIB);
+    for (int i = 0; i < 10; i++) tl_buffer_give(blocks[i]);
     tl_buffer_pool_destroy(pool);
 }
 
@@ -183,6 +200,7 @@ static void test_ranges(void) {
 int main(void) {
     test_sizes();
     test_bounds();
+    test_other_sizes_make_room();
     test_idle_blocks_go_back();
     test_threads();
 #ifndef __SANITIZE_THREAD__ /* it knows no threads in a child */

@@ -6,7 +6,7 @@ class BufferPool:
 
     Args:
         kept_bytes_max: Of buffers that nobody holds.
-        kept_bytes_min: As many of them stay for good.
+        kept_bytes_min: As many of them stay for good, also when a buffer of another size has to be mapped.
         idle_ms: After so long the others go back to the system.
 
     Thread safety: any number of threads.
