@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.machine import facts
 from bench.report import findings_table
-from bench.side_by_side import results_folder
+from bench.side_by_side import results_folder, with_kept
 
 
 @dataclass
@@ -32,7 +32,8 @@ class Findings:
         """Leave the rows for ``bench.report``, and print the table."""
         told = {**facts(), "versions": {**facts()["versions"], **versions}}
         path = results_folder() / f"{suite}.json"
-        path.write_text(json.dumps({"facts": told, "findings": self.rows}, indent=1) + "\n")
+        rows = with_kept(path, "findings", "what", self.rows)
+        path.write_text(json.dumps({"facts": told, "findings": rows}, indent=1) + "\n")
         print(findings_table(self.rows), flush=True)
         return path
 

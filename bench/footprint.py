@@ -2,7 +2,7 @@
 
     python -m bench.footprint [--rounds 11]
 
-Every import is of a fresh interpreter, its files in the page cache; the seconds are those of the import statement. The
+Every import is of a fresh interpreter, its files in the page cache; the time is that of the import statement. The
 manager is one of a process that imports nothing else, on a real S3 server on loopback (SeaweedFS) with the probe of its
 start: as it is configured, and ten seconds behind a copy and fetches of 16 MiB.
 """
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,10 +30,10 @@ _CONFIGURED = (
     "manager.configure({'storage.backend.class': 'filesystem', 'storage.root': '.', 'chunk.size': '4194304', "
     "'store.probe.enabled': 'false'})"
 )
-#: Statement to the seconds that it may take; what an import puts off shows in the last.
+#: Statement to the milliseconds that it may take; what an import puts off shows in the last.
 IMPORTS: dict[str, float | None] = {
-    "import pyspark_tierlog": 0.05,
-    "from tierlog.remote import TieredStorageManager": 0.3,
+    "import pyspark_tierlog": 50,
+    "from tierlog.remote import TieredStorageManager": 300,
     _CONFIGURED: None,
 }
 IDLE_MIB_MAX, THREADS_MORE = 90, 8
@@ -95,10 +96,10 @@ def imports(rounds: int, found: Findings) -> None:
         for statement, told in answers.items():
             told.append(run(_TIMED.format(statement=statement)))
     for statement, told in answers.items():
-        seconds = sorted(answer["seconds"] for answer in told[1:])
-        about = f"{spread(seconds, '.3f')} s, {told[-1]['modules']} modules"
+        taken = [1000 * answer["seconds"] for answer in told[1:]]
+        about = f"{spread(taken)} ms, {told[-1]['modules']} modules"
         name = "the same, and a manager configured over a folder" if statement == _CONFIGURED else f"`{statement}`"
-        found.add(f"{name}, s", about, seconds[len(seconds) // 2], IMPORTS[statement])
+        found.add(f"{name}, ms", about, statistics.median(taken), IMPORTS[statement])
 
 
 def idle(found: Findings, folder: pathlib.Path) -> None:

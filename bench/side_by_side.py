@@ -72,6 +72,14 @@ def timed(action: Callable[[], object]) -> float:
 def save(name: str, comparisons: Sequence[Comparison], *, facts: Mapping[str, Any]) -> pathlib.Path:
     """One file of results for the report."""
     path = results_folder() / f"{name}.json"
-    rows = [comparison.to_json() for comparison in comparisons]
+    rows = with_kept(path, "comparisons", "name", [comparison.to_json() for comparison in comparisons])
     path.write_text(json.dumps({"facts": dict(facts), "comparisons": rows}, indent=1) + "\n")
     return path
+
+
+def with_kept(path: pathlib.Path, kind: str, named: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows; with TIERLOG_BENCH_ADD=1 behind those of an earlier run of the same suite that they do not replace."""
+    if os.environ.get("TIERLOG_BENCH_ADD") != "1" or not path.exists():
+        return rows
+    new = {row[named] for row in rows}
+    return [row for row in json.loads(path.read_text())[kind] if row[named] not in new] + rows

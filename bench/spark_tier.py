@@ -128,7 +128,18 @@ def comparisons(rows: Sequence[spark.Row], form: str, query: str, notes: Mapping
         name = f"spark_tier[{form}] {spark.QUERIES[query]}, {told}"
         against = {PEERS[peer]: walls[peer] for peer in PEERS}
         size, records = int(str(notes["log bytes"])), int(str(notes["records"]))
-        made.append(Comparison(name, walls[source], against, bars, size, records, {**notes, "CPU s": seconds}))
+        told_notes = dict(notes) if source == "tierlog-jar" else {}
+        made.append(
+            Comparison(
+                name,
+                walls[source],
+                against,
+                bars,
+                size,
+                records,
+                {**told_notes, "CPU s": ", ".join(f"{peer} {value}" for peer, value in seconds.items())},
+            )
+        )
     return made
 
 
@@ -172,10 +183,8 @@ def one_form(form: str, folder: pathlib.Path, arguments: argparse.Namespace) -> 
             checks=[query for query in CHECKS if query not in arguments.queries.split(",")],
         )
     spark.check_answers(rows)
-    notes = {
-        "tier": "the plugin" if plugin.jars() else "LocalTieredStorage",
-        "chunk cache of the broker": arguments.cache,
-    }
+    cached = f"the plugin, its chunk cache {arguments.cache}"
+    notes: dict[str, object] = {"tier": cached if plugin.jars() else "LocalTieredStorage"}
     notes |= {"log bytes": int(arguments.scale * spark.GIGABYTES * 1e9), "stored bytes": log_bytes(root)}
     notes |= {"records": sum(ends.values())}
     copies = {
