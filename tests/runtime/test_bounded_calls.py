@@ -6,7 +6,7 @@ import pytest
 
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.bounded_calls import BoundedCalls, CallAbandonedError
-from tierlog.runtime.cancelling import require_wanted
+from tierlog.runtime.cancelling import CancelledReadError, CancelScope, call_within, require_wanted
 from tierlog.runtime.manual_scheduler import ManualScheduler
 
 SEEDS = range(8)
@@ -36,6 +36,13 @@ def test_a_bounded_call_ends_in_time(seed: int) -> None:
         with pytest.raises(CallAbandonedError) as caught:
             calls.run("heeding", heed, seconds=2)
         assert not hasattr(caught.value, "__notes__")
+        outer = CancelScope(scheduler)
+        ended = scheduler.start(lambda: call_within(outer, lambda: calls.run("outer", heed, seconds=100)), name="outer")
+        clock.sleep(1)
+        outer.cancel()
+        began = clock.monotonic_seconds()
+        assert isinstance(ended.exception(), CancelledReadError)
+        assert clock.monotonic_seconds() - began < 0.5
         waiting = scheduler.start(lambda: calls.run("closing", heed, seconds=100), name="waits")
         clock.sleep(1)
         began = clock.monotonic_seconds()

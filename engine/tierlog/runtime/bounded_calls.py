@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tierlog.errors import StoreUnavailableError
-from tierlog.runtime.cancelling import CancelScope, call_within
+from tierlog.runtime.cancelling import CancelScope, call_within, ended_by_scopes
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.scheduling import Future
 
@@ -47,7 +47,7 @@ class BoundedCalls:
 
         Args:
             what: For the message.
-            call: Runs in another thread, in a block of ``cancelled_by``.
+            call: Runs in another thread, in a block of ``cancelled_by``; ends with the blocks of this thread too.
             seconds: How long to wait.
 
         Raises:
@@ -61,7 +61,8 @@ class BoundedCalls:
         except RuntimeError as cause:
             raise CallAbandonedError(f"{what}: the manager is closed") from cause
         try:
-            in_time = self._wait(future, until=began + seconds, heeds_close=True)
+            with ended_by_scopes(scope.cancel):
+                in_time = self._wait(future, until=began + seconds, heeds_close=True)
         finally:
             scope.cancel()
         if not in_time and not future.cancel():

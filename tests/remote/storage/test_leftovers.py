@@ -131,6 +131,7 @@ def test_a_close_holds_whatever_the_store_does(
         it.manager.close()
         assert it.clock.monotonic_seconds() - began <= 2
         copying.result()
+        assert not any("tried again" in record.getMessage() for record in caplog.records)
         assert isinstance(deleting.exception(), RetriableRemoteStorageException)
         assert it.clock.monotonic_seconds() - began <= 2
         assert any("closed, and could not remove" in record.getMessage() for record in caplog.records)

@@ -89,7 +89,7 @@ class Leftovers:
         self._kept: dict[Remains, None] = {}
         self._again_under_way = 0
         self._watch: Future[None] | None = None
-        self._closed = False
+        self._closing = self._closed = False
         metrics.ask("leftovers", lambda: float(self.count))
 
     @property
@@ -129,11 +129,13 @@ class Leftovers:
             self._metrics.add("leftover_objects_total", len(left_now))
         return left_now
 
-    def remedy(self, *, closing: bool) -> str:
+    def expect_close(self) -> None:
+        """The manager closes: what is undone from here on gets no second try."""
+        self._closing = True
+
+    def remedy(self) -> str:
         """What becomes of what stays, for messages."""
-        kept = (
-            "it is tried again while this process runs, and " if self._keeps and not (closing or self._closed) else ""
-        )
+        kept = "it is tried again while this process runs, and " if self._keeps and not self._closing else ""
         return f"{kept}`tierlog orphans` finds it"
 
     def begin_copy(self, segment_id: RemoteLogSegmentId) -> None:
@@ -278,7 +280,7 @@ class Leftovers:
         with self._changed:
             if self._closed:
                 return
-            self._closed = True
+            self._closing = self._closed = True
             kept, self._kept = list(self._kept), {}
             self._changed.notify_all()
             running = [each.running for each in kept if each.running is not None]

@@ -91,6 +91,7 @@ class ManagerParts:
         """Everybody is told first, then waited for: copies for their undo, which takes the store. In two seconds, also
         where the store hangs: what it does not let go of is left in a thread that nobody waits for.
         """
+        self.leftovers.expect_close()
         self.running.call_off()
         self.calls.give_up()
         self.fetcher.close()

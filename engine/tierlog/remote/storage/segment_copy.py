@@ -319,8 +319,7 @@ class SegmentCopier:
         attempt.running.phase = "removing"
         left = self._remove(attempt, pending=attempt.requests.end())
         if left:
-            remedy = self._leftovers.remedy(closing=bool(attempt.running.called_off))
-            text = f"could not be removed again: {'; '.join(left)}; {remedy}"
+            text = f"could not be removed again: {'; '.join(left)}; {self._leftovers.remedy()}"
             error.add_note(text)
             _log.warning("%s: the copy failed, and some of it %s", attempt.metadata.remote_log_segment_id, text)
 

@@ -126,7 +126,7 @@ class UploadKeys(KeyGroup):
     )
     copy_deadline_ms: KafkaInt | None = key(
         "copy.deadline.ms",
-        "A copy that is not done by then fails and is undone.",
+        "A copy that is not done by then fails and is undone; a delete takes no longer either.",
         default=3_600_000,
         own=True,
         minimum=1,
