@@ -20,9 +20,7 @@ class Held:
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
         self.held = 0
-        self.is_recent = False
         self.is_busy = False
-        budget.enter(self)
 
     def take(self, ticket: Ticket) -> None:
         self.held += ticket.granted_bytes
@@ -53,10 +51,15 @@ def test_streams_at_rest_give_back_what_a_reader_needs() -> None:
     idle = [Held(budget) for _ in range(4)]
     for each in idle:
         each.take(budget.ask("idle", least_bytes=25, wanted_bytes=25))
-    idle[0].is_busy = True
-    idle[1].is_recent = True
+    for number in (1, 0, 3, 2):
+        budget.rest(idle[number])
+    budget.wake(idle[1])
     assert budget.ask("b", least_bytes=40, wanted_bytes=40).is_done
-    assert [each.held for each in idle] == [25, 25, 0, 0]
+    assert [each.held for each in idle] == [0, 25, 25, 0]
+    waiting = budget.ask("b", least_bytes=40, wanted_bytes=40)
+    assert not waiting.is_done
+    budget.rest(idle[1])
+    assert waiting.is_done
 
 
 def test_turns_go_round_by_partition() -> None:
@@ -125,6 +128,8 @@ def test_any_order_of_events(seed: int) -> None:
             if ticket.is_done:
                 stream.take(ticket)
                 stream.is_busy = False
+                if chance.random() < 0.5:
+                    budget.rest(stream)
             elif chance.random() < 0.3:
                 budget.cancel(ticket)
                 stream.is_busy = False
@@ -134,11 +139,12 @@ def test_any_order_of_events(seed: int) -> None:
         elif stream.held == 0:
             least = chance.randint(1, 80)
             stream.is_busy = True
+            budget.wake(stream)
             waiting[number] = budget.ask(number % 3, least_bytes=least, wanted_bytes=least + chance.randint(0, 64))
         elif chance.random() < 0.5:
             stream.give_up()
         else:
-            stream.is_recent = chance.random() < 0.5
+            budget.rest(stream)
         granted = sum(t.granted_bytes for t in waiting.values())
         assert budget.held_bytes == granted + sum(s.held for s in streams)
         assert (

@@ -22,9 +22,7 @@ _SHARE_LEFT: Final = 4
 
 
 class Holder(Protocol):
-    """A stream that holds memory of the budget. Its ``is_recent`` is set whenever it is read."""
-
-    is_recent: bool
+    """A stream that holds memory of the budget."""
 
     def give_up(self) -> None:
         """Give back what is held, unless the stream is being read right now; it goes on from where it is, later."""
@@ -76,8 +74,8 @@ class Ticket:
         return False
 
     def look(self) -> None:
-        """See Pending: streams that were dropped, or came to rest since, give back theirs."""
-        self._budget.reclaim(self)
+        """See Pending: streams that were dropped give back theirs."""
+        self._budget.bury()
 
     def tell(self) -> None:
         """Call them."""
@@ -98,7 +96,8 @@ class MemoryBudget:
         self._clock = machine.clock
         self._total_bytes = self._left_bytes = total_bytes
         self._waiting: FairQueue[Ticket] = FairQueue()
-        self._holders: collections.OrderedDict[int, weakref.ref[Holder]] = collections.OrderedDict()
+        self._resting: collections.OrderedDict[int, weakref.ref[Holder]] = collections.OrderedDict()
+        self._is_serving = self._again = False
         self._dropped: collections.deque[Holder] = collections.deque()
         self._granted_at_seconds = 0.0
 
@@ -109,6 +108,8 @@ class MemoryBudget:
     @property
     def held_bytes(self) -> int:
         """What is held now; above the total only while one chunk larger than that is read."""
+        if self._dropped:
+            self.bury()
         return self._total_bytes - self._left_bytes
 
     @property
@@ -116,15 +117,15 @@ class MemoryBudget:
         """When somebody last got memory, by the machine's monotonic clock."""
         return self._granted_at_seconds
 
-    def enter(self, holder: Holder) -> None:
-        """A stream that will hold memory."""
-        with self._lock:
-            self._holders[id(holder)] = weakref.ref(holder)
+    def rest(self, holder: Holder) -> None:
+        """A stream holds memory and is not being read: the first to give it up is who rests for longest."""
+        self._resting[id(holder)] = weakref.ref(holder)
+        if self._waiting:
+            self._serve()
 
-    def leave(self, holder: Holder) -> None:
-        """A stream that holds none any more."""
-        with self._lock:
-            self._holders.pop(id(holder), None)
+    def wake(self, holder: Holder) -> None:
+        """The stream is read on, or holds nothing any more."""
+        self._resting.pop(id(holder), None)
 
     def drop(self, holder: Holder) -> None:
         """A stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
@@ -153,7 +154,7 @@ class MemoryBudget:
             if not self._waiting and self._grant(ticket):
                 return ticket
             self._waiting.put(key, ticket)
-        self.reclaim(ticket)
+        self._serve()
         return ticket
 
     def _grant(self, ticket: Ticket) -> bool:
@@ -194,22 +195,25 @@ class MemoryBudget:
                 return
             holder.abandon()
 
-    def reclaim(self, ticket: Ticket) -> None:
-        """Let streams that were dropped, then streams at rest give theirs back, until it is granted."""
-        if self._dropped:
-            self.bury()
-        for _ in range(2 * len(self._holders)):
-            if ticket.is_done:
+    def _serve(self) -> None:
+        """Let streams at rest give theirs back while somebody waits; one thread at a time, so that it does not nest."""
+        with self._lock:
+            self._again = True
+            if self._is_serving:
                 return
+            self._is_serving = True
+        while True:
             with self._lock:
-                if not self._holders:
-                    return
-                number, reference = self._holders.popitem(last=False)
-                holder = reference()
-                if holder is None:
+                if not (self._waiting and self._resting):
+                    if not self._again:
+                        self._is_serving = False
+                        return
+                    self._again = False
                     continue
-                self._holders[number] = reference
-            if holder.is_recent:
-                holder.is_recent = False  # a second chance
-            else:
+                try:
+                    _, reference = self._resting.popitem(last=False)
+                except KeyError:  # it was read on just now
+                    continue
+            holder = reference()
+            if holder is not None:
                 holder.give_up()

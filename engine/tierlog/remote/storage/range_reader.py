@@ -84,7 +84,6 @@ class RangeReader:
 
     Attributes:
         position: Of the next byte that is handed out, in the log.
-        is_recent: See Holder.
         changed: See Interruptible.
 
     Thread safety: one thread at a time takes; ``close`` and ``give_up`` come from any.
@@ -128,9 +127,8 @@ class RangeReader:
         self._asked_from = start
         self._is_steady = is_whole_wanted
         self._is_past_cache = not log.segment.transformed and chunks.cache is None
-        self._is_busy = self._closed = self._is_entered = False
+        self._is_busy = self._closed = self._is_resting = False
         self._failure: BaseException | None = None
-        self.is_recent = True
         self.changed: Condition | None = None
 
     @property
@@ -165,7 +163,7 @@ class RangeReader:
                 run_waits(self._more(), self._machine, self)
             return self._taken(size_bytes)
         finally:
-            self._is_busy = False
+            self._leave()
 
     def take_waits(self, size_bytes: int) -> Waits[memoryview]:
         """As ``take``, for who drives the waits in another way than a thread that waits."""
@@ -175,7 +173,7 @@ class RangeReader:
                 yield from self._more()
             return self._taken(size_bytes)
         finally:
-            self._is_busy = False
+            self._leave()
 
     def _enter(self) -> None:
         with self._lock:
@@ -186,7 +184,15 @@ class RangeReader:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
             self._is_busy = True
-        self.is_recent = True
+        if self._is_resting:
+            self._is_resting = False
+            self._budget.wake(self)
+
+    def _leave(self) -> None:
+        self._is_busy = False
+        if self.is_holding and not self._closed:
+            self._is_resting = True
+            self._budget.rest(self)
 
     def _taken(self, size_bytes: int) -> memoryview:
         taken = self._current[:size_bytes]
@@ -246,9 +252,6 @@ class RangeReader:
 
     def _ask(self) -> Waits[None]:
         """Ask for what comes next, with memory that is waited for: nothing is held meanwhile."""
-        if not self._is_entered:
-            self._is_entered = True
-            self._budget.enter(self)
         start = self._requested
         views = [] if self._is_past_cache else self._views(start)
         wanted = self._plain_bytes(start) if self._is_past_cache else self._memory_of(views)
@@ -394,7 +397,6 @@ class RangeReader:
         if changed is not None:
             with changed:
                 changed.notify_all()
-        if self._is_entered:
-            self._budget.leave(self)
+        self._budget.wake(self)
         self._budget.give_back(held)
         self._drop(pieces)
