@@ -186,7 +186,7 @@ def _check_fixed(members: JsonObject, chunk: int, file: int, transformed: int, f
 def _parse_chunk_sizes(members: JsonObject) -> NDArray[np.int32]:
     """base64 of one zstd frame of the size list; the frame's declared size is checked before it is believed."""
     packed = _base64(members, "transformedChunks", members.text("transformedChunks"))
-    if len(packed) > _ZSTD_DESCRIPTOR_POSITION and not packed[_ZSTD_DESCRIPTOR_POSITION] & _ZSTD_TELLS_SIZE:
+    if len(packed) <= _ZSTD_DESCRIPTOR_POSITION or not packed[_ZSTD_DESCRIPTOR_POSITION] & _ZSTD_TELLS_SIZE:
         raise members.corrupt("transformedChunks", "the zstd frame does not declare its size", "BAD_COMPRESSED")
     try:
         plain = decompress(packed, _ZSTD, limit=CHUNK_LIST_BYTES_MAX)
