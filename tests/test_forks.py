@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
 import threading
 
@@ -11,7 +12,8 @@ import tierlog
 from tests.contract.test_remote_storage_manager import local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.forked import told_by_fork
-from tierlog.remote.api import IndexType
+from tierlog.aio import AsyncSegmentStream, AsyncStorageManager
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import THIS_PROCESS, Machine
@@ -57,6 +59,38 @@ def test_a_storage_manager_says_that_it_is_the_parents(tmp_path: pathlib.Path, s
         assert (closed_stream, closed) == ("None", "None")
         assert stream.read() == segment.log[10:]  # the parent goes on
         stream.close()
+
+
+def test_a_storage_manager_of_an_event_loop_says_so_too(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:
+    """A loop's tasks would wait for threads and requests of the parent, each for ever."""
+    manager = AsyncStorageManager()
+
+    async def opened() -> tuple[RemoteLogSegmentMetadata, AsyncSegmentStream]:
+        await manager.configure(local_keys(tmp_path / "store") | {"compression.enabled": "true"})
+        finished = segment.finished(await manager.copy_log_segment_data(segment.metadata, segment.data))
+        stream = manager.fetch_log_segment(finished, 0)
+        assert await stream.read(10) == segment.log[:10]
+        return finished, stream
+
+    finished, stream = asyncio.run(opened())
+    *calls, closed_stream, closed = told_by_fork(
+        lambda: asyncio.run(_read(manager.fetch_log_segment(finished, 1000))),
+        lambda: asyncio.run(_read(stream)),
+        lambda: asyncio.run(manager.fetch_index(finished, IndexType.OFFSET)),
+        lambda: asyncio.run(manager.copy_log_segment_data(segment.with_id(77).metadata, segment.data)),
+        lambda: asyncio.run(stream.aclose()),
+        lambda: asyncio.run(manager.aclose()),
+    )
+    for told in calls:
+        assert told.startswith("RemoteStorageException: "), told
+        assert told.endswith(ADVICE), told
+    assert (closed_stream, closed) == ("None", "None")
+    asyncio.run(stream.aclose())
+    asyncio.run(manager.aclose())
+
+
+async def _read(stream: AsyncSegmentStream) -> bytes:
+    return await stream.read(100)
 
 
 def test_a_storage_manager_made_in_the_child_works(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from tierlog.errors import ForkedProcessError
 from tierlog.remote.api import RemoteStorageException
 from tierlog.runtime.scheduling import CancelledError, Future, Pool
 
@@ -54,9 +55,11 @@ class Worker:
         self._pool = pool
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Run it in a thread when one is free. Raises RemoteStorageException after close."""
+        """Run it in a thread when one is free. Raises RemoteStorageException after close, and in a fork."""
         try:
             return self._pool.submit(call)
+        except ForkedProcessError as error:
+            raise RemoteStorageException(str(error)) from error
         except RuntimeError:
             raise RemoteStorageException(_CLOSED) from None
 
