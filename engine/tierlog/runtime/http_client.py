@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tierlog.errors import (
@@ -183,7 +183,7 @@ class HttpClient:
         if not self._sessions:
             self._sessions.append(self._make_session())
         (session,) = self._sessions
-        body = _body(aiohttp, request.body, size) if size else None
+        body = _body_class()(request.body, size) if size else None
         headers = {**request.headers, "Content-Length": str(size)}
         try:
             async with asyncio.timeout(self._settings.timeout_seconds) as limit:
@@ -287,24 +287,34 @@ async def _whole_body(answer: aiohttp.ClientResponse, progress: Callable[[], Non
     return bytes(taken)
 
 
-def _body(aiohttp: ModuleType, views: Sequence[memoryview], size: int) -> Any:
-    """What sends the views. Its class is made here: aiohttp is imported by the first request and not before."""
+@functools.cache
+def _body_class() -> Any:
+    """What sends views. Made once, by the first request that has any: aiohttp is imported then and not before.
 
-    class Views(aiohttp.payload.Payload):  # type: ignore[name-defined, misc]
+    A class for each request would hold its views until the collector comes, since every class refers to itself.
+    """
+    import aiohttp
+
+    class Views(aiohttp.payload.Payload):
         progress: Callable[[], None]
         done = False
         transport: asyncio.Transport | None = None
 
+        def __init__(self, views: Sequence[memoryview], size_bytes: int) -> None:
+            super().__init__(b"", content_type="application/octet-stream")
+            self._views = views
+            self._size_bytes = size_bytes
+
         @property
         def size(self) -> int:
-            return size
+            return self._size_bytes
 
         def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
             raise NotImplementedError("a body is never text")
 
         async def write(self, writer: Any) -> None:
             self.transport = writer.transport
-            for view in views:
+            for view in self._views:
                 for start in range(0, len(view), _STEP_BYTES):
                     await writer.write(view[start : start + _STEP_BYTES])
                     await writer.drain()
@@ -316,7 +326,7 @@ def _body(aiohttp: ModuleType, views: Sequence[memoryview], size: int) -> Any:
             if self.transport is not None:
                 self.transport.abort()
 
-    return Views(b"", content_type="application/octet-stream")
+    return Views
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
