@@ -51,6 +51,21 @@ def test_a_compacted_log_with_transactions_is_sound(tierlog: Run, data: pathlib.
     assert (outcome.code, "0 faults, 0 errors" in outcome.text) == (0, True), outcome.text
 
 
+def test_a_truncated_log_of_a_running_broker_is_sound(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """Otherwise each follower that a leader change truncated is called faulty until its next roll: the entries behind
+    those that count stay in the active segment's indexes. Of trimmed ones none are spare.
+    """
+    outcome = tierlog("verify", data / "truncated")
+    assert (outcome.code, outcome.text.count("note: STALE_ENTRIES")) == (0, 2), outcome.text
+    shutil.copytree(data / "truncated", tmp_path / "trimmed")
+    for name, entry_bytes in ((".index", 8), (".timeindex", 12)):
+        (index,) = (tmp_path / "trimmed").rglob(f"*{name}")
+        content = index.read_bytes()
+        entries = [content[at : at + entry_bytes] for at in range(0, len(content), entry_bytes)]
+        index.write_bytes(b"".join(entry for entry in entries if any(entry)))
+    assert tierlog("verify", tmp_path / "trimmed").code == 1
+
+
 def test_every_disk_of_a_real_broker_is_sound(tierlog: Run, fixtures: pathlib.Path) -> None:
     """Otherwise verify calls faulty what Kafka itself wrote, running or stopped."""
     disks = [

@@ -16,7 +16,7 @@ from typing_extensions import Buffer
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
 from tierlog.log.checked_run import CheckedRun, Walk
-from tierlog.log.findings import Finding, fault, fault_of, note
+from tierlog.log.findings import Finding, Severity, fault, fault_of, note
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -261,3 +261,42 @@ class TimeIndexCheck:
                 position=entry * TIME_ENTRY_BYTES,
                 found=int(self._offsets[entry]),
             )
+
+
+def is_untrimmed(data: Buffer, entry_bytes: int, count: Callable[[Buffer], int]) -> bool:
+    """Whether an index has room behind its entries: of a broker that is running, or that did not stop cleanly."""
+    return memoryview(data).nbytes // entry_bytes > count(data)
+
+
+class LiveIndexCheck:
+    """An index check of an active segment that nobody trimmed: what does not fit the log is a note, as one.
+
+    Truncating a log lowers the number of entries that the broker goes by and leaves the file as it is: until others
+    are written over them, or the index is trimmed at a roll or a clean stop, the old ones stand behind those in use.
+    After a crash the broker builds such an index anew. (Kafka: AbstractIndex#truncateToEntries0.)
+    """
+
+    def __init__(self, check: OffsetIndexCheck | TimeIndexCheck, where: str) -> None:
+        self._check = check
+        self._where = where
+        self._stale: set[int] = set()
+
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
+        yield from self._sifted(self._check.observe(run))
+
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
+        yield from self._sifted(self._check.finish(walk))
+        if self._stale:
+            yield note(
+                "STALE_ENTRIES",
+                f"{len(self._stale)} entries do not fit the log (the active segment: truncating it leaves them behind)",
+                self._where,
+                position=min(self._stale),
+            )
+
+    def _sifted(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        for finding in findings:
+            if finding.severity is Severity.FAULT:
+                self._stale.add(finding.position)
+            else:
+                yield finding

@@ -13,11 +13,19 @@ from dataclasses import replace
 
 from typing_extensions import Buffer
 
+from tierlog._native import indexes
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptIndexError, TierlogError
 from tierlog.log.checked_run import SegmentCheck
 from tierlog.log.findings import Finding, Report, fault, fault_of, finding_of, note
-from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.index_checks import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    LiveIndexCheck,
+    OffsetIndexCheck,
+    TimeIndexCheck,
+    is_untrimmed,
+)
 from tierlog.log.leader_epochs import parse_leader_epochs
 from tierlog.log.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
@@ -175,10 +183,17 @@ class _SegmentVerification:
             )
         ]
         offset_index, time_index = parts[IndexType.OFFSET], parts[IndexType.TIMESTAMP]
+        live = self._single and not segment.closed
         if offset_index is not None:
-            checks.append(OffsetIndexCheck(offset_index, segment.start_offset, self._name(IndexType.OFFSET)))
+            where = self._name(IndexType.OFFSET)
+            positions = OffsetIndexCheck(offset_index, segment.start_offset, where)
+            untrimmed = is_untrimmed(offset_index, OFFSET_ENTRY_BYTES, indexes.offset_index_entries)
+            checks.append(LiveIndexCheck(positions, where) if live and untrimmed else positions)
         if time_index is not None:
-            checks.append(TimeIndexCheck(time_index, segment.start_offset, self._name(IndexType.TIMESTAMP)))
+            where = self._name(IndexType.TIMESTAMP)
+            times = TimeIndexCheck(time_index, segment.start_offset, where)
+            untrimmed = is_untrimmed(time_index, TIME_ENTRY_BYTES, indexes.time_index_entries)
+            checks.append(LiveIndexCheck(times, where) if live and untrimmed else times)
         checks += self._epoch_checks(parts[IndexType.LEADER_EPOCH])
         checks.append(self._producer_checks(parts))
         return checks
