@@ -30,7 +30,7 @@ def test_a_key_that_everybody_can_read_is_told_of_once(
         for _ in range(3):
             read_secret_file("the.key", str(key), PosixFiles(), limit_bytes=LIMIT)
     (told,) = caplog.messages
-    assert told == f"the.key: every user of this machine can read {key}: take that right away (chmod o-r)"
+    assert told == f"the.key: {key} is readable by every user of this machine: take that right away (chmod o-r)"
 
 
 def test_private_keys_of_a_configuration(

@@ -27,5 +27,5 @@ def read_secret_file(key: str, path: str, files: Files, *, limit_bytes: int) -> 
     info = files.find(path)
     if info is not None and info.readable_by_all and path not in _told:
         _told.add(path)
-        _log.warning("%s: every user of this machine can read %s: take that right away (chmod o-r)", key, path)
+        _log.warning("%s: %s is readable by every user of this machine: take that right away (chmod o-r)", key, path)
     return found
