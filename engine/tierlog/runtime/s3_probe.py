@@ -76,11 +76,7 @@ def _takes_small_parts(writer: S3Writer, key: str) -> bool:
         upload.put_part(2, [_BODY])
         upload.complete()
     except StoreError as error:
-        try:
-            upload.abort()
-        except StoreError as left:
-            error.add_note(f"its parts may be left: {left}")
-            raise error from None
+        upload.abort()
         if "EntityTooSmall" in str(error) or "too small" in str(error):
             return False
         raise
