@@ -57,8 +57,11 @@ cdef void _in_child() noexcept nogil:
 cdef class BufferPool:
     cdef tl_buffer_pool *pool
 
-    def __cinit__(self, *, size_t kept_bytes_max, size_t kept_bytes_min, int64_t idle_ms):
-        if tl_buffer_pool_create(&self.pool, tl_buffer_limits(kept_bytes_max, kept_bytes_min, idle_ms)) != TL_OK:
+    def __cinit__(
+        self, *, size_t kept_bytes_max, size_t kept_bytes_spare, size_t kept_bytes_min, int64_t idle_ms
+    ):
+        cdef tl_buffer_limits limits = tl_buffer_limits(kept_bytes_max, kept_bytes_spare, kept_bytes_min, idle_ms)
+        if tl_buffer_pool_create(&self.pool, limits) != TL_OK:
             raise MemoryError
 
     def __dealloc__(self):

@@ -293,6 +293,7 @@ cdef extern from "buffer_pool.h" nogil:
 
     ctypedef struct tl_buffer_limits:
         size_t kept_max
+        size_t kept_spare
         size_t kept_min
         int64_t idle_ms
 

@@ -151,7 +151,7 @@ static tl_block *make_room(tl_buffer_pool *pool, size_t size) {
     tl_block *gone = NULL;
     size_t freed = 0;
     for (int class = CLASSES - 1; class >= 0; class --) {
-        while (pool->kept[class] && freed < size && pool->kept_bytes > pool->limits.kept_min) {
+        while (pool->kept[class] && freed < size && pool->kept_bytes > pool->limits.kept_spare) {
             tl_block *block = pool->kept[class];
             pool->kept[class] = block->next;
             pool->kept_bytes -= block->capacity;

@@ -26,11 +26,11 @@ typedef struct tl_block {
     tl_buffer_pool *pool;
 } tl_block;
 
-/* `kept_max`: bytes that nobody holds, at most. `kept_min`: as many of them stay for good. The others go back to the
- * system when nobody wanted them for `idle_ms`, or when a block of another size has to be mapped: what a process has of
- * the system is what was lent at once, and `kept_min`. */
+/* `kept_max`: bytes that nobody holds, at most. `kept_spare`: beyond so many, kept blocks make room for one of another
+ * size that has to be mapped: what a process has of the system is what was lent at once, and these. `kept_min`: so many
+ * stay for good; the others go back to the system when nobody wanted them for `idle_ms`. */
 typedef struct tl_buffer_limits {
-    size_t kept_max, kept_min;
+    size_t kept_max, kept_spare, kept_min;
     int64_t idle_ms;
 } tl_buffer_limits;
 

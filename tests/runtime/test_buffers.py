@@ -28,7 +28,9 @@ MIB = 1 << 20
 
 
 def pool_of(kept_bytes_max: int = 64 * MIB, *, kept_bytes_min: int = 64 * MIB, idle_ms: int = 60_000) -> BufferPool:
-    return BufferPool(kept_bytes_max=kept_bytes_max, kept_bytes_min=kept_bytes_min, idle_ms=idle_ms)
+    return BufferPool(
+        kept_bytes_max=kept_bytes_max, kept_bytes_spare=4 * MIB, kept_bytes_min=kept_bytes_min, idle_ms=idle_ms
+    )
 
 
 def address_of(buffer: memoryview) -> int:
@@ -99,6 +101,18 @@ class TestPool:
         buffers = [pool.take(4 * MIB) for _ in range(10)]
         del buffers
         assert (pool.kept_bytes, pool.lent_bytes) == (8 * MIB, 0)
+
+    def test_what_is_kept_makes_room_for_other_sizes(self) -> None:
+        """If this fails, a process takes as much again of the system as it ever used at once."""
+        pool = pool_of(200 * MIB, kept_bytes_min=0)
+        buffers = [pool.take(2 * MIB) for _ in range(20)]
+        del buffers
+        assert pool.kept_bytes == 40 * MIB
+        buffers = []
+        for _ in range(20):
+            buffers.append(pool.take(3 * MIB))
+            assert pool.lent_bytes + pool.kept_bytes <= max(40 * MIB, pool.lent_bytes) + 4 * MIB
+        assert pool.kept_bytes == 4 * MIB
 
     def test_threads_never_share_a_buffer(self) -> None:
         """If this fails, readers get each other's bytes."""

@@ -6,13 +6,14 @@ class BufferPool:
 
     Args:
         kept_bytes_max: Of buffers that nobody holds.
-        kept_bytes_min: As many of them stay for good, also when a buffer of another size has to be mapped.
+        kept_bytes_spare: Beyond so many they make room for a buffer of another size that has to be mapped.
+        kept_bytes_min: So many of them stay for good.
         idle_ms: After so long the others go back to the system.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, *, kept_bytes_max: int, kept_bytes_min: int, idle_ms: int) -> None: ...
+    def __init__(self, *, kept_bytes_max: int, kept_bytes_spare: int, kept_bytes_min: int, idle_ms: int) -> None: ...
     def take(self, size_bytes: int) -> memoryview:
         """Writable memory of this size, not cleared; it is the holder's until the last view of it is gone.
 

@@ -15,11 +15,18 @@ from tierlog._native.buffers import BufferPool
 
 #: Buffers that nobody holds are kept up to so much in all, for some seconds: fifty threads with a chunk of 4 MiB each.
 KEPT_BYTES_MAX: Final = 256 << 20
+#: So much of them beside what is lent: beyond that they make room for buffers of other sizes.
+KEPT_BYTES_SPARE: Final = 48 << 20
 #: So much of them for good.
 KEPT_BYTES_MIN: Final = 16 << 20
 _IDLE_MS: Final = 2000
 
-PROCESS_BUFFERS: Final = BufferPool(kept_bytes_max=KEPT_BYTES_MAX, kept_bytes_min=KEPT_BYTES_MIN, idle_ms=_IDLE_MS)
+PROCESS_BUFFERS: Final = BufferPool(
+    kept_bytes_max=KEPT_BYTES_MAX,
+    kept_bytes_spare=KEPT_BYTES_SPARE,
+    kept_bytes_min=KEPT_BYTES_MIN,
+    idle_ms=_IDLE_MS,
+)
 PROCESS_BUFFERS.share()
 
 
