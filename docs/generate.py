@@ -112,7 +112,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "fail_on_data_loss": (
         "`true`, `false`",
-        "`false` warns, names and skips what is damaged or gone; the default fails.",
+        "`false` warns, names and skips what is damaged or gone, not what is whole before a cut; the default fails.",
     ),
     "verify_checksums": (
         "`true`, `false`",

@@ -88,6 +88,38 @@ def test_damage_fails_and_is_skipped_where_allowed(read: Read, bucket: Bucket) -
     assert offsets(read(bucket.root, subscribe="orders", failOnDataLoss="false")) == [*range(20), *range(25, 60)]
 
 
+def test_what_is_whole_before_a_cut_is_read_where_allowed(read: Read, bucket: Bucket) -> None:
+    """A disk that was full ends a segment in its last batch; nothing of it would come back, of 1 GiB perhaps."""
+    path = bucket.path("s20", "log")
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(Exception, match=r"CorruptObjectError: .*ends early"):
+        read(bucket.root, subscribe="orders").collect()
+    assert offsets(read(bucket.root, subscribe="orders", failOnDataLoss="false")) == [*range(35), *range(40, 60)]
+    path.write_bytes(b"")
+    assert offsets(read(bucket.root, subscribe="orders", failOnDataLoss="false")) == [*range(20), *range(40, 60)]
+
+
+@pytest.mark.parametrize("left", [0.97, 0.5, 0.0])
+def test_whole_chunks_before_a_cut_are_read_where_allowed(
+    by_engine: dict[str, Read], data: pathlib.Path, tmp_path: pathlib.Path, left: float
+) -> None:
+    """The same of a segment in encrypted chunks: a part of a chunk is nothing, those before it are all there."""
+    run = data / "zstd-aes"
+    shutil.copytree(run / "objects", tmp_path / "objects")
+    log = max((tmp_path / "objects").glob("fx-zstd-a-json-*/0/*.log"), key=lambda path: path.stat().st_size)
+    whole = log.read_bytes()
+    log.write_bytes(whole[: int(len(whole) * left)])
+    options = config_of(run) | {"subscribe": "fx-zstd-a-json", "columns": "offset", "failOnDataLoss": "false"}
+    found = {engine: offsets(read(tmp_path / "objects", **options)) for engine, read in by_engine.items()}
+    assert found["jar"] == found["python"]
+    log.write_bytes(whole)
+    rows = offsets(by_engine["python"](tmp_path / "objects", **options))
+    log.write_bytes(b"")
+    without = offsets(by_engine["python"](tmp_path / "objects", **options))
+    assert len(without) <= len(found["jar"]) < len(rows)
+    assert (len(found["jar"]) > len(without)) == (left > 0)
+
+
 def test_a_bucket_that_lost_a_segment_is_told(read: Read, bucket: Bucket) -> None:
     """A hole between two segments is silent loss otherwise."""
     for suffix in ("log", "indexes", "rsm-manifest"):

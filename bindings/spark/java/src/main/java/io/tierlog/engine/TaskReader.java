@@ -42,6 +42,8 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private boolean inRange;
   private boolean finishing;
   private boolean allowPartial;
+  /** Why no window follows those that are still given of what lies before it. */
+  private TierlogException cut;
   private long logBytes;
   private long batchesRuledOut;
   private long records;
@@ -200,7 +202,8 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     rows.begin(range());
     inRange = true;
     finishing = false;
-    allowPartial = !task.failOnDataLoss();
+    allowPartial = false;
+    cut = null;
     return true;
   }
 
@@ -224,7 +227,12 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private boolean finish() {
     int step = decoder.finish(allowPartial);
     if (step == Native.FAULT) {
-      throw located(decoder.fault());
+      TierlogException error = located(decoder.fault());
+      if (task.failOnDataLoss() || allowPartial) {
+        throw error;
+      }
+      leaveOutRest(error);
+      return false;
     }
     inRange = step == Native.ROWS;
     if (!inRange && summaries != null) {
@@ -236,19 +244,25 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
 
   private void feed() throws InterruptedIOException {
     try {
-      Window window = windows.next(number);
-      if (window == null) {
-        finishing = true;
-      } else {
+      Window window = cut == null ? windows.next(number) : windows.beforeFault();
+      if (window != null) {
         logBytes += window.sizeBytes();
         decoder.feed(window);
+      } else if (cut == null) {
+        finishing = true;
+      } else {
+        leaveOutRest(cut);
       }
     } catch (TierlogException error) {
       boolean lost = error instanceof CorruptDataException || error.kind().equals("ObjectNotFoundError");
       if (!lost || task.failOnDataLoss()) {
         throw error;
       }
-      leaveOutRest(error);
+      if (cut != null || !(error instanceof CorruptDataException)) {
+        leaveOutRest(error);
+      } else {
+        cut = error; // asked for more, the windows give what lies before it
+      }
     }
   }
 
@@ -268,6 +282,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private void leaveOutRest(TierlogException error) {
     leaveOut("the rest of the range from position " + decoder.position() + " on", error);
     finishing = true;
+    allowPartial = true;
   }
 
   private void leaveOut(String what, TierlogException error) {

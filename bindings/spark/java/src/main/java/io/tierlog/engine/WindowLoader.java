@@ -13,6 +13,7 @@ final class WindowLoader implements AutoCloseable {
   private TierlogException refused;
   private long start;
   private long end;
+  private long found;
 
   WindowLoader(Stores stores, TaskMemory memory) {
     this.stores = stores;
@@ -32,6 +33,11 @@ final class WindowLoader implements AutoCloseable {
   /** Position in the object of the first stored byte. */
   long start() {
     return start;
+  }
+
+  /** Stored bytes that came: all, or those of an object that is cut. */
+  long found() {
+    return found;
   }
 
   /**
@@ -57,6 +63,7 @@ final class WindowLoader implements AutoCloseable {
     }
     long address = stored.reserve(end - start);
     refused = null;
+    found = 0;
     try {
       store = stores.store(segment);
       fetch = store.begin(segment, start, end, address);
@@ -78,7 +85,7 @@ final class WindowLoader implements AutoCloseable {
       if (refused != null) {
         throw refused;
       }
-      long found = fetch.await();
+      found = fetch.await();
       stores.counted(found);
       if (found != end - start) {
         String text = "the object ends early: " + (end - start) + " bytes wanted, " + found + " there";

@@ -21,6 +21,7 @@ final class Windows implements AutoCloseable {
   private final Deque<WindowLoader> pending = new ArrayDeque<>();
   private final Deque<WindowLoader> idle = new ArrayDeque<>();
   private WindowLoader taken;
+  private Piece faulty;
   private volatile WindowLoader awaited;
   private volatile boolean aborted;
 
@@ -64,16 +65,47 @@ final class Windows implements AutoCloseable {
     }
     taken = pending.remove();
     Piece piece = taken.piece();
+    faulty = piece;
     SegmentPlan segment = piece.range().segment();
     if (segment.encrypted()) {
       // First of all: where damage may be left out, an object that is cut hides no missing key.
       stores.keyRing(segment).dataKey(segment);
     }
     await(taken);
-    if (segment.transformed()) {
-      return opener.open(piece, stores, taken);
+    return segment.transformed()
+        ? opener.open(piece, stores, taken)
+        : new Window(taken.stored().address(), piece.end() - piece.start());
+  }
+
+  /**
+   * Of the window that {@link #next} could not give, what lies before the fault: of a plain log the bytes that are there, of
+   * one in chunks its whole chunks, one at a time, as a part of one is neither authentic nor a whole frame.
+   *
+   * @return valid until the next call; null: no more
+   * @throws TierlogException as {@link #next}, but for the fault
+   * @throws InterruptedIOException as {@link #next}
+   */
+  Window beforeFault() throws InterruptedIOException {
+    Piece piece = faulty;
+    faulty = null;
+    if (piece == null) {
+      return null;
     }
-    return new Window(taken.stored().address(), piece.end() - piece.start());
+    if (!piece.range().segment().transformed()) {
+      return taken.found() > 0 ? new Window(taken.stored().address(), taken.found()) : null;
+    }
+    long chunkBytes = piece.range().segment().originalChunkSize();
+    long end = Math.min((piece.start() / chunkBytes + 1) * chunkBytes, piece.end());
+    Piece chunk = new Piece(piece.number(), piece.range(), piece.start(), end);
+    try {
+      taken.begin(chunk);
+      await(taken);
+      Window window = opener.open(chunk, stores, taken);
+      faulty = end < piece.end() ? new Piece(piece.number(), piece.range(), end, piece.end()) : null;
+      return window;
+    } catch (CorruptDataException fault) {
+      return null;
+    }
   }
 
   private void beginNext() {
