@@ -25,6 +25,7 @@ import javax.crypto.spec.SecretKeySpec;
  */
 final class KeyRing {
   private static final int DATA_KEY_BYTES = 32;
+  private static final String LOG = ".log";
   private static final int KEY_FILE_BYTES_MAX = 1 << 20;
   private static final OAEPParameterSpec OAEP =
       new OAEPParameterSpec("SHA3-512", "MGF1", new MGF1ParameterSpec("SHA3-512"), PSource.PSpecified.DEFAULT);
@@ -83,7 +84,13 @@ final class KeyRing {
   }
 
   private static TierlogException refused(SegmentPlan segment, String text, Throwable cause) {
-    return new TierlogException("EncryptionKeyError", segment.name() + ": " + text, cause);
+    return new TierlogException("EncryptionKeyError", described(segment) + ": " + text, cause);
+  }
+
+  /** The manifest, which holds the id and the wrapped key: who follows the message looks there. */
+  private static String described(SegmentPlan segment) {
+    String name = segment.name();
+    return name.endsWith(LOG) ? name.substring(0, name.length() - LOG.length()) + ".rsm-manifest" : name;
   }
 
   private Map<String, RSAPrivateKey> readKeys() {
