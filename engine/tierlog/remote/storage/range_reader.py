@@ -211,7 +211,9 @@ class RangeReader:
             yield from self._ask()
         elif self._is_steady and self._requested - self.position < self._window // 2:
             self._ask_ahead()
-        piece = self._pieces[0]
+        with self._lock:
+            self._require_open()
+            piece = self._pieces[0]
         source = piece.source
         if isinstance(source, memoryview):
             view = source
