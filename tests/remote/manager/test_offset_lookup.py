@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import pathlib
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from tests.conftest import DATA, FIXTURES
-from tests.support.batches import Batch
+from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket
 from tests.support.golden import Case, config_of, list_offsets, tiered_offsets, tiered_topics
 from tierlog import open_tier
 from tierlog.errors import ConfigError
-from tierlog.remote.manager.offset_lookup import find_offset_by_timestamp
+from tierlog.remote.manager.offset_lookup import fetch_borders, find_offset_by_timestamp
 from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
+from tierlog.remote.manager.scan_read import read_scan_range
+from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
 from tierlog.remote.metadata.history import TierHistory
 
 CASES = [*tiered_topics(DATA), *(tiered_topics(FIXTURES) if (FIXTURES / "README.md").is_file() else ())]
@@ -97,3 +101,57 @@ def test_no_match_is_an_error_or_the_end_as_asked(tmp_path: pathlib.Path) -> Non
         assert not plan.ranges
         plan = plan_scan(tier, ScanRequest(topics, ending_timestamps=11))
         assert plan.bounds[0].end_offset_exclusive == 1
+
+
+class TestTruncatedLog:
+    """A running broker's log that was truncated: older entries stand in its indexes behind those in use."""
+
+    @pytest.fixture
+    def truth(self, tmp_path: pathlib.Path) -> list[tuple[int, int]]:
+        """Offset and timestamp of each record; the fourth batch and those behind it were others before."""
+        moment = 1_700_000_000_000
+        before = [Batch(2 * n, (b"x" * 150, b"y" * 150), timestamp_ms=moment + 1000 * n) for n in range(8)]
+        late = [Batch(6, (b"z" * 100,), timestamp_ms=moment + 3500), Batch(7, (b"w" * 2500, b"q"))]
+        now = [*before[:3], late[0], replace(late[1], timestamp_ms=moment + 3600)]
+        folder = tmp_path / "orders-0"
+        folder.mkdir()
+        (folder / f"{0:020d}.log").write_bytes(b"".join(map(encode, now)))
+        for suffix, form, size_bytes in ((".index", ">ii", 800), (".timeindex", ">qi", 1200)):
+            index = b"".join(struct.pack(form, *entry[suffix]) for entry in self.entries(now))
+            index += b"".join(struct.pack(form, *entry[suffix]) for entry in self.entries(before))[len(index) :]
+            (folder / f"{0:020d}{suffix}").write_bytes(index.ljust(size_bytes, b"\0"))
+        return [(batch.base_offset + n, batch.timestamp_ms + n) for batch in now for n in range(len(batch.values))]
+
+    @staticmethod
+    def entries(batches: list[Batch]) -> Iterator[dict[str, tuple[int, int]]]:
+        position = 0
+        for batch in batches:
+            yield {".index": (batch.last_offset, position), ".timeindex": (batch.max_timestamp_ms, batch.last_offset)}
+            position += len(encode(batch))
+
+    def test_every_bound_is_answered(self, tmp_path: pathlib.Path, truth: list[tuple[int, int]]) -> None:
+        """A read of a live follower would begin in the middle of a batch, or behind records that it should give."""
+        topics = TopicSelection.of_names(["orders"])
+        offsets = [offset for offset, _ in truth]
+        with open_tier(str(tmp_path)) as tier:
+
+            def given(**bounds: object) -> list[int]:
+                plan = plan_scan(tier, ScanRequest(topics, clamp_offsets=True, no_match="latest", **bounds))  # type: ignore[arg-type]
+                rows = [rows for each in plan.ranges for rows in read_scan_range(tier, each, columns=["offset"])]
+                return [offset for batch in rows for offset in batch["offset"].to_pylist()]
+
+            for offset, timestamp_ms in truth:
+                assert given(starting_offsets=offset) == [each for each in offsets if each >= offset]
+                assert given(ending_offsets=offset) == [each for each in offsets if each < offset]
+                first = next(each for each, at in truth if at >= timestamp_ms)
+                assert given(starting_timestamps=timestamp_ms) == [each for each in offsets if each >= first]
+                late = RecordFilter(first_timestamp_ms=timestamp_ms)
+                assert given(record_filter=late) == [each for each, at in truth if at >= timestamp_ms]
+
+    def test_entries_in_use_still_help(self, tmp_path: pathlib.Path, truth: list[tuple[int, int]]) -> None:
+        """The tail of a live segment would cost reading all of it."""
+        with open_tier(str(tmp_path)) as tier:
+            (segment,) = tier.iter_segments()
+            borders = fetch_borders(tier, segment)
+        assert borders.offsets.tolist() == [1, 3, 5, 6, 8]
+        assert truth[-1][0] == 8

@@ -10,14 +10,23 @@ Unlike there, a search that finds nothing (the late record lies on an abandoned 
 
 from __future__ import annotations
 
+import bisect
+import struct
 from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import Buffer
 
 from tierlog._native.decoding import RecordDecoder
-from tierlog._native.indexes import lookup_timestamp
+from tierlog._native.indexes import (
+    lookup_timestamp,
+    offset_index_entries,
+    read_offset_index,
+    time_index_entries,
+)
 from tierlog.errors import CorruptDataError, CorruptIndexError
+from tierlog.log.index_checks import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, is_untrimmed
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.manager.batch_borders import BatchBorders
@@ -28,6 +37,8 @@ from tierlog.remote.storage.tier import Tier
 
 #: The search reads on from an index entry, a few KiB before its answer as a rule.
 WINDOW_BYTES = 256 << 10
+#: Of magic 2; the smallest batch of an older format is half as long, and is not looked at.
+_HEADER_BYTES = 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ def find_offset_by_timestamp(
 def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
     """An offset below which no record of the segment is of that time or later, as far as its time index knows."""
     try:
-        data = tier.fetch_index(segment, IndexType.TIMESTAMP)
+        data = _time_index(tier, segment)
         if not data:
             return segment.start_offset
         earlier_ms, offset = lookup_timestamp(data, segment.start_offset, timestamp_ms - 1)
@@ -83,10 +94,45 @@ def fetch_borders(tier: Tier, segment: StoredSegment) -> BatchBorders:
     data = tier.fetch_index(segment, IndexType.OFFSET)
     if not data:
         return BatchBorders.unknown(segment.size_bytes)
+    if is_untrimmed(data, OFFSET_ENTRY_BYTES, offset_index_entries):
+        data = memoryview(data)[: OFFSET_ENTRY_BYTES * _entries_in_use(tier, segment, data)]
     try:
         return BatchBorders.of_index(data, segment.start_offset, segment.size_bytes)
     except CorruptIndexError as error:
         raise error.located(f"{segment.name} (offset index)") from None
+
+
+def _entries_in_use(tier: Tier, segment: StoredSegment, data: Buffer) -> int:
+    """How many entries of an active segment's offset index stand for batches of its log.
+
+    Kafka truncates an index by its count of entries, which only the running broker knows: behind those in use there
+    may be older ones, of batches that are gone. An entry is in use if the batch at its position ends with its offset.
+    """
+    offsets, positions = read_offset_index(data, segment.start_offset)
+
+    def staleness(entry: int) -> int:
+        return int(_last_offset_at(tier, segment, int(positions[entry])) != int(offsets[entry]))
+
+    return bisect.bisect_left(range(len(offsets)), 1, key=staleness)
+
+
+def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | None:
+    """Of the batch that begins there; None if none can."""
+    end = position + _HEADER_BYTES
+    if position < 0 or end > segment.size_bytes:
+        return None
+    with closing(tier.iter_log_windows(segment, position, end, window_bytes=_HEADER_BYTES, prefetch=0)) as windows:
+        header = b"".join(window for _, window in windows)
+    base_offset, magic, last_offset_delta = struct.unpack(">q8xb6xi", header[:27])
+    return int(base_offset + last_offset_delta) if magic == 2 else int(base_offset)
+
+
+def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
+    """None where its entries cannot be told from older ones that a truncation left behind them."""
+    data = tier.fetch_index(segment, IndexType.TIMESTAMP)
+    if data is not None and is_untrimmed(data, TIME_ENTRY_BYTES, time_index_entries):
+        return None
+    return data
 
 
 def _search(tier: Tier, span: StoredSpan, timestamp_ms: int) -> TimestampedOffset | None:
@@ -109,7 +155,7 @@ def _search(tier: Tier, span: StoredSpan, timestamp_ms: int) -> TimestampedOffse
 def _index_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
     """Where to begin: the last offset of a batch before which no record is of that time or later."""
     try:
-        data = tier.fetch_index(segment, IndexType.TIMESTAMP)
+        data = _time_index(tier, segment)
         return lookup_timestamp(data, segment.start_offset, timestamp_ms)[1] if data else segment.start_offset
     except CorruptDataError:
         return segment.start_offset
