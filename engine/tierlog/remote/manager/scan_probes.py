@@ -53,21 +53,25 @@ def find_first_offset(
 ) -> int | None:
     """The offset of the first record of some ranges of one partition, which are in order; None if they have none.
 
+    No checksum covers the offset of a batch. The next batch has to lie behind it, as it has to for who reads them all.
+
     Raises:
         OverBudgetError: it was not found within the budget.
         CorruptDataError, StoreError and their kinds: as reading the log does.
     """
     for scan_range in ranges:
-        pieces = _grown(scan_range.start_position, scan_range.end_position)
         decoder = _decoder(scan_range, scan_range.start_position, verify_checksums)
-        for start, end in pieces:
+        found: int | None = None
+        for start, end in _grown(scan_range.start_position, scan_range.end_position):
             budget.spend(end - start)
             for rows in _fed(tier, scan_range, decoder, start, end):
-                if len(rows):
-                    return int(rows[0])
+                found = int(rows[0]) if found is None and len(rows) else found
+                if found is not None and not _stands_alone(decoder):
+                    return found
         for batch in decoder.finish():
-            if batch.num_rows:
-                return int(batch.column(0)[0].as_py())
+            found = int(batch.column(0)[0].as_py()) if found is None and batch.num_rows else found
+        if found is not None:
+            return found
     return None
 
 
@@ -75,6 +79,8 @@ def find_last_offset(
     tier: Tier, ranges: Sequence[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
 ) -> int | None:
     """The offset of the last record of some ranges of one partition, which are in order; None if they have none.
+
+    The batch before has to lie before it, as ``find_first_offset`` asks of the next one.
 
     Raises: as ``find_first_offset``.
     """
@@ -87,10 +93,16 @@ def find_last_offset(
             decoder = _decoder(scan_range, start, verify_checksums)
             found = [rows for rows in _fed(tier, scan_range, decoder, start, end) if len(rows)]
             found += [np.asarray(batch.column(0)) for batch in decoder.finish() if batch.num_rows]
-            if found:
+            alone = _stands_alone(decoder) and start > scan_range.start_position
+            if found and not alone:
                 return int(found[-1][-1])
-            end, wanted = start, wanted * _GROWTH
+            end, wanted = end if found else start, wanted * _GROWTH
     return None
+
+
+def _stands_alone(decoder: RecordDecoder) -> bool:
+    """Whether it has decoded no two batches, whose order says something of their offsets."""
+    return decoder.counters["batches"] < 2
 
 
 def take_enough(tier: Tier, ranges: Iterable[ScanRange], limit: int, budget: ByteBudget) -> list[ScanRange]:
@@ -159,7 +171,7 @@ def _grown(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _decoder(scan_range: ScanRange, start_position: int, verify_checksums: bool) -> RecordDecoder:
     return range_decoder(
-        scan_range, ["offset"], verify_checksums=verify_checksums, start_position=start_position, target_bytes=1
+        scan_range, ["offset"], verify_checksums=verify_checksums, start_position=start_position, target_bytes=1 << 16
     )
 
 

@@ -15,6 +15,7 @@ from tests.support.buckets import Aborted, Bucket
 from tests.support.golden import config_of
 from tests.support.planner import PlannerChild, PlannerError
 from tierlog import open_tier
+from tierlog.errors import TierlogError
 from tierlog.remote.manager.scan_plan import plan_scan
 from tierlog.remote.manager.scan_read import read_scan_range
 from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
@@ -159,3 +160,38 @@ def test_a_limit_reads_no_more_than_it_needs(large: dict[str, str]) -> None:
         assert not child.plan(lenient, listing, limit=21).head["limit_taken"]
         with pytest.raises(PlannerError, match="not asked for at once"):
             child.plan(large, listing, limit=1, aggregates={"group_by": [], "functions": [["count"]]})
+
+
+@pytest.mark.parametrize("number", [0, 19])
+def test_the_ends_of_a_partition_are_in_order(tmp_path: pathlib.Path, number: int) -> None:
+    """No checksum covers a batch's offset: a flipped bit of the first or last one would be the answer."""
+    bucket = Bucket(tmp_path, index_interval_bytes=1)
+    bucket.segment("u0", [Batch(10 * n, (bytes(8_000),) * 10) for n in range(1, 21)], lineage={0: 10})
+    log = bucket.path("u0", "log")
+    sound = log.read_bytes()
+    start = len(sound) // 20 * number
+    options = {"path": str(tmp_path), "subscribe": "orders"}
+    asked = {"group_by": [], "functions": EXTREMES}
+    with PlannerChild() as child:
+        listing = child.list(options)
+        assert child.plan(options, listing, aggregates=asked).answer == [[10, 209]]
+        for bit in range(8):
+            data = bytearray(sound)
+            data[start + 7] ^= 1 << bit
+            log.write_bytes(data)
+            plan = child.plan(options, listing, aggregates=asked)
+            rows = _offsets_of(tmp_path)
+            assert plan.answer == ([[min(rows), max(rows)]] if rows else None), bit
+
+
+def _offsets_of(root: pathlib.Path) -> list[int]:
+    """Of all records; none where they cannot be read."""
+    found: list[int] = []
+    try:
+        with open_tier(str(root)) as tier:
+            for each in plan_scan(tier, ScanRequest(TopicSelection.matching(".*"))).ranges:
+                for rows in read_scan_range(tier, each, columns=("offset",)):
+                    found += rows["offset"].to_pylist()
+    except TierlogError:
+        return []
+    return found
