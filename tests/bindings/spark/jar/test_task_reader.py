@@ -345,3 +345,39 @@ def test_keys_that_do_not_fit(jvm: TaskReaderProcess, data: pathlib.Path, tmp_pa
     with pytest.raises(TierlogError) as python, open_tier(str(case.objects), config=config, layout="aiven") as tier:
         list(read_scan_range(tier, ranges[0]))
     assert answer.error == (type(python.value).__name__, str(python.value))
+
+
+def test_chunks_are_decrypted_by_either_cipher(
+    tmp_path_factory: pytest.TempPathFactory, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A jar without the store library decrypts in Java: it must read the same, and refuse the same in its words."""
+    cases = [case for case in tiered_topics(data) if case.run.name in ("aes", "zstd-aes")]
+    assert {case.run.name for case in cases} >= {"zstd-aes"}
+    names = [name for name in DAMAGED if "aes" in name]
+    assert names
+    found: dict[bool, list[Any]] = {}
+    for by_java in (False, True):
+        try:
+            process = TaskReaderProcess(tmp_path_factory.mktemp("jvm"))
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+        with process as jvm:
+            found[by_java] = []
+            for case in cases:
+                with open_tier(str(case.objects), config=config_of(case.run)) as tier:
+                    ranges = plan_scan(tier, topic_request(case.topic)).ranges
+                answer = jvm.read(ranges, store_of(case.objects, config_of(case.run)), ALL, javaCipher=by_java)
+                assert answer.error is None
+                found[by_java].append(answer.rows)
+            for name in names:
+                root = tmp_path / f"{name}-{by_java}"
+                topic = bucket_of(name, root)
+                try:
+                    with open_tier(str(root), config=damage_config()) as tier:
+                        ranges = plan_scan(tier, topic_request(topic)).ranges
+                except TierlogError:
+                    continue  # the planner refuses it
+                answer = jvm.read(ranges, store_of(root, damage_config()), ALL, javaCipher=by_java)
+                found[by_java].append((answer.rows, answer.error))
+    assert found[True] == found[False]
+    assert any("NOT_AUTHENTIC" in str(answer) or "not authentic" in str(answer) for answer in found[False])

@@ -1,12 +1,14 @@
 //! The native half of `io.tierlog.engine.ObjectStoreClient`: ranges of objects into native memory.
 //!
-//! Belongs here: clients of S3, Google Cloud Storage and Azure, and what crosses into the JVM. Does not belong here:
-//! windows, retries of what `object_store` gave up, formats. Nothing here knows Kafka.
+//! Belongs here: clients of S3, Google Cloud Storage and Azure, what crosses into the JVM, and what the cryptography that
+//! TLS needs does for chunks. Does not belong here: windows, retries of what `object_store` gave up, formats. Nothing here
+//! knows Kafka.
 //!
 //! Numbers and byte arrays cross the border, no Java object; a panic ends there as a `StoreError`.
 
 mod aws_profile;
 mod clients;
+mod decrypt;
 mod failure;
 mod opening;
 mod transfer;
@@ -24,6 +26,10 @@ use transfer::Target;
 const RUNNING: jlong = -1;
 const FAILED: jlong = -2;
 const UNKNOWN: jlong = -3;
+
+/// What `open0` of `NativeCipher` says beside a number of bytes.
+const MALFORMED: jlong = -1;
+const NOT_AUTHENTIC: jlong = -2;
 
 /// Runs work; its panic becomes a failure.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -215,6 +221,37 @@ pub extern "system" fn Java_io_tierlog_engine_ObjectStoreClient_count0(
         _ => counts.2,
     };
     jlong::try_from(count).unwrap_or(jlong::MAX)
+}
+
+/// `long open0(byte[] key, byte[] aad, long address, long size)` of `NativeCipher`: bytes behind the IV that are plain now;
+/// -1: no key of AES-256, or no unit; -2: not authentic.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_tierlog_engine_NativeCipher_open0(
+    env: *mut JNIEnv,
+    _class: jclass,
+    key: jbyteArray,
+    aad: jbyteArray,
+    address: jlong,
+    size: jlong,
+) -> jlong {
+    // SAFETY: the JVM gives this thread's environment and arrays of the declared type.
+    let (key, aad) = unsafe { (bytes_of(env, key), bytes_of(env, aad)) };
+    let work = || {
+        let (Some(key), Some(aad), Ok(size)) = (key, aad, usize::try_from(size)) else {
+            return Ok(Err(decrypt::Refused::Malformed));
+        };
+        if address == 0 {
+            return Ok(Err(decrypt::Refused::Malformed));
+        }
+        // SAFETY: Java's side of the contract: so many bytes lie there, and nobody else looks at them meanwhile.
+        let unit = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, size) };
+        Ok(decrypt::open_unit(&key, &aad, unit))
+    };
+    match guarded(work) {
+        Ok(Ok(plain)) => jlong::try_from(plain).unwrap_or(MALFORMED),
+        Ok(Err(decrypt::Refused::NotAuthentic)) => NOT_AUTHENTIC,
+        Ok(Err(decrypt::Refused::Malformed)) | Err(_) => MALFORMED,
+    }
 }
 
 /// The class loader goes, and the JVM will unmap this library: no thread may be in it. Where one will not end in time

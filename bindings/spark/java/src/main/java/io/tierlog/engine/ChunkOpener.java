@@ -8,12 +8,19 @@ import javax.crypto.AEADBadTagException;
 import javax.crypto.Cipher;
 import javax.crypto.spec.GCMParameterSpec;
 import javax.crypto.spec.SecretKeySpec;
+import org.apache.spark.unsafe.Platform;
 
-/** Stored chunks back to the broker's bytes: AES-GCM units and zstd frames. One thread at a time. */
+/**
+ * Stored chunks back to the broker's bytes: AES-GCM units, in place where the native cipher is, and zstd frames. One
+ * thread at a time.
+ */
 final class ChunkOpener implements AutoCloseable {
   private static final int IV_BYTES = 12;
   private static final int TAG_BITS = 128;
   private static final int OVERHEAD_BYTES = IV_BYTES + TAG_BITS / 8;
+
+  private static final String NOT_AUTHENTIC =
+      "not authentic: the AES-GCM tag does not fit the content, the key and the AAD";
 
   private final NativeBlock window;
   private final NativeBlock plain;
@@ -38,6 +45,7 @@ final class ChunkOpener implements AutoCloseable {
     SegmentPlan segment = piece.range().segment();
     ChunkSlice chunks = piece.range().chunks();
     SecretKeySpec key = segment.encrypted() ? stores.keyRing(segment).dataKey(segment) : null;
+    boolean inPlace = key != null && NativeCipher.isUsable(stores.nativeDirectory());
     int first = piece.firstChunk();
     int last = piece.lastChunk();
     long chunkBytes = segment.originalChunkSize();
@@ -48,7 +56,7 @@ final class ChunkOpener implements AutoCloseable {
       int storedBytes = chunks.transformedSizes()[chunk];
       Chunk one =
           new Chunk(segment, stored.start() + at, stored.stored(), at, storedBytes, chunk == last ? lastBytes : chunkBytes);
-      open(one, key, (chunk - first) * chunkBytes);
+      open(one, key, inPlace, (chunk - first) * chunkBytes);
       at += storedBytes;
     }
     long skipped = piece.start() - (chunks.firstOriginalPosition() + first * chunkBytes);
@@ -67,7 +75,7 @@ final class ChunkOpener implements AutoCloseable {
   }
 
   /** One chunk to its place in the window. */
-  private void open(Chunk chunk, SecretKeySpec key, long windowAt) {
+  private void open(Chunk chunk, SecretKeySpec key, boolean inPlace, long windowAt) {
     if (key == null) {
       decompress(chunk, chunk.address(), chunk.storedBytes(), window.address() + windowAt);
       return;
@@ -79,12 +87,36 @@ final class ChunkOpener implements AutoCloseable {
     long size = chunk.storedBytes() - OVERHEAD_BYTES;
     if (!chunk.segment().compressed()) {
       requireSize(chunk, size);
-      decrypt(chunk, key, window.view(windowAt, size));
-      return;
     }
-    plain.reserve(size);
-    decrypt(chunk, key, plain.view(0, size));
-    decompress(chunk, plain.address(), size, window.address() + windowAt);
+    if (inPlace) {
+      decryptInPlace(chunk, key, size);
+      take(chunk, chunk.address() + IV_BYTES, size, windowAt);
+    } else if (chunk.segment().compressed()) {
+      plain.reserve(size);
+      decrypt(chunk, key, plain.view(0, size));
+      take(chunk, plain.address(), size, windowAt);
+    } else {
+      decrypt(chunk, key, window.view(windowAt, size));
+    }
+  }
+
+  /** What is decrypted, to its place in the window. */
+  private void take(Chunk chunk, long data, long sizeBytes, long windowAt) {
+    if (chunk.segment().compressed()) {
+      decompress(chunk, data, sizeBytes, window.address() + windowAt);
+    } else {
+      Platform.copyMemory(null, data, null, window.address() + windowAt, sizeBytes);
+    }
+  }
+
+  private void decryptInPlace(Chunk chunk, SecretKeySpec key, long sizeBytes) {
+    long found = NativeCipher.open0(key.getEncoded(), chunk.segment().aad(), chunk.address(), chunk.storedBytes());
+    if (found == NativeCipher.NOT_AUTHENTIC) {
+      throw corrupt(chunk, NOT_AUTHENTIC, "NOT_AUTHENTIC", null);
+    }
+    if (found != sizeBytes) {
+      throw new TierlogException("EncryptionKeyError", chunk.segment().name() + ": its data key is none of AES-256");
+    }
   }
 
   private void decrypt(Chunk chunk, SecretKeySpec key, ByteBuffer out) {
@@ -99,8 +131,7 @@ final class ChunkOpener implements AutoCloseable {
       cipher.updateAAD(chunk.segment().aad());
       cipher.doFinal(unit, out);
     } catch (AEADBadTagException cause) {
-      String text = "not authentic: the AES-GCM tag does not fit the content, the key and the AAD";
-      throw corrupt(chunk, text, "NOT_AUTHENTIC", cause);
+      throw corrupt(chunk, NOT_AUTHENTIC, "NOT_AUTHENTIC", cause);
     } catch (GeneralSecurityException cause) {
       String text = chunk.segment().name() + ": this Java cannot open AES-256-GCM: " + cause.getMessage();
       throw new TierlogException("EncryptionKeyError", text, cause);

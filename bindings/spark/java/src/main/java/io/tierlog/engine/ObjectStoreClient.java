@@ -54,7 +54,8 @@ public final class ObjectStoreClient implements AutoCloseable {
     return new ObjectStoreClient(location.url(), ByteBuffer.wrap(answer, 1, Long.BYTES).getLong());
   }
 
-  private static synchronized void load(String nativeDirectory) {
+  /** The library; loaded once. Throws as {@link NativeLibrary#load(Class, String, String)}. */
+  static synchronized void load(String nativeDirectory) {
     if (!loaded) {
       NativeLibrary.load(ObjectStoreClient.class, LIBRARY, nativeDirectory);
       loaded = true;

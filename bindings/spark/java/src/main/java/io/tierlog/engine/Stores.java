@@ -20,6 +20,11 @@ final class Stores implements AutoCloseable {
     rings = new KeyRing[locations.size()];
   }
 
+  /** Where libraries are unpacked; null: where temporary files are. */
+  String nativeDirectory() {
+    return nativeDirectory;
+  }
+
   /** A read was answered. */
   void counted(long bytes) {
     counted(1, bytes);

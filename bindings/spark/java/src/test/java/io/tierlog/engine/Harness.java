@@ -51,6 +51,9 @@ public final class Harness {
   private static ObjectNode answer(JsonNode request) throws IOException {
     ObjectNode answer = JSON.createObjectNode();
     String[] columns = strings(request.path("columns")).toArray(new String[0]);
+    if (request.path("javaCipher").asBoolean()) {
+      NativeCipher.leaveToJava();
+    }
     try (BufferedWriter out = request.hasNonNull("out") ? Files.newBufferedWriter(Path.of(request.get("out").asText())) : null) {
       if (request.has("summary")) {
         sumUp(request, answer);
