@@ -13,6 +13,7 @@ import pytest
 
 from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket, throwaway_keys
+from tierlog.errors import CorruptObjectError, StoreUnavailableError
 from tierlog.runtime.buffers import PROCESS_BUFFERS
 
 CACHES: dict[str, dict[str, object]] = {
@@ -93,4 +94,26 @@ def test_many_threads_hold_nothing_afterwards(data: pathlib.Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        assert settles(before), PROCESS_BUFFERS.lent_bytes - before
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("is_local", [True, False])
+def test_failed_fetches_hold_nothing(data: pathlib.Path, is_local: bool) -> None:
+    """If this fails, a bad hour of the store costs memory too, since each error keeps what had come already."""
+    segment, keys = segment_of(data, "zstd-aes", size_bytes=4 * MIB, chunk_size=256 << 10)
+    name = f"{segment.base}.log"
+    damaged = bytearray(segment.objects[name])
+    damaged[len(damaged) // 2] ^= 1
+    bucket = Bucket(segment.objects | {name: bytes(damaged)}, is_local=is_local)
+    before = PROCESS_BUFFERS.lent_bytes
+    with fetcher_over(bucket, keys=keys) as fetcher:
+        for _ in range(10):
+            with pytest.raises(CorruptObjectError), fetcher.fetch_log_segment(segment.metadata, 0) as stream:
+                stream.read()
+            del stream
+            bucket.failures["log"] = [StoreUnavailableError("injected")] * 3
+            with pytest.raises(StoreUnavailableError), fetcher.fetch_log_segment(segment.metadata, 0) as stream:
+                stream.read()
+            bucket.failures.clear()
         assert settles(before), PROCESS_BUFFERS.lent_bytes - before

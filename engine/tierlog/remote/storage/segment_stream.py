@@ -6,10 +6,11 @@ is raised by every later call.
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 from typing_extensions import Buffer
 
@@ -120,23 +121,35 @@ class ViewStream:
             self._error = translated
         return translated
 
+    def _fail(self, error: BaseException, position: int) -> NoReturn:
+        """Raise it as the caller sees it.
+
+        A load that failed knows its error, and the frames that this came through know the load: they let go of what
+        they had at hand, or a bad hour of the store would keep chunks until the collector comes by.
+        """
+        raised = self._failed(error, position)
+        traceback.clear_frames(error.__traceback__)
+        try:
+            if raised is error:
+                raise error
+            raise raised from error
+        finally:
+            del raised, error
+
     def read(self, size: int | None = -1, /) -> bytes:
         """See SegmentStream."""
         self._require_usable()
         source, began = self._source, self._source.position
         left = source.left_bytes if size is None or size < 0 else min(size, source.left_bytes)
-        parts = []
+        parts: list[memoryview] = []
         try:
             while left:
-                taken = source.take(left)
-                parts.append(taken)
-                left -= len(taken)
+                parts.append(source.take(left))
+                left -= len(parts[-1])
             return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-        except BaseException as error:
-            raised = self._failed(error, began)
-            if raised is error:
-                raise
-            raise raised from error
+        except BaseException as error:  # noqa: BLE001 - raised anew
+            parts.clear()
+            self._fail(error, began)
 
     def readinto(self, buffer: Buffer, /) -> int:
         """See SegmentStream."""
@@ -150,11 +163,9 @@ class ViewStream:
                 taken = source.take(size - done)
                 out[done : done + len(taken)] = taken
                 done += len(taken)
-        except BaseException as error:
-            raised = self._failed(error, began)
-            if raised is error:
-                raise
-            raise raised from error
+                del taken
+        except BaseException as error:  # noqa: BLE001 - raised anew
+            self._fail(error, began)
         return done
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
@@ -166,11 +177,8 @@ class ViewStream:
             began = self._source.position
             try:
                 taken = self._source.take(left)
-            except BaseException as error:
-                raised = self._failed(error, began)
-                if raised is error:
-                    raise
-                raise raised from error
+            except BaseException as error:  # noqa: BLE001 - raised anew
+                self._fail(error, began)
             left -= len(taken)
             yield _lean(taken)
             del taken
@@ -186,11 +194,8 @@ class ViewStream:
         began = self._source.position
         try:
             taken = yield from self._source.take_waits(size_bytes)
-        except BaseException as error:
-            raised = self._failed(error, began)
-            if raised is error:
-                raise
-            raise raised from error
+        except BaseException as error:  # noqa: BLE001 - raised anew
+            self._fail(error, began)
         return _lean(taken) if lean else taken
 
     @property
