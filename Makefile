@@ -87,7 +87,7 @@ fuzz: setup-fuzz ## libFuzzer over every entry point of the core (FUZZ_SECONDS e
 	@cmake --build $(FUZZ) -j"$$(nproc)"
 	@.ci/fuzz.sh $(FUZZ) $(FUZZ_SECONDS)
 
-bench: setup $(VENV)/.bench ## measure beside peers and write the tables of bench/README.md (an hour; fetches the peers)
+bench: setup $(VENV)/.bench ## measure beside peers and write the tables of bench/README.md (an hour and a half; fetches the peers)
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m bench bench $(PYTEST_ARGUMENTS)
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark
 	@$(SPARK_ENV) $(BIN)/python -m bench.spark --socket-setting

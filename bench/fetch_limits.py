@@ -31,9 +31,9 @@ from bench.side_by_side import ROUNDS
 from bench.storage_segment import FORMS, folder_keys, form_keys, make_segment, write_description
 from bench.turns import READ_BYTES, Side, bare, ours, positions
 
-#: (form, chunk bytes) of one reader's random mebibytes: ms above the bare calls at most, or times theirs at most.
+#: (form, chunk bytes) of one reader's random mebibytes: µs above the bare calls at most, or times theirs at most.
 RANDOM_FORMS = (("plain", 4 * MIB), ("zstd", MIB), ("zstd", 4 * MIB), ("AES", 4 * MIB), ("zstd + AES", 4 * MIB))
-PLAIN_MS_ABOVE_MAX = 0.12
+PLAIN_MICROSECONDS_ABOVE_MAX = 120
 RANDOM_BARS = {("zstd", MIB): 1.15, ("zstd", 4 * MIB): 1.1}
 THREADS, EACH = 50, 20
 PLAIN_THREADS_MB, PLAIN_THREADS_MIN, THREADS_MIN = 8000.0, 0.8, 0.85
@@ -81,12 +81,12 @@ class Bench:
                     cpu.append(1000 * told["cpu"] / self._reads)
         mine, theirs = (p50[1:] for p50 in p50s)
         name = f"random MiB, p50, {form}, chunks of {chunk_bytes // MIB} MiB"
-        told = f"{spread(mine, '.2f')} ms, bare {spread(theirs, '.2f')}"
+        told = f"{spread(mine, '.3f')} ms, bare {spread(theirs, '.3f')}"
         told += f"; CPU ms {spread(cpus[0][1:], '.2f')}, bare {spread(cpus[1][1:], '.2f')}"
         ratio = statistics.median(mine) / statistics.median(theirs)
         if form == "plain":
-            above = statistics.median(mine) - statistics.median(theirs)
-            self.found.add(f"{name}, ms above pread", told, above, PLAIN_MS_ABOVE_MAX)
+            above = 1000 * (statistics.median(mine) - statistics.median(theirs))
+            self.found.add(f"{name}, µs above pread", told, above, PLAIN_MICROSECONDS_ABOVE_MAX)
             return
         told += f"; rounds {ratios(mine, theirs)}"
         self.found.add(f"{name}, of the bare calls' time", told, ratio, RANDOM_BARS.get((form, chunk_bytes)))
