@@ -88,6 +88,11 @@ cdef int _give_back(list idle, object context) except -1:
     return 0
 
 
+def drop_contexts():
+    _idle_codecs.clear()
+    _idle_compressors.clear()
+
+
 def library_version(int codec):
     cdef const char *version = tl_codec_version(codec)
     return None if version is NULL else version.decode("ascii")

@@ -70,6 +70,17 @@ def test_a_context_that_was_used_changes_nothing() -> None:
         assert compressed(data, level) == fresh[level, data]
 
 
+def test_contexts_that_nobody_uses_can_be_dropped() -> None:
+    """A broker that lies idle would keep some MiB for each thread that ever compressed."""
+    data = bytes(range(256)) * 100
+    first = compressed(data, level=3)
+    assert codecs._idle_compressors
+    codecs.drop_contexts()
+    assert not codecs._idle_compressors
+    assert not codecs._idle_codecs
+    assert compressed(data, level=3) == first
+
+
 def test_threads_do_not_share_a_context() -> None:
     """Otherwise chunks that are compressed side by side are mixed up."""
     samples = [bytes((i * n >> 2) & 0xFF for i in range(200_000)) for n in range(1, 9)]

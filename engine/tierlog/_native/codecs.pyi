@@ -6,6 +6,12 @@ def library_version(codec: int) -> str | None:
     Of lz4 and zstd the library that is loaded; of gzip (libdeflate) the one compiled against.
     """
 
+def drop_contexts() -> None:
+    """Let go of the libraries' contexts that nobody uses at this moment: some MiB for each that compressed.
+
+    The next calls make theirs anew, in some µs.
+    """
+
 def decompress(data: Buffer, codec: int, *, magic: int = 2, limit: int = 1 << 28) -> bytes:
     """One compressed stream of a record batch: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 

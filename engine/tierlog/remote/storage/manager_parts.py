@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 
 from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog._native.codecs import drop_contexts
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.key_ring import read_key_ring
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
@@ -61,7 +62,7 @@ class ManagerParts:
             metrics,
             machine=machine,
             deadline_seconds=self._deadline_seconds,
-            on_idle=self.buffers.trim,
+            on_idle=self._rest,
         )
         self.copier = SegmentCopier(
             store,
@@ -86,6 +87,11 @@ class ManagerParts:
         metrics.ask_requests(lambda: store.requests)
         metrics.ask("upload_buffer_bytes", lambda: self.buffers.lent_bytes, label="used")
         metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
+
+    def _rest(self) -> None:
+        """Nothing was copied for a while: what the next copy makes anew goes back to the system."""
+        self.buffers.trim()
+        drop_contexts()
 
     def close(self) -> None:
         """Everybody is told first, then waited for: copies for their undo, which takes the store. In two seconds, also
