@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog._native.codecs import drop_contexts
+from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.key_ring import read_key_ring
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
