@@ -51,7 +51,9 @@ def plugin_keys(form: str, root: pathlib.Path, folder: pathlib.Path) -> dict[str
     return plugin.with_pem_keys(form_keys(form) | folder_keys(root) | {"key.prefix": "tier/"}, folder)
 
 
-def broker_settings(form: str, root: pathlib.Path, folder: pathlib.Path, cache: str) -> dict[str, str]:
+def broker_settings(
+    form: str, root: pathlib.Path, folder: pathlib.Path, cache: str, cache_bytes: int
+) -> dict[str, str]:
     """Of a broker that tiers at once and keeps nothing closed."""
     settings = {
         "remote.log.storage.system.enable": "true",
@@ -65,7 +67,7 @@ def broker_settings(form: str, root: pathlib.Path, folder: pathlib.Path, cache: 
         keys = plugin_keys(form, root, folder)
         if cache == "memory":
             keys["fetch.chunk.cache.class"] = "io.aiven.kafka.tieredstorage.fetch.cache.MemoryChunkCache"
-            keys["fetch.chunk.cache.size"] = str(CACHE_BYTES)
+            keys["fetch.chunk.cache.size"] = str(cache_bytes)
             keys["fetch.chunk.cache.prefetch.max.size"] = str(16 << 20)
         manager, jars = plugin.MANAGER, ":".join(map(str, plugin.jars()))
     else:
@@ -157,7 +159,8 @@ def one_form(form: str, folder: pathlib.Path, arguments: argparse.Namespace) -> 
     """A broker, a tier, the copies and the rounds of one form; all of it is removed."""
     root = folder / "bucket"
     root.mkdir(parents=True, exist_ok=True)
-    settings = broker_settings(form, root, folder, arguments.cache)
+    cache_bytes = max(64 << 20, int(CACHE_BYTES * arguments.scale))  # never the whole topic
+    settings = broker_settings(form, root, folder, arguments.cache, cache_bytes)
     topic = spark.topic_name(form.replace(" + ", "-"), arguments.scale)
     rolled = (
         "remote.storage.enable=true",
