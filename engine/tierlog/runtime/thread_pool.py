@@ -21,7 +21,7 @@ from tierlog.runtime.scheduling import Future, Pool, run_into
 Result = TypeVar("Result")
 
 #: A worker without work ends after so long.
-IDLE_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 5.0
 #: What still runs at the end of the process has so long.
 _EXIT_SECONDS: Final = 2.0
 
