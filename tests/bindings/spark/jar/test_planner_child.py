@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_tierlog.plan.frames import PROTOCOL
 from tests.bindings.spark.jar.conftest import ROOTS, SETTINGS, Read, offsets
 from tests.support.buckets import Bucket
 from tierlog._version import __version__
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")]
 
 MODULE = b"pyspark_tierlog.plan"
-GREETING = {"protocol": 1, "version": __version__, "python": "3"}
+GREETING = {"protocol": PROTOCOL, "version": __version__, "python": "3"}
 
 
 def frame(kind: str, body: bytes | dict[str, object]) -> bytes:
@@ -98,11 +99,11 @@ def test_a_python_without_the_package(read: Read, bucket: Bucket, fake: Callable
     assert "ended with exit code 0 and said: No module named 'pyspark_tierlog'" in text
 
 
-@pytest.mark.parametrize("change", [{"version": "0.0.9"}, {"protocol": 2}])
+@pytest.mark.parametrize("change", [{"version": "0.0.9"}, {"protocol": PROTOCOL + 1}])
 def test_another_version(read: Read, bucket: Bucket, fake: Callable[..., str], change: dict[str, object]) -> None:
     """A jar and a wheel of different versions would read by rules that only one of them knows."""
     text = failure(read, bucket, fake(frame("V", GREETING | change), linger=True))
-    assert f"the jar is tierlog {__version__} (plan protocol 1), the Python package of" in text
+    assert f"the jar is tierlog {__version__} (plan protocol {PROTOCOL}), the Python package of" in text
     assert f"pip install 'tierlog[spark]=={__version__}'" in text
     assert "pyspark_tierlog.jar_path()" in text
 
