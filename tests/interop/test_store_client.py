@@ -105,9 +105,9 @@ def test_faults_have_one_name_on_both_paths(faults: str, client: StoreClientProc
     options = _options(faults, timeout="1s")
     store = open_store("s3://tier", options)
     client.open("s3://tier", address_store("s3://tier", options).options)
-    ours, theirs = _failures(client, store, fault)
-    assert ours == theirs
-    assert ours[0] == kind
+    (name, text), (python_name, python_text) = _failures(client, store, fault)
+    assert name == python_name == kind
+    assert python_text.startswith(text)  # Python adds why no connection was made
     client.ask("close")
 
 
