@@ -3,9 +3,10 @@
     python -m bench.many_readers [--only slow,open] [--fetches 2000] [--streams 1000] [--wait-ms 200] [--rounds 5]
 
 *slow*: 2,000 fetches of a mebibyte at once, each by a thread of its caller, no mebibyte twice, over a store that
-answers after 200 ms (``bench/slow_store.py``), by a fresh process, with and without a chunk cache in memory. The limit
-is the bytes at the speed of plain ranged GETs (obstore, the same ranges, the same server without the wait, in turn)
-plus one wait for every ``fetch.memory.max.bytes``. Threads are those of the process that are no callers.
+answers after 200 ms (``bench/slow_store.py``), by a fresh process, with and without a chunk cache in memory; and by as
+many tasks on one event loop (``tierlog.aio`` on uvloop). The limit is the bytes at the speed of plain ranged GETs
+(obstore, the same ranges, the same server without the wait, in turn) plus one wait for every
+``fetch.memory.max.bytes``. Threads are those of the process that call nothing.
 
 *open*: 1,000 streams open at once, each on a chunk of 4 MiB of its own, read 64 KiB by 64 KiB, round robin, from one
 thread, to their ends a mebibyte on. What the server sent a byte that was read says how often a chunk was opened again:
@@ -34,6 +35,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import obstore
+import uvloop
 from obstore.store import S3Store
 
 from bench import slow_store
@@ -50,6 +52,7 @@ from bench.storage_segment import (
     write_description,
 )
 from bench.turns_ours import memory
+from tierlog.aio import AsyncStorageManager
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
@@ -94,6 +97,7 @@ def all_at_once(manager: TieredStorageManager, job: Mapping[str, Any]) -> dict[s
                     if log and view != log[at : at + view.nbytes]:
                         errors.append("other bytes than the log's")
                     at += view.nbytes
+                    del view  # as a broker that sent it; else the callers would hold two gigabytes at their ends
             if at != start + READ_BYTES:
                 errors.append("a short answer")
         except Exception as error:  # noqa: BLE001 - counted
@@ -117,6 +121,44 @@ def all_at_once(manager: TieredStorageManager, job: Mapping[str, Any]) -> dict[s
     told |= {"first": errors[:1], "missing": len(places) - len(ends), "kinds": kinds}
     done.set()
     return told
+
+
+def all_on_a_loop(manager: TieredStorageManager, job: Mapping[str, Any]) -> dict[str, Any]:
+    """A task for every place."""
+    segment = read_description(pathlib.Path(job["segment"]))
+    log = memoryview(segment.log if job["check"] else b"")
+    errors: list[str] = []
+    loops = AsyncStorageManager(manager)
+
+    async def fetch(number: int, start: int) -> None:
+        at = start
+        try:
+            async with loops.fetch_log_segment(
+                segment.with_id(number).finished(), start, start + READ_BYTES - 1
+            ) as stream:
+                async for view in stream:
+                    if log and view != log[at : at + view.nbytes]:
+                        errors.append("other bytes than the log's")
+                    at += view.nbytes
+                    del view
+            if at != start + READ_BYTES:
+                errors.append("a short answer")
+        except Exception as error:  # noqa: BLE001 - counted
+            errors.append(f"{type(error).__name__}: {error}")
+
+    async def fetch_all() -> dict[str, Any]:
+        began, threads = time.perf_counter(), 0
+        tasks = [asyncio.create_task(fetch(*place)) for place in job["places"]]
+        every = asyncio.gather(*tasks)
+        while not every.done() and time.perf_counter() - began < PATIENCE_SECONDS:
+            threads = max(threads, memory()["threads"] - 1)
+            await asyncio.wait([every], timeout=0.02)
+        return {"seconds": time.perf_counter() - began, "threads": threads, "missing": sum(not t.done() for t in tasks)}
+
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    told = uvloop.run(fetch_all())
+    kinds = Counter(path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm"))
+    return {**memory(), **told, "errors": len(errors), "first": errors[:1], "kinds": kinds}
 
 
 def all_open(manager: TieredStorageManager, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +198,7 @@ def child(job: Mapping[str, Any]) -> None:
     manager = TieredStorageManager()
     manager.configure(job["keys"])
     try:
-        told = {"slow": all_at_once, "open": all_open}[job["what"]](manager, job)
+        told = {"threads": all_at_once, "tasks": all_on_a_loop, "open": all_open}[job["what"]](manager, job)
     finally:
         manager.close()
     print(json.dumps(told), flush=True)
@@ -224,25 +266,27 @@ class Bench:
         return [(1 + number // each, number % each * step) for number in range(count)]
 
     def slow(self, fetches: int, wait_ms: float, rounds: int) -> None:
-        """With and without a cache, and the plain GETs, in turn."""
+        """By threads and by tasks, with and without a cache, and the plain GETs, in turn."""
         places = self.places(fetches, READ_BYTES)
         root = self.copied("plain", places[-1][0])
-        told: dict[str, list[dict[str, Any]]] = {name: [] for name in CACHES}
+        kinds = [(what, name) for what in ("threads", "tasks") for name in CACHES]
+        told: dict[tuple[str, str], list[dict[str, Any]]] = {kind: [] for kind in kinds}
         gets: list[float] = []
         with slow_store.running(root, wait_ms) as server:
             paths = self._paths(root)
             for number in range(rounds):
                 gets.append(asyncio.run(plain_gets(server.quick, paths, places)))
-                for name, cache in CACHES.items():
-                    keys = form_keys("plain") | server.keys(server.slow) | cache
-                    job = {"what": "slow", "keys": keys, "segment": self._description, "places": places}
+                for what, name in kinds:
+                    keys = form_keys("plain") | server.keys(server.slow) | CACHES[name]
+                    job = {"what": what, "keys": keys, "segment": self._description, "places": places}
                     server.counts()
                     answer = in_a_process({**job, "check": number == 0})
-                    told[name].append({**answer, "asked": server.counts()})
+                    told[what, name].append({**answer, "asked": server.counts()})
         size, budget = fetches * READ_BYTES, budget_bytes()
         limit = statistics.median(gets) + wait_ms / 1000 * math.ceil(size / budget)
-        for name, answers in told.items():
-            self._tell_slow(f"{fetches} fetches of a MiB at once, {wait_ms:.0f} ms, {name}", answers, limit, gets)
+        for (what, name), answers in told.items():
+            about = f"{fetches} {what} fetch a MiB at once, {wait_ms:.0f} ms, {name}"
+            self._tell_slow(about, answers, limit, gets)
 
     def _paths(self, root: pathlib.Path) -> list[str]:
         """Of the objects by the number of the copy, as plain GETs ask for them."""

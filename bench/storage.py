@@ -50,7 +50,7 @@ from tests.support.closed_segments import ClosedSegment
 from tests.support.servers import seaweed
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 OF_STEPS_MIN, OF_ZSTD_MIN = 0.8, 0.9
 RSS_MIB_MAX = 256

@@ -15,7 +15,7 @@ from tierlog.log.index_builder import IndexBuilder
 from tierlog.log.producer_snapshot import encode_producer_snapshot
 from tierlog.remote.api import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data"
 CHUNK = 4 * MIB

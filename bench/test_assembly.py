@@ -21,7 +21,7 @@ from tierlog._native.batches import BatchStream
 from tierlog._native.checksums import crc32c
 from tierlog._native.codecs import decompress_into
 from tierlog.records.batch_runs import BatchRuns
-from tierlog.remote.storage.chunk_assembly import ChunkAssembler
+from tierlog.remote.storage.chunks.encoding import ChunkAssembler
 from tierlog.runtime.machine import Machine
 
 Compare = Callable[..., Comparison]

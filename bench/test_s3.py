@@ -26,14 +26,14 @@ from bench.side_by_side import ROUNDS, Comparison
 from bench.tiers import tiered_objects
 from tests.support.servers import BUCKET, StoreServer, seaweed
 from tierlog.reading import BATCH_BYTES
-from tierlog.remote.manager.parallel_scan import ParallelScan
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
-from tierlog.runtime.thread_scheduler import ThreadScheduler
-from tierlog.runtime.watched_stores import CountingStore, StoreCounts
+from tierlog.remote.storage.tier.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
+from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
+from tierlog.runtime.stores.watched_stores import CountingStore, StoreCounts
+from tierlog.scan.parallel_scan import ParallelScan
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 SEGMENTS = 4
 TOPIC = "bench"

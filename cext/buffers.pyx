@@ -1,12 +1,19 @@
 """Pooled memory over ``cext/core/buffer_pool.h``."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_FillInfo,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetFromErrnoWithFilenameObject
 from cpython.memoryview cimport PyMemoryView_FromObject
 from libc cimport errno
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport strlen
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, strlen
 
 from tl_core cimport (
     TL_NOT_REGULAR,
@@ -25,6 +32,7 @@ from tl_core cimport (
     tl_buffer_take,
     tl_posix_files,
     tl_read_range,
+    tl_read_range_into,
 )
 
 cdef extern from "Python.h":
@@ -76,19 +84,13 @@ cdef class BufferPool:
         return _lent(self, block, <Py_ssize_t>size_bytes)
 
     def read_range(self, path, uint64_t start_position, uint64_t end_position_exclusive):
-        cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+        cdef bytes encoded = _encoded(path)
         cdef const char *name = encoded
         cdef tl_block *block
         cdef int64_t count
-        if <size_t>len(encoded) != strlen(name):
-            raise ValueError("embedded null byte")
         with nogil:
             count = tl_read_range(tl_posix_files(), self.pool, name, start_position, end_position_exclusive, &block)
-        if count == TL_NOT_REGULAR:
-            raise ValueError("not a regular file")
-        if count < 0:
-            errno.errno = <int>-count
-            PyErr_SetFromErrnoWithFilenameObject(OSError, path)
+        _require_read(count, path)
         return _lent(self, block, <Py_ssize_t>count)
 
     def note_foreign(self, size_t size_bytes):
@@ -143,3 +145,86 @@ cdef object _lent(BufferPool pool, tl_block *block, Py_ssize_t size):
     cdef _Lent lent = _Lent.__new__(_Lent)
     lent.block, lent.size, lent.pool = block, size, pool
     return PyMemoryView_FromObject(lent)
+
+
+# Less is copied faster than the lock changes hands.
+cdef enum:
+    COPY_ALONE_BYTES = 65536
+
+
+def read_range_into(path, uint64_t start_position, out):
+    cdef bytes encoded = _encoded(path)
+    cdef const char *name = encoded
+    cdef Py_buffer view
+    cdef int64_t count
+    PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
+    try:
+        with nogil:
+            count = tl_read_range_into(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+    _require_read(count, path)
+    return count
+
+
+def copy_into(out, data):
+    cdef Py_buffer to
+    cdef Py_buffer source
+    PyObject_GetBuffer(out, &to, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+        try:
+            if source.len > to.len:
+                raise ValueError(f"{source.len} bytes into {to.len}")
+            _copy(<char *>to.buf, <const char *>source.buf, <size_t>source.len)
+            return source.len
+        finally:
+            PyBuffer_Release(&source)
+    finally:
+        PyBuffer_Release(&to)
+
+
+def joined(list parts):
+    cdef Py_buffer source
+    cdef Py_ssize_t size = 0, done = 0
+    cdef bytes out
+    for part in parts:
+        size += len(part)
+    out = PyBytes_FromStringAndSize(NULL, size)
+    for part in parts:
+        PyObject_GetBuffer(part, &source, PyBUF_SIMPLE)
+        try:
+            if source.len > size - done:
+                raise ValueError("a part is no view of bytes")
+            _copy(PyBytes_AS_STRING(out) + done, <const char *>source.buf, <size_t>source.len)
+            done += source.len
+        finally:
+            PyBuffer_Release(&source)
+    if done != size:
+        raise ValueError("a part is no view of bytes")
+    return out
+
+
+cdef void _copy(char *out, const char *source, size_t size) noexcept:
+    if size < COPY_ALONE_BYTES:
+        memcpy(out, source, size)
+    else:
+        with nogil:
+            memcpy(out, source, size)
+
+
+cdef bytes _encoded(path):
+    cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+    cdef const char *name = encoded
+    if <size_t>len(encoded) != strlen(name):
+        raise ValueError("embedded null byte")
+    return encoded
+
+
+cdef int _require_read(int64_t count, path) except -1:
+    if count == TL_NOT_REGULAR:
+        raise ValueError("not a regular file")
+    if count < 0:
+        errno.errno = <int>-count
+        PyErr_SetFromErrnoWithFilenameObject(OSError, path)
+    return 0

@@ -50,6 +50,7 @@ from tl_core cimport (
 
 import pyarrow as pa
 
+from tierlog.arguments import require_int64
 from tierlog.errors import ConfigError, CorruptRecordError, SizeLimitError
 
 include "decoding_input.pxi"
@@ -101,17 +102,20 @@ cdef class RecordDecoder:
         self,
         columns,
         *,
-        uint64_t base_position=0,
+        base_position=0,
+        end_position=0,
         bint verify_crc=True,
-        int64_t from_offset=0,
-        int64_t to_offset_exclusive=INT64_MAX,
-        int64_t from_timestamp_ms=INT64_MIN,
-        int64_t to_timestamp_exclusive_ms=INT64_MAX,
+        from_offset=0,
+        to_offset_exclusive=INT64_MAX,
+        least_offset=0,
+        greatest_offset=INT64_MAX,
+        from_timestamp_ms=INT64_MIN,
+        to_timestamp_exclusive_ms=INT64_MAX,
         aborted=None,
         bint control_records=False,
         str timestamp_unit="ms",
-        uint64_t decompressed_limit=1 << 28,
-        int64_t target_bytes=2 << 20,
+        decompressed_limit=1 << 28,
+        target_bytes=2 << 20,
         summary=None,
     ):
         cdef uint32_t wanted = 0
@@ -121,21 +125,24 @@ cdef class RecordDecoder:
             self._summary_wanted = frozenset(summary)
             wanted = _summary_bits(summary)
             columns = [name for name, bit in _BITS.items() if bit & tl_summary_columns(wanted)]
-        self._columns = _Columns(columns, timestamp_unit, target_bytes)
+        self._columns = _Columns(columns, timestamp_unit, require_int64("target_bytes", target_bytes))
         tl_summary_reset(&self._summary, wanted)
         if summary is not None:
             self._columns.out.summary = &self._summary
-        self._options.base_position = base_position
+        self._options.base_position = require_int64("base_position", base_position, least=0)
+        self._options.end_position = require_int64("end_position", end_position, least=0)
         self._options.verify_crc = verify_crc
-        self._options.from_offset = from_offset
-        self._options.to_offset_exclusive = to_offset_exclusive
-        self._options.from_timestamp = from_timestamp_ms
-        self._options.to_timestamp_exclusive = to_timestamp_exclusive_ms
+        self._options.from_offset = require_int64("from_offset", from_offset)
+        self._options.to_offset_exclusive = require_int64("to_offset_exclusive", to_offset_exclusive)
+        self._options.least_offset = require_int64("least_offset", least_offset)
+        self._options.greatest_offset = require_int64("greatest_offset", greatest_offset)
+        self._options.from_timestamp = require_int64("from_timestamp_ms", from_timestamp_ms)
+        self._options.to_timestamp_exclusive = require_int64("to_timestamp_exclusive_ms", to_timestamp_exclusive_ms)
         self._options.timestamp_multiplier = 1000 if timestamp_unit == "us" else 1
-        self._options.decompressed_limit = decompressed_limit
+        self._options.decompressed_limit = require_int64("decompressed_limit", decompressed_limit, least=0)
         self._options.control_records = control_records
         self._bind_aborted(aborted)
-        self._end_position = base_position
+        self._end_position = self._options.base_position
         self._straddle = None
         self._todo = []
 

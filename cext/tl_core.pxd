@@ -187,8 +187,11 @@ cdef extern from "decode.h" nogil:
 
     ctypedef struct tl_decode_options:
         uint64_t base_position
+        uint64_t end_position
         int64_t from_offset
         int64_t to_offset_exclusive
+        int64_t least_offset
+        int64_t greatest_offset
         int64_t from_timestamp
         int64_t to_timestamp_exclusive
         int64_t timestamp_multiplier
@@ -323,6 +326,7 @@ cdef extern from "file_ops.h" nogil:
 cdef extern from "read_range.h" nogil:
     int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
                           uint64_t end_exclusive, tl_block **out) noexcept
+    int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) noexcept
 
 
 cdef extern from "tierlog.h" nogil:

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import tierlog
-from tierlog.records import decode, scan
+from tierlog.log.offset_index import OffsetIndex
+from tierlog.log.time_index import TimeIndex
+from tierlog.log.transaction_index import TransactionIndex
+from tierlog.records import RecordDecoder, decode, scan
 from tierlog.remote.api import (
     EpochEntry,
     EpochMap,
@@ -27,6 +30,7 @@ from tierlog.remote.api import (
     TopicPartition,
     Uuid,
 )
+from tierlog.remote.metadata.record_serde import encode_record
 
 DATE = datetime.date(2026, 11, 22)
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "orders", 0)
@@ -163,3 +167,80 @@ def test_what_stands_for_an_int_is_one() -> None:
     assert EpochEntry(np.int64(1), np.int32(5)).start_offset == 5
     assert TopicPartition("orders", np.int32(1)).partition == 1
     assert len(scan(b"", base_position=np.int64(7))) == 0
+
+
+HUGE = (2**70, -(2**70), 2**63, -(2**63) - 1)
+BOUNDS = ("from_offset", "to_offset_exclusive", "from_timestamp_ms", "to_timestamp_exclusive_ms")
+SIZES = ("base_position", "decompressed_limit")
+
+
+@pytest.mark.parametrize("number", HUGE)
+@pytest.mark.parametrize("name", [*BOUNDS, *SIZES])
+def test_a_number_that_no_offset_has_is_named(name: str, number: int) -> None:
+    """If this fails, a caller reads "Python int too large to convert to C long", and of which is not said."""
+    for call in (lambda: decode(b"", **{name: number}), lambda: RecordDecoder(("offset",), **{name: number})):
+        with pytest.raises(ValueError, match=f"^{name} does not fit into 64 bits$"):
+            call()
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_or_a_position_is_not_negative(name: str) -> None:
+    """If this fails, a slip of a sign is an OverflowError."""
+    for call in (lambda: decode(b"", **{name: -1}), lambda: RecordDecoder(("offset",), **{name: -1})):
+        with pytest.raises(ValueError, match=f"^{name} is at least 0, not -1$"):
+            call()
+    for name in BOUNDS:
+        assert decode(b"", **{name: -1}).num_rows == 0
+
+
+@pytest.mark.parametrize("number", HUGE)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("base_position", lambda number: scan(b"", base_position=number)),
+        ("target_offset", OffsetIndex(b"", 0).lookup),
+        ("base_offset", lambda number: OffsetIndex(b"", number).lookup(0)),
+        ("end_offset_inclusive", OffsetIndex(b"", 0).find_end_position),
+        ("position", lambda number: OffsetIndex(b"", 0).find_upper_bound_offset(position=number, size_bytes=1)),
+        ("target_timestamp_ms", TimeIndex(b"", 0).lookup),
+        (
+            "fetch_offset",
+            lambda number: TransactionIndex(b"").collect_aborted(fetch_offset=number, upper_bound_offset_exclusive=1),
+        ),
+        ("broker_id", lambda number: RemoteLogSegmentMetadata(**METADATA | {"broker_id": number})),
+        ("event_timestamp_ms", lambda number: RemoteLogSegmentMetadata(**METADATA | {"event_timestamp_ms": number})),
+        (
+            "event_timestamp_ms",
+            lambda number: RemoteLogSegmentMetadataUpdate(
+                SEGMENT, number, None, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 1
+            ),
+        ),
+        (
+            "broker_id",
+            lambda number: RemotePartitionDeleteMetadata(
+                PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, number
+            ),
+        ),
+    ],
+)
+def test_such_numbers_elsewhere(name: str, call: Callable[[int], object], number: int) -> None:
+    """If this fails, what a program gets wrong comes out far below, in the words of who met it first."""
+    with pytest.raises(ValueError, match=f"^{name} "):
+        call(number)
+
+
+def test_a_record_that_has_no_room_for_a_number() -> None:
+    """If this fails, it is a struct.error, which nobody expects: a plain file may be larger than Kafka's."""
+    metadata = RemoteLogSegmentMetadata(**METADATA | {"segment_size_in_bytes": 2**31})
+    with pytest.raises(ValueError, match="2147483648 does not fit into 32 bits"):
+        encode_record(metadata)
+
+
+@pytest.mark.parametrize("number", [2**70, 2**63])
+def test_reading_takes_what_no_offset_reaches(data: pathlib.Path, number: int) -> None:
+    """If this fails, "to the end" written as a very large number is an error, or loses records."""
+    root, topic = data / "main-plain/objects", "fx-epochs"
+    everything = tierlog.read(root, topic, columns=["offset"]).read_all().num_rows
+    assert tierlog.read(root, topic, columns=["offset"], end=number).read_all().num_rows == everything > 0
+    assert tierlog.read(root, topic, columns=["offset"], start=number).read_all().num_rows == 0
+    assert tierlog.read(root, topic, columns=["offset"], log_start_offsets={0: number}).read_all().num_rows == 0

@@ -107,7 +107,6 @@ BANNED_MODULES = {
 #: Where ruff's list is set aside above runtime, and why.
 EXCEPTIONS = {
     "engine/tierlog/aio/waiting.py": "the storage manager for programs on an event loop, which is theirs",
-    "engine/tierlog/remote/storage/upload_buffers.py": "pages without a file behind them, which go back to the system",
     "bindings/spark/pyspark_tierlog/plan/process.py": "the child asks its own pipe whether the driver is gone",
 }
 

@@ -20,8 +20,8 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import CorruptRecordError
 from tierlog.record_reader import RecordReader
-from tierlog.remote.manager.parallel_scan import ParallelScan
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.scan.parallel_scan import ParallelScan
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 RANGES = 40

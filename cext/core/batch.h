@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 enum {
-    TL_LOG_OVERHEAD = 12,   /* base offset and length, in front of every entry */
+    TL_LOG_OVERHEAD = 12, /* base offset and length, in front of every entry */
+    TL_BASE_OFFSET_BYTES = 8,
     TL_MAGIC_POSITION = 16, /* of the magic byte, the same in all formats */
     TL_HEADER_SIZE_V2 = 61,
     TL_OVERHEAD_V0 = 14, /* crc, magic, attributes, key length, value length */
@@ -50,6 +51,12 @@ TL_API tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_heade
 /* The same from the first TL_HEADER_SIZE_V2 bytes, or from the whole entry where that is shorter: no more is looked at.
  * TL_PARTIAL with fault->expected = bytes that are needed. */
 TL_API tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault);
+
+/* Whether a batch's offsets can stand where none below `least` and none above `greatest` can. No checksum covers a base
+ * offset: what lies around the batch is all that tells a wrong one. */
+static inline bool tl_offsets_fit(int64_t base_offset, int64_t last_offset, int64_t least, int64_t greatest) {
+    return base_offset >= least && last_offset >= base_offset && last_offset <= greatest;
+}
 
 /* Compares the stored with the computed checksum (CRC-32C of magic 2, CRC-32 of 0/1). TL_OK or TL_BAD_CRC.
  * `data` holds the whole entry, header.size_bytes. */

@@ -252,31 +252,37 @@ static void step_over(run *r) {
     finish_batch(r, true);
 }
 
-/* At a border, with the header read: whether the batch is in order, and within the offsets that are asked for. Else
- * *done: it was stepped over, or nothing behind it counts (in_batch ENDED). */
-static tl_status place_batch(run *r, bool *done) {
+/* The last offset of a batch; false: none can be. */
+static bool find_last_offset(const tl_batch_header *header, int64_t *last_offset) {
+    return header->base_offset >= 0 && header->last_offset_delta >= 0 &&
+           !__builtin_add_overflow(header->base_offset, (int64_t)header->last_offset_delta, last_offset) &&
+           *last_offset < INT64_MAX;
+}
+
+static int64_t least_offset(const run *r) {
+    return r->options->least_offset > r->state->next_offset ? r->options->least_offset : r->state->next_offset;
+}
+
+/* At a border, with the header read: whether the batch can stand there, and *outside of the offsets that are asked for.
+ * Nothing behind the second one at their end counts (in_batch ENDED). */
+static tl_status place_batch(run *r, bool *outside) {
     tl_decode_state *state = r->state;
     const tl_decode_options *options = r->options;
     const tl_batch_header *header = &r->header;
-    int64_t last_offset;
-    *done = false;
-    if (header->base_offset < 0 || header->last_offset_delta < 0 ||
-        __builtin_add_overflow(header->base_offset, (int64_t)header->last_offset_delta, &last_offset) ||
-        last_offset == INT64_MAX)
+    int64_t last_offset, least = least_offset(r);
+    if (!find_last_offset(header, &last_offset))
         return fail(r, TL_BAD_OFFSET, 0, header->base_offset < 0 ? header->base_offset : header->last_offset_delta);
-    if (header->base_offset < state->next_offset)
-        return fail(r, TL_BAD_OFFSET, state->next_offset, header->base_offset);
-    if (last_offset < options->from_offset) {
-        step_over(r);
-        *done = true;
-        return TL_OK;
+    if (!tl_offsets_fit(header->base_offset, last_offset, least, options->greatest_offset)) {
+        bool below = header->base_offset < least;
+        return fail(r, TL_BAD_OFFSET, below ? least : options->greatest_offset,
+                    below ? header->base_offset : last_offset);
     }
     /* The offset of a legacy wrapper is that of its last record: earlier ones may still be wanted. */
     bool compressed = header->attributes & TL_ATTRIBUTE_CODEC;
-    if (header->base_offset >= options->to_offset_exclusive && (header->magic == 2 || !compressed)) {
-        state->in_batch = ENDED;
-        *done = true;
-    }
+    bool behind = header->base_offset >= options->to_offset_exclusive && (header->magic == 2 || !compressed);
+    *outside = behind || last_offset < options->from_offset;
+    if (behind && state->behind_end) state->in_batch = ENDED;
+    if (behind) state->behind_end = 1;
     return TL_OK;
 }
 
@@ -305,12 +311,13 @@ static bool is_settled(run *r) {
 /* At a border: decides by the header. TL_OK with in_batch set: records are to come; with BORDER: stepped over. */
 static tl_status begin_batch(run *r) {
     const uint8_t *batch = r->data + r->state->at;
-    bool done;
-    tl_status status = place_batch(r, &done);
-    if (status != TL_OK || done) return status;
+    bool outside = false;
+    tl_status status = place_batch(r, &outside);
+    if (status != TL_OK || r->state->in_batch == ENDED) return status;
+    /* Of one outside too: a wrong size would hide the next one. */
     if (r->options->verify_crc && !r->state->verified) status = verify(r, batch);
     if (status != TL_OK) return status;
-    if (is_settled(r)) {
+    if (outside || is_settled(r)) {
         step_over(r);
         return TL_OK;
     }
@@ -364,6 +371,26 @@ static tl_status check_limit(const uint8_t *entry, size_t left, const tl_decode_
     return TL_OVER_LIMIT;
 }
 
+/* At end_position: the next batch lies behind the last one, or the offset of one of them is wrong. */
+static tl_status look_behind(run *r) {
+    tl_decode_state *state = r->state;
+    uint64_t at = state->at;
+    for (; at < r->size && state->next_size < TL_BASE_OFFSET_BYTES; at++, state->next_size++)
+        state->next_bytes = state->next_bytes << 8 | r->data[at];
+    if (state->next_size < TL_BASE_OFFSET_BYTES) {
+        state->at = at;
+        return TL_OK;
+    }
+    r->header.base_offset = (int64_t)state->next_bytes;
+    if (r->header.base_offset < state->next_offset) {
+        fail(r, TL_BAD_OFFSET, state->next_offset, r->header.base_offset);
+        r->fault->position = r->options->end_position;
+        return TL_BAD_OFFSET;
+    }
+    state->in_batch = ENDED;
+    return TL_OK;
+}
+
 tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                     const tl_scratch *scratch, tl_columns *columns, tl_fault *fault) {
     run r = {.data = data,
@@ -374,12 +401,20 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
              .columns = columns,
              .fault = fault};
     while (state->in_batch != ENDED && state->at < size) {
+        uint64_t left = options->end_position - options->base_position - state->at; /* where it is not 0 */
+        if (options->end_position && (int64_t)left <= 0) {
+            tl_status status = look_behind(&r);
+            if (status != TL_OK) return status;
+            continue;
+        }
         tl_status status = check_limit(data + state->at, size - (size_t)state->at, options, fault);
         if (status == TL_OK) status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);
         if (status != TL_OK) {
             fault->position = options->base_position + state->at;
             return status;
         }
+        if (options->end_position && (uint64_t)r.header.size_bytes > left)
+            return fail(&r, TL_TRUNCATED, r.header.size_bytes, (int64_t)left);
         if (state->in_batch == BORDER) status = begin_batch(&r);
         if (status == TL_OK && state->in_batch > BORDER) status = decode_batch(&r);
         if (status != TL_OK) return status;
@@ -390,7 +425,7 @@ tl_status tl_decode(const uint8_t *data, size_t size, const tl_decode_options *o
 tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_options *options, tl_decode_state *state,
                            tl_columns *columns, tl_header_trust *trust, tl_header_word *word, tl_fault *fault) {
     run r = {.options = options, .state = state, .columns = columns, .fault = fault};
-    bool done = false;
+    bool outside = false;
     *word = TL_HEADER_ENOUGH;
     tl_status status = check_limit(head, size, options, fault);
     if (status == TL_OK) status = tl_batch_parse_header(head, size, &r.header, fault);
@@ -398,31 +433,28 @@ tl_status tl_decode_header(const uint8_t *head, size_t size, const tl_decode_opt
         fault->position = options->base_position + state->at;
         return status;
     }
-    status = place_batch(&r, &done);
+    status = place_batch(&r, &outside);
     if (status != TL_OK) return status;
     if (trust) *word = tl_trust_header(trust, &r.header, options);
     if (state->in_batch == ENDED) return TL_OK;
-    if (!done) {
-        if (*word == TL_HEADER_ENOUGH && !is_settled(&r)) *word = TL_HEADER_NEEDED;
-        step_over(&r);
-    }
+    if (*word == TL_HEADER_ENOUGH && !outside && !is_settled(&r)) *word = TL_HEADER_NEEDED;
+    step_over(&r);
     if (*word != TL_HEADER_ENOUGH) state->batches_skipped--; /* who looks at the records counts it */
     return TL_OK;
 }
 
 tl_status tl_decode_skip(const uint8_t *data, size_t size, const tl_decode_options *options, tl_decode_state *state,
                          int32_t *size_bytes, tl_fault *fault) {
-    run r = {.state = state};
+    run r = {.options = options, .state = state};
     int64_t last_offset;
     tl_status status = tl_batch_parse(data + state->at, size - (size_t)state->at, &r.header, fault);
     if (status != TL_OK) {
         fault->position = options->base_position + state->at;
         return status;
     }
-    /* Offsets that overflow are part of the damage. */
-    if (r.header.base_offset >= state->next_offset && r.header.last_offset_delta >= 0 &&
-        !__builtin_add_overflow(r.header.base_offset, (int64_t)r.header.last_offset_delta, &last_offset) &&
-        last_offset < INT64_MAX)
+    /* Offsets that cannot stand there are part of the damage. */
+    if (find_last_offset(&r.header, &last_offset) &&
+        tl_offsets_fit(r.header.base_offset, last_offset, least_offset(&r), options->greatest_offset))
         state->next_offset = last_offset + 1;
     *size_bytes = r.header.size_bytes;
     finish_batch(&r, true);

@@ -88,8 +88,14 @@ TL_API void tl_columns_reset(tl_columns *columns);
 
 typedef struct tl_decode_options {
     uint64_t base_position;         /* position of data[0] in the file, for faults and TL_COLUMN_BATCH */
+    uint64_t end_position;          /* 0, or where the batches end that are decoded: of what follows in the data the
+                                       first TL_BASE_OFFSET_BYTES are looked at, which tell whether the offset of the
+                                       last batch can be right */
     int64_t from_offset;            /* records below are skipped */
-    int64_t to_offset_exclusive;    /* records at or above are skipped; a batch that begins there ends the decode */
+    int64_t to_offset_exclusive;    /* records at or above are skipped; the second batch that begins there ends the
+                                       decode: by its offset that of the first is known to be right */
+    int64_t least_offset;           /* no batch begins below, */
+    int64_t greatest_offset;        /* and none ends above (INT64_MAX: not known), else TL_BAD_OFFSET */
     int64_t from_timestamp;         /* ms, inclusive */
     int64_t to_timestamp_exclusive; /* ms; INT64_MAX = no bound */
     int64_t timestamp_multiplier;   /* 1 = ms, 1000 = us; TL_BAD_TIMESTAMP if a product does not fit */
@@ -109,8 +115,11 @@ typedef struct tl_decode_state {
     int64_t record;        /* index of the next record in its batch */
     int64_t next_offset;   /* lowest offset that the next batch or record may have: offsets rise across the range */
     int32_t in_batch;      /* 0 = at a border, 1 = inside an uncompressed batch, 2 = inside one that is in scratch,
-                              -1 = ended by to_offset_exclusive */
+                              -1 = ended by to_offset_exclusive or end_position */
+    int32_t behind_end;    /* a batch at or above to_offset_exclusive was met */
     int32_t verified;      /* the CRC of the batch at `at` was checked */
+    int32_t next_size;     /* bytes that came of the base offset at end_position, */
+    uint64_t next_bytes;   /* and they */
     int64_t legacy_base;   /* magic 1 wrapper: what to add to inner offsets */
     /* counters, for metrics */
     uint64_t batches, batches_skipped, records, decompressed_bytes;
@@ -124,7 +133,7 @@ typedef struct tl_scratch {
 } tl_scratch;
 
 /* Decodes from where `state` stands.
- *   TL_OK            all of data[0..size) is done, or a batch at or above to_offset_exclusive was met (in_batch -1)
+ *   TL_OK            all of data[0..size) is done, or nothing that follows counts (in_batch -1)
  *   TL_PARTIAL       data ends inside the batch at state->at; fault->expected = its size (0: not even that is known)
  *   TL_FULL          no room for the next record. fault->found says which: the TL_COLUMN_* bit of the array, 0 = rows;
  *                    fault->expected: bytes (or header entries) that the column needs in all

@@ -33,7 +33,7 @@ static tl_status broken(tl_range_check *check, tl_range_rule rule, tl_status sta
 static tl_status check_row(tl_range_check *check, const rows *rows, size_t row, tl_fault *fault) {
     int64_t base = rows->base_offset[row], last = rows->last_offset[row];
     bool is_sound = rows->crc_ok[row] != 0;
-    bool in_order = base >= check->next_offset && last >= base && last <= check->last_offset;
+    bool in_order = tl_offsets_fit(base, last, check->next_offset, check->last_offset);
     *fault = (tl_fault){.position = (uint64_t)rows->position[row], .base_offset = base, .record = -1};
     if (!is_sound) return broken(check, TL_RULE_CRC, TL_BAD_CRC);
     if (!in_order) {

@@ -27,3 +27,16 @@ int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, ui
     files.ops->close(files.context, file);
     return count;
 }
+
+int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) {
+    int64_t file = files.ops->open(files.context, path, TL_OPEN_READ);
+    if (file < 0) return file;
+    int64_t count = files.ops->size(files.context, file);
+    if (count >= 0) {
+        uint64_t there = start < (uint64_t)count ? (uint64_t)count - start : 0;
+        if (size > there) size = (size_t)there;
+        count = size ? files.ops->pread(files.context, file, start, out, size) : 0;
+    }
+    files.ops->close(files.context, file);
+    return count;
+}

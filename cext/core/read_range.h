@@ -1,4 +1,4 @@
-/* A range of a file into memory of a pool, in one call: opened, measured, read, closed. */
+/* A range of a file into memory, in one call: opened, read, closed. */
 #ifndef TIERLOG_READ_RANGE_H
 #define TIERLOG_READ_RANGE_H
 
@@ -13,6 +13,10 @@ extern "C" {
  * negative errno (TL_NOT_REGULAR of what is no file), and no block. */
 TL_API int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
                              uint64_t end_exclusive, tl_block **out);
+
+/* The same into memory of the caller's, `size` bytes at most: how many, or a negative errno, and then any of them may
+ * have been written. */
+TL_API int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size);
 
 #ifdef __cplusplus
 }

@@ -10,9 +10,12 @@ import datetime
 import operator
 import os
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Kind = TypeVar("Kind")
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TypeError:
@@ -47,6 +50,16 @@ def require_int(name: str, value: object) -> int:
         except TypeError:
             pass
     raise wrong_type(name, value, "an int")
+
+
+def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
+    """An int as Kafka's offsets, positions and timestamps are. Raises ValueError: more than 64 bits, or less."""
+    number = require_int(name, value)
+    if number > INT64_MAX or number < INT64_MIN:
+        raise ValueError(f"{name} does not fit into 64 bits")
+    if number < least:
+        raise ValueError(f"{name} is at least {least}, not {number}")
+    return number
 
 
 def require_path(name: str, value: object) -> str:

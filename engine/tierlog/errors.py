@@ -127,6 +127,12 @@ class ForkedProcessError(TierlogError, RuntimeError):
     """What was opened in the parent process is used in a fork of it, where its threads are not: open it anew."""
 
 
+class NoThreadError(TierlogError, RuntimeError):
+    """The system gives this process no more threads, and none that it has can do the work: it may work later."""
+
+    retriable: ClassVar[bool] = True
+
+
 class UnknownTopicError(TierlogError, LookupError):
     """The topic (or partition) asked for is not in this tier."""
 

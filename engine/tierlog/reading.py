@@ -21,10 +21,12 @@ from tierlog.arguments import (
 )
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
-from tierlog.remote.manager.parallel_scan import ParallelScan
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_read import DEFAULT_COLUMNS, read_scan_range, records_schema
-from tierlog.remote.manager.scan_request import (
+from tierlog.remote.storage import open_tier
+from tierlog.runtime.machine import Machine
+from tierlog.scan.parallel_scan import ParallelScan
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import DEFAULT_COLUMNS, read_scan_range, records_schema
+from tierlog.scan.scan_request import (
     EARLIEST,
     LATEST,
     IsolationLevel,
@@ -33,8 +35,6 @@ from tierlog.remote.manager.scan_request import (
     ScanRequest,
     TopicSelection,
 )
-from tierlog.remote.storage import open_tier
-from tierlog.runtime.machine import Machine
 
 #: A range is what one core decodes at a time: small, so that several under way keep their order in little memory.
 RANGE_BYTES = 16 << 20

@@ -29,10 +29,10 @@ from tierlog.remote import (
     RetriableRemoteStorageException,
     TieredStorageManager,
 )
-from tierlog.remote.storage.passing_store import PassingStore
-from tierlog.runtime.cancelling import CancelledReadError
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.started_reads import Answer, Cancel, OnAnswer
+from tierlog.remote.storage.wrappers.passing_store import PassingStore
+from tierlog.runtime.machine.cancelling import CancelledReadError
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
 
 SOON_SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))

@@ -25,8 +25,8 @@ from tierlog.remote import (
     RemoteStorageException,
     TieredStorageManager,
 )
-from tierlog.remote.storage.passing_store import PassingStore
-from tierlog.runtime.object_store import ObjectStore, StoredObject
+from tierlog.remote.storage.wrappers.passing_store import PassingStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 
 SOON_SECONDS = 3.0
 

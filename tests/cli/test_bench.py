@@ -13,7 +13,7 @@ from tierlog.cli.bench_data import make_log
 from tierlog.cli.bench_measuring import Task, measure
 from tierlog.errors import ConfigError
 from tierlog.records import CODEC_NAMES, decode
-from tierlog.runtime.clock import ManualClock
+from tierlog.runtime.machine.clock import ManualClock
 
 TINY = ("bench", "--size", "1", "--rounds", "2")
 LIMITS = {"scan": "CRC-32C", "decode, none": "memcpy into Arrow's pool", "decode, zstd": "zstd alone"}
@@ -149,7 +149,7 @@ def test_rounds_are_timed_in_turn_and_end_with_the_budget() -> None:
 def test_compare_reads_through_the_files_of_the_runtime(tmp_path: pathlib.Path) -> None:
     """A saved run of a huge file must not fill the memory."""
     from tierlog.cli.bench_measuring import read_saved
-    from tierlog.runtime.posix_files import PosixFiles
+    from tierlog.runtime.machine.posix_files import PosixFiles
 
     path = tmp_path / "saved.json"
     path.write_text(json.dumps({"measurements": [{"name": "scan", "bytesPerSecond": 5}]}))

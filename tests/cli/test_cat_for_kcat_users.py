@@ -15,12 +15,12 @@ from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket, message
 from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.command import Run
-from tierlog.remote.manager.last_records import LastRecords
-from tierlog.remote.manager.scan_plan import list_histories
-from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage import open_tier
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.watched_stores import CountingStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.watched_stores import CountingStore
+from tierlog.scan.last_records import LastRecords
+from tierlog.scan.plan import list_histories
+from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 NOW_MS = 1_700_000_000_000
 

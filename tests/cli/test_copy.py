@@ -16,7 +16,7 @@ from tests.support.command import Outcome, Run, config_file
 from tests.support.golden import Case, config_of, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
 from tierlog.log.producer_snapshot import ProducerEntry, encode_producer_snapshot
-from tierlog.remote.storage.custom_metadata import decode_custom_metadata
+from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]

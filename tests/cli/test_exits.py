@@ -264,7 +264,7 @@ def test_a_command_that_is_ended_leaves_no_half_files(
         process.send_signal(number)
         process.send_signal(number)
         told = process.stderr.read()
-        assert process.wait(timeout=60) == 128 + number
+        assert process.wait(timeout=60) == 128 + number, told
     assert told == (b"tierlog: interrupted\n" if number == signal.SIGINT else b"tierlog: terminated\n")
     assert list(tmp_path.rglob("*.tierlog-part")) == []
 
@@ -345,3 +345,26 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypat
 def test_messages_cannot_drive_a_terminal() -> None:
     """Otherwise an object's name in a hostile bucket rewrites the operator's screen."""
     assert one_line("a\x1b[2Jb\nc\x9b d") == "a\\x1b[2Jb c\\x9b d"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_what_fails_behind_a_signal_is_the_signals(number: signal.Signals, code: int) -> None:
+    """Otherwise a job that was ended looks like one whose store failed, and is tried again, or somebody is called."""
+    probe = (
+        "import os\n"
+        "from tierlog.cli import exits\n"
+        "from tierlog.errors import StoreError\n"
+        "def verb():\n"
+        "    try:\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "        import time; time.sleep(60)\n"
+        "    finally:\n"
+        "        raise StoreError('the reader was closed')\n"
+        "exits.end_orderly_when_told()\n"
+        "exits.leave_quietly(verb)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        code,
+        "tierlog: interrupted\n" if number == signal.SIGINT else "tierlog: terminated\n",
+    )

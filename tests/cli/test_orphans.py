@@ -25,8 +25,8 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.record_serde import encode_record
-from tierlog.runtime.local_store import LocalStore
-from tierlog.runtime.posix_files import PosixFiles
+from tierlog.runtime.machine.posix_files import PosixFiles
+from tierlog.runtime.stores.local.store import LocalStore
 
 State = RemoteLogSegmentState
 HOUR = 3600
@@ -105,6 +105,9 @@ def test_a_bucket_alone(tierlog: Run, tmp_path: pathlib.Path) -> None:
     bucket.path("u2", "indexes").unlink()
     bucket.path("u3", "log").unlink()
     (root / "backup.tar").write_bytes(b"not ours")
+    probe = root / ".tierlog-probe-0123456789abcdef"
+    probe.write_bytes(b"no segment's: the log of a manager that left it says so")
+    os.utime(probe, (time.time() - OLD,) * 2)
     (bucket.path("u0", "log").parent / "notes.log").write_bytes(b"not ours")
     part = bucket.path("u4", "log").parent / f"{9:020d}-AAAAAAAAAAAAAAAAAAAAAA.log"
     part.write_bytes(b"young")

@@ -299,3 +299,28 @@ def test_random_damage_is_found_or_harmless(tierlog: Run, tmp_path: pathlib.Path
         outcome = tierlog("verify", tmp_path / "logs", "--output", "json")
         assert outcome.code == 1, at  # the epoch too: the checkpoint beside the log knows it
         assert outcome.err == ""
+
+
+def test_a_torn_tail_of_one_file_is_told_in_plain_words(
+    tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """If this fails, who checks one log of a running broker is told that it is damaged, and no more."""
+    source = data / "main-plain/local-before/broker1/fx-txn-0"
+    shutil.copytree(source, tmp_path / "fx-txn-0")
+    *_, closed, last = sorted((tmp_path / "fx-txn-0").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-37])
+    for path in (last, last.with_suffix(".index")):
+        outcome = tierlog("verify", path)
+        assert outcome.code == 1
+        assert "fault: TRUNCATED: " in outcome.text
+        assert "the log ends inside a batch: normal for the active segment" in outcome.text
+        assert "`tierlog verify` of its log directory knows it" in outcome.text
+        assert "1 faults, 0 errors" in outcome.text
+    whole = tierlog("verify", tmp_path)
+    assert whole.code == 0
+    assert f"note: TORN_TAIL: fx-txn-0/{last.name}" in whole.text
+    closed.write_bytes(closed.read_bytes()[:-37])
+    cut = tierlog("verify", tmp_path)
+    assert cut.code == 1
+    assert f"fault: TRUNCATED: fx-txn-0/{closed.name}" in cut.text
+    assert "normal for" not in cut.text

@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StorePermissionError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import (
+from tierlog.runtime.stores.protocol.object_store import (
     ABSENT,
     FolderListing,
     ObjectInfo,
@@ -28,7 +28,7 @@ from tierlog.runtime.object_store import (
     check_part_bytes,
     views_of,
 )
-from tierlog.runtime.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 
 #: Below the root, beside the objects: what is not complete yet. No key begins with it.
 UNFINISHED = ".unfinished"

@@ -17,7 +17,7 @@ from tests.contract.storage_manager_suite import StorageManagerContract
 from tests.support.servers import StoreServer
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
 
 KEYS = {
     "encryption.enabled": "true",

@@ -22,10 +22,10 @@ from tests.support.servers import StoreServer, as_abfss
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
 from tierlog import open_tier
 from tierlog.errors import ConfigError, StoreError
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
-from tierlog.runtime.store_opening import address_store
+from tierlog.runtime.stores.opening import address_store
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.spark]
 

@@ -13,7 +13,7 @@ from tests.contract.test_remote_storage_manager import SHAPES, local_keys
 from tests.support.servers import StoreServer
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
 
 pytestmark = [pytest.mark.interop, pytest.mark.server]
 

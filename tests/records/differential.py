@@ -53,6 +53,8 @@ def decode_native(
         verify_crc=options.verify_crc,
         from_offset=options.from_offset,
         to_offset_exclusive=options.to_offset_exclusive,
+        least_offset=options.least_offset,
+        greatest_offset=options.greatest_offset,
         from_timestamp_ms=options.from_timestamp_ms,
         to_timestamp_exclusive_ms=options.to_timestamp_exclusive_ms,
         aborted=aborted_array(options.aborted),

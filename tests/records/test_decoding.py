@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +82,10 @@ def test_filters() -> None:
     broken[61] ^= 0xFF
     with pytest.raises(CorruptRecordError):
         decode(bytes(broken) + numbered(1, base_offset=10))
-    assert decode(bytes(broken) + numbered(1, base_offset=10), from_offset=10).num_rows == 1
+    outside = bytes(broken) + numbered(1, base_offset=10)
+    with pytest.raises(CorruptRecordError):
+        decode(outside, from_offset=10)
+    assert decode(outside, from_offset=10, verify_crc=False).num_rows == 1
 
 
 def test_aborted_transactions() -> None:
@@ -165,10 +169,41 @@ def test_a_length_that_cannot_be_has_no_next_batch() -> None:
 def test_the_end_of_a_range_is_noticed() -> None:
     """A scan of a few offsets must stop fetching when it has them."""
     decoder = RecordDecoder(["offset"], to_offset_exclusive=5)
-    rows = [*decoder.feed(numbered(5)), *decoder.feed(numbered(5, base_offset=5) + b"never looked at")]
+    rows = [*decoder.feed(numbered(5)), *decoder.feed(numbered(5, base_offset=5))]
+    assert not decoder.done, "the next batch tells whether the offset of that one is right"
+    rows += decoder.feed(numbered(5, base_offset=10) + b"never looked at")
     assert decoder.done
     rows += decoder.finish()
     assert sum(batch.num_rows for batch in rows) == 5
+
+
+@pytest.mark.parametrize("split", range(-10, 1))
+@pytest.mark.parametrize("behind", [5, 4])
+def test_the_batch_behind_a_range_is_looked_at(split: int, behind: int) -> None:
+    """No checksum covers a base offset: the last batch of a range would be read under offsets of the next one."""
+    log = numbered(5)
+    data = log + struct.pack(">q", behind)
+    decoder = RecordDecoder(["offset"], base_position=7, end_position=7 + len(log))
+    rows: list[pa.RecordBatch] = []
+    fault = None
+    try:
+        for piece in (data[: len(data) + split], data[len(data) + split :]):
+            rows.extend(decoder.feed(piece))
+    except CorruptRecordError as error:
+        fault = (error.fault, error.position, error.base_offset, error.expected, error.found)
+    assert fault == (None if behind == 5 else ("BAD_OFFSET", 7 + len(log), 4, 5, 4))
+    assert decoder.done == (behind == 5)
+    rows += decoder.finish()
+    assert sum(batch.num_rows for batch in rows) == 5
+
+
+def test_a_batch_over_the_end_of_a_range_is_truncated() -> None:
+    """A wrong border would be taken for the base offset of a batch."""
+    log = numbered(5)
+    decoder = RecordDecoder(["offset"], end_position=len(log) - 3)
+    with pytest.raises(CorruptRecordError) as caught:
+        list(decoder.feed(log + bytes(8)))
+    assert (caught.value.fault, caught.value.position, caught.value.base_offset) == ("TRUNCATED", 0, 0)
 
 
 @pytest.mark.parametrize("target_bytes", [1, 1000, 100_000])

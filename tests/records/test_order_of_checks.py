@@ -123,21 +123,46 @@ CASES = {
         rows=1,
         at=len(GOOD),
     ),
-    "2c before e: skipped without a checksum": Case(
-        patched(GOOD, 17, ">I", 0) + batch(good(), base=11), None, rows=1, options={"from_offset": 11}
+    "2b below the least": Case(GOOD, ("BAD_OFFSET", 10, -1), options={"least_offset": 11}),
+    "2b at the least and the greatest": Case(GOOD, None, rows=1, options={"least_offset": 10, "greatest_offset": 10}),
+    "2b above the greatest": Case(
+        GOOD + batch(good(), base=11, last_delta=2),
+        ("BAD_OFFSET", 11, -1),
+        rows=1,
+        options={"greatest_offset": 12},
+        at=len(GOOD),
     ),
-    "2d before e: the end, and nothing behind it counts": Case(
-        GOOD + patched(batch(good(), base=11), 17, ">I", 0) + b"garbage",
+    "2b before d: below the least, and a checksum": Case(
+        patched(GOOD, 17, ">I", 0), ("BAD_OFFSET", 10, -1), options={"least_offset": 11}
+    ),
+    "2b behind the first batch at the end": Case(
+        patched(GOOD, 0, ">q", 30) + batch(good(), base=11),
+        ("BAD_OFFSET", 11, -1),
+        options={"to_offset_exclusive": 20},
+        at=len(GOOD),
+    ),
+    "2c the end, and nothing behind it counts": Case(
+        GOOD + batch(good(), base=11) + patched(batch(good(), base=12), 17, ">I", 0) + b"garbage" * 9,
         None,
         rows=1,
         options={"to_offset_exclusive": 11},
     ),
-    "2d not for a wrapper": Case(
+    "2d before e: of one that is skipped too": Case(
+        patched(GOOD, 17, ">I", 0) + batch(good(), base=11), ("BAD_CRC", 10, -1), options={"from_offset": 11}
+    ),
+    "2d of the first batch at the end": Case(
+        GOOD + patched(batch(good(), base=11), 17, ">I", 0),
+        ("BAD_CRC", 11, -1),
+        rows=1,
+        options={"to_offset_exclusive": 11},
+        at=len(GOOD),
+    ),
+    "2c not for a wrapper": Case(
         wrapper(message(0) + message(1), offset=11), None, rows=1, options={"to_offset_exclusive": 11}
     ),
-    "2e checksum": Case(patched(GOOD, 17, ">I", 0), ("BAD_CRC", 10, -1)),
-    "2e checksum, not asked for": Case(patched(GOOD, 17, ">I", 0), None, rows=1, options={"verify_crc": False}),
-    "2e before f: control batch": Case(patched(control(b"\0\0\0\1"), 17, ">I", 0), ("BAD_CRC", 10, -1)),
+    "2d checksum": Case(patched(GOOD, 17, ">I", 0), ("BAD_CRC", 10, -1)),
+    "2d checksum, not asked for": Case(patched(GOOD, 17, ">I", 0), None, rows=1, options={"verify_crc": False}),
+    "2d before f: control batch": Case(patched(control(b"\0\0\0\1"), 17, ">I", 0), ("BAD_CRC", 10, -1)),
     "2f control batches are not looked into": Case(batch(b"garbage", attributes=CONTROL), None),
     "2f older than asked for": Case(batch(b"garbage", max_timestamp=99), None, options={"from_timestamp_ms": 100}),
     "2f append time, later than asked for": Case(

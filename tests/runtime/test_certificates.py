@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tierlog.errors import StoreError, StorePermissionError, StoreUnavailableError
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
 
 x509 = pytest.importorskip("cryptography.x509")
 from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402

@@ -12,15 +12,15 @@ from typing import ClassVar
 import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
-from tierlog.runtime.clock import ManualClock
-from tierlog.runtime.failing_store import FailingStore
-from tierlog.runtime.files import TEMPORARY_SUFFIX
-from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.memory_files import MemoryFiles
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_opening import open_store
-from tierlog.runtime.watched_stores import CountingStore, StoreCounts
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.files import TEMPORARY_SUFFIX
+from tierlog.runtime.simulated.failing_store import FailingStore
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.runtime.stores.local.store import LocalStore
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.watched_stores import CountingStore, StoreCounts
 
 
 @pytest.fixture(params=["local", "memory-files", "memory", "counting", "failing-never"])

@@ -19,8 +19,8 @@ from tierlog.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from tierlog.runtime.object_store import ABSENT, ObjectStore
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
 
 pytestmark = pytest.mark.server
 

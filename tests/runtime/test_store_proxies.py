@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.servers import StoreServer
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
 
 pytestmark = pytest.mark.server
 

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierlog.errors import ObjectConflictError, StoreError, StoreUnavailableError
-from tierlog.runtime.chance import SeededRng
-from tierlog.runtime.clock import ManualClock
-from tierlog.runtime.failing_store import FAULTS, FailingStore
-from tierlog.runtime.files import TEMPORARY_SUFFIX
-from tierlog.runtime.local_store import LocalStore
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.memory_files import MemoryFiles
-from tierlog.runtime.object_store import ABSENT, ObjectStore, UnfinishedUpload
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.files import TEMPORARY_SUFFIX
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.failing_store import FAULTS, FailingStore
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.runtime.stores.local.store import LocalStore
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, UnfinishedUpload
 
 
 def keys(store: ObjectStore) -> list[str]:

@@ -23,8 +23,8 @@ from tierlog.remote import (
     Uuid,
     closed_segment,
 )
-from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
 
 MADE_TOPIC = TopicIdPartition(Uuid(b"made-topic-of-tl".ljust(16)), "orders", 3)
 FIRST_MS = 1_700_000_000_000

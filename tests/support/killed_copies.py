@@ -103,7 +103,7 @@ def copy_and_die(order: Mapping[str, Any]) -> None:
     """In the child: copy the segment, dying at the step."""
     from dataclasses import replace
 
-    from tierlog.remote.storage import log_copy
+    from tierlog.remote.storage.copy import log_copy
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
     from tierlog.runtime.machine import Machine
 

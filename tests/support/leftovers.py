@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tierlog.remote.manager.orphans import Orphan, OrphanKind, OrphanSearch
-from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.layouts import Layout
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
 from tierlog.remote.storage.layouts.listing import Scope
-from tierlog.remote.storage.tier import Tier
-from tierlog.runtime.object_store import ObjectStore
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.upkeep.orphans import Orphan, OrphanKind, OrphanSearch
 
 
 def search_of(store: ObjectStore, layout: str) -> OrphanSearch:

@@ -201,8 +201,8 @@ def _segment(read: Body) -> dict[str, Any]:
 
 def _range(read: Body, segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {"segment": segments[read.number()]}
-    names = ("start", "end", "fromOffset", "toOffset", "fromTimestamp", "toTimestamp")
-    found |= dict(zip(names, read.numbers("qqqqqq"), strict=True))
+    names = ("start", "end", "fromOffset", "toOffset", "leastOffset", "greatestOffset", "fromTimestamp", "toTimestamp")
+    found |= dict(zip(names, read.numbers("qqqqqqqq"), strict=True))
     found["aborted"] = read.bytes()
     found["chunks"] = None
     if read.number("B"):

@@ -16,9 +16,9 @@ from typing import IO, Any, Self
 import pyarrow as pa
 
 from tests.support.checkout import ROOT
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import segment_label
-from tierlog.remote.storage.segment import StoredSegment
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.scan.read import segment_label
+from tierlog.scan.scan_range import ScanRange
 
 JAR = ROOT / "bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar"
 HARNESS = ROOT / "bindings/spark/java/src/test/java/io/tierlog/engine/Harness.java"
@@ -200,6 +200,8 @@ def _range(scan_range: ScanRange, number: int) -> dict[str, Any]:
         "endPosition": scan_range.end_position,
         "fromOffset": scan_range.from_offset,
         "toOffsetExclusive": scan_range.to_offset_exclusive,
+        "leastOffset": scan_range.least_offset,
+        "greatestOffset": scan_range.greatest_offset,
         "fromTimestampMs": scan_range.from_timestamp_ms,
         "toTimestampExclusiveMs": scan_range.to_timestamp_exclusive_ms,
         "aborted": None if scan_range.aborted is None else _text(scan_range.aborted),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pyspark_tierlog.options import ReadOptions
 from pyspark_tierlog.request import scan_request, tier_config
 from tierlog.errors import TierlogError
-from tierlog.remote.manager.scan_plan import list_histories
-from tierlog.remote.metadata.history import PartitionHistory
 from tierlog.remote.storage import open_tier
+from tierlog.scan.history import PartitionHistory
+from tierlog.scan.plan import list_histories
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
-from tierlog.remote.manager.scan_plan import plan_scan
+from tierlog.scan.plan import plan_scan
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_tierlog.options import ReadOptions
-    from tierlog.remote.manager.scan_request import ScanRequest
-    from tierlog.remote.metadata.history import PartitionHistory
+    from tierlog.scan.history import PartitionHistory
+    from tierlog.scan.scan_request import ScanRequest
 
 SEGMENTS_PER_TASK = 2_000
 """Of the tables that are made of descriptions: each is at most one small request."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tierlog.remote.manager.scan_request import RecordFilter
+from tierlog.scan.scan_request import RecordFilter
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -18,10 +18,10 @@ from pyspark_tierlog.batches import conformed, joined
 from pyspark_tierlog.plain_errors import told_in_one_line
 from pyspark_tierlog.spark_workers import runs_worker
 from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import RecordFilter
-from tierlog.remote.manager.tables import read_batches, segments_table, transactions_table
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_range import ScanRange
+from tierlog.scan.scan_request import RecordFilter
+from tierlog.scan.tables import read_batches, segments_table, transactions_table
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_tierlog.java_patterns import name_pattern
 from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
-from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
+from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark_tierlog.options import ReadOptions

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.metadata.history import PartitionHistory
 from tierlog.remote.storage import Tier, open_tier
+from tierlog.scan.history import PartitionHistory
+from tierlog.scan.scan_range import ScanRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tl_decode_options options = {.base_position = 1000,
                                  .from_offset = flags & 1 ? take_number(&data, &size, 2) : 0,
                                  .to_offset_exclusive = flags & 2 ? take_number(&data, &size, 2) : INT64_MAX,
+                                 .greatest_offset = INT64_MAX,
                                  .from_timestamp = flags & 4 ? take_number(&data, &size, 8) : INT64_MIN,
                                  .to_timestamp_exclusive = flags & 8 ? take_number(&data, &size, 8) : INT64_MAX,
                                  .timestamp_multiplier = flags & 16 ? 1000 : 1,

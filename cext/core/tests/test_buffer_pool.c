@@ -173,6 +173,11 @@ static void expect_range(tl_files files, tl_buffer_pool *pool, uint64_t start, u
     CHECK_EQUAL(tl_read_range(files, pool, "/f", start, end, &block), strlen(expected));
     CHECK(!memcmp(block->data, expected, strlen(expected)));
     tl_buffer_give(block);
+    uint8_t out[16] = {0};
+    size_t size = start < end ? (size_t)(end - start) : 0;
+    CHECK_EQUAL(tl_read_range_into(files, "/f", start, out, size < sizeof out ? size : sizeof out), strlen(expected));
+    CHECK(!memcmp(out, expected, strlen(expected)));
+    CHECK_EQUAL(out[strlen(expected)], 0);
 }
 
 static void test_ranges(void) {
@@ -194,6 +199,8 @@ static void test_ranges(void) {
     CHECK(tl_read_range(files, pool, "/none", 0, 1, &block) < 0);
     CHECK(!block);
     CHECK_EQUAL(tl_read_range(files, pool, "/", 0, 1, &block), TL_NOT_REGULAR);
+    CHECK(tl_read_range_into(files, "/none", 0, NULL, 0) < 0);
+    CHECK_EQUAL(tl_read_range_into(files, "/", 0, NULL, 0), TL_NOT_REGULAR);
     CHECK_EQUAL(tl_buffer_pool_figures(pool).lent, 0);
     tl_memory_files_destroy(memory);
     tl_buffer_pool_destroy(pool);

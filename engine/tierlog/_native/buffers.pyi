@@ -1,3 +1,5 @@
+from typing_extensions import Buffer
+
 class BufferPool:
     """Memory for bytes that come and go by the megabyte, mapped by ourselves and used again.
 
@@ -48,3 +50,26 @@ class BufferPool:
     @property
     def has_thread(self) -> bool:
         """Whether there is something to give back."""
+
+def read_range_into(path: str, start_position: int, out: Buffer) -> int:
+    """What a file has from a position on into memory, as much as that takes: opened, read and closed in one call
+    without the interpreter's lock. Bytes read: fewer than ``out`` takes where the file ends.
+
+    Raises:
+        OSError: as the system says; any byte of ``out`` may have been written. ValueError: no regular file, or a name
+        with a NUL. BufferError: ``out`` cannot be written.
+    """
+
+def copy_into(out: Buffer, data: Buffer) -> int:
+    """``data`` to the start of ``out``; the bytes. Other threads run meanwhile, if it is more than a few.
+
+    Raises:
+        ValueError: ``out`` is smaller. BufferError: it cannot be written.
+    """
+
+def joined(parts: list[memoryview]) -> bytes:
+    """Views of bytes, one after another, in one object. Other threads run meanwhile, if they are more than a few.
+
+    Raises:
+        ValueError: a view whose items are no bytes.
+    """

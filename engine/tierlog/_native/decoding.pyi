@@ -18,8 +18,12 @@ class RecordDecoder:
     Args:
         columns: Names from the list above.
         base_position: Position in the file of the first byte that will be fed.
+        end_position: Not 0: where in the file the batches end that are decoded. What is fed beyond is the base offset
+            of the next one (8 bytes), which tells whether that of the last batch can be right.
         verify_crc: Check every batch's checksum before its records are given.
-        from_offset, to_offset_exclusive: Records outside are skipped, batches outside are not decompressed.
+        from_offset, to_offset_exclusive: Records outside are skipped, batches outside are checked and not decompressed.
+        least_offset, greatest_offset: No batch begins below or ends above, both **inclusive**: one that does is
+            damaged. No checksum covers a base offset.
         from_timestamp_ms, to_timestamp_exclusive_ms: The same by record timestamp. The default is no bound, even for a
             record whose timestamp is 2**63 - 1.
         aborted: What ``indexes.sort_aborted`` returned: data of these transactions is skipped (read_committed).
@@ -33,7 +37,8 @@ class RecordDecoder:
             less is wanted, the fewer batches are decompressed. ``columns`` is empty then.
 
     Raises:
-        ConfigError: an unknown name, or a value out of range.
+        ConfigError: an unknown name, or a value out of range. TypeError, ValueError: a number is none, has more than 64
+            bits, or is negative where it is a position or a size; it is named.
 
     Not thread-safe; one decoder per run. The GIL is released in every loop.
     """
@@ -43,9 +48,12 @@ class RecordDecoder:
         columns: Collection[str],
         *,
         base_position: int = 0,
+        end_position: int = 0,
         verify_crc: bool = True,
         from_offset: int = 0,
         to_offset_exclusive: int = 2**63 - 1,
+        least_offset: int = 0,
+        greatest_offset: int = 2**63 - 1,
         from_timestamp_ms: int = -(2**63),
         to_timestamp_exclusive_ms: int = 2**63 - 1,
         aborted: NDArray[np.void] | None = None,
@@ -62,7 +70,7 @@ class RecordDecoder:
         """Behind the last batch that is done, bytes in the file."""
     @property
     def done(self) -> bool:
-        """A batch at or above ``to_offset_exclusive`` was met: more data would change nothing."""
+        """``end_position``, or two batches at or above ``to_offset_exclusive``, were met: more data changes nothing."""
     @property
     def counters(self) -> dict[str, int]:
         """batches, batches_skipped, records, decompressed_bytes so far."""

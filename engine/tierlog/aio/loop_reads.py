@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from tierlog.aio.waiting import Alarm, Worker
-from tierlog.remote.storage.awaiting import LOOK_SECONDS, Interruptible, Wait, Waits, seconds_left
-from tierlog.remote.storage.segment_stream import ViewStream
+from tierlog.remote.storage.fetch.segment_stream import ViewStream
+from tierlog.remote.storage.requests.awaiting import LOOK_SECONDS, Interruptible, Wait, Waits, seconds_left
 from tierlog.runtime.machine import Machine
 
 Value = TypeVar("Value")
@@ -20,7 +20,7 @@ async def drive(waits: Waits[Value], machine: Machine, worker: Worker, owner: In
         waits: The code.
         machine: Its clock.
         worker: Does the work.
-        owner: See run_waits.
+        owner: See WaitingThreads.run.
 
     Raises:
         StoreUnavailableError: something is not there in time. Else what the code raises.

@@ -8,7 +8,7 @@ from typing import Self
 
 from tierlog.aio.waiting import TaskCancelledError, Worker
 from tierlog.remote.api import SegmentStream
-from tierlog.runtime.scheduling import Future
+from tierlog.runtime.machine.scheduling import Future
 
 
 class ThreadReads:

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tierlog.errors import ForkedProcessError
-from tierlog.remote.api import RemoteStorageException
-from tierlog.runtime.scheduling import CancelledError, Future, Pool
+from tierlog.errors import ForkedProcessError, NoThreadError
+from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
+from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool, PoolClosedError
 
 Result = TypeVar("Result")
 
@@ -55,13 +55,15 @@ class Worker:
         self._pool = pool
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Run it in a thread when one is free. Raises RemoteStorageException after close, and in a fork."""
+        """Run it in a thread when one is free. Raises RemoteStorageException: closed, in a fork, no thread."""
         try:
             return self._pool.submit(call)
         except ForkedProcessError as error:
             raise RemoteStorageException(str(error)) from error
-        except RuntimeError:
+        except PoolClosedError:
             raise RemoteStorageException(_CLOSED) from None
+        except NoThreadError as error:
+            raise RetriableRemoteStorageException(str(error)) from error
 
     async def result(self, future: Future[Result]) -> Result:
         """What a submitted call gives. Cancelling ends the waiting, not the call. Raises what the call raised."""

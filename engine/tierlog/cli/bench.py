@@ -18,9 +18,9 @@ from tierlog.cli.tiers import config_keys
 
 if TYPE_CHECKING:
     from tierlog.cli.bench_measuring import Measurement
-    from tierlog.runtime.clock import Clock
-    from tierlog.runtime.files import Files
     from tierlog.runtime.machine import Machine
+    from tierlog.runtime.machine.clock import Clock
+    from tierlog.runtime.machine.files import Files
 
 #: A group of measurements takes at most about this long; there are seven.
 GROUP_SECONDS = 2.0
@@ -132,8 +132,8 @@ def _groups(
     from tierlog.cli.bench_memory import measure_memory
     from tierlog.cli.bench_store import measure_path
     from tierlog.remote.storage import open_tier
-    from tierlog.runtime.object_store import ObjectStore
-    from tierlog.runtime.watched_stores import CountingStore
+    from tierlog.runtime.stores.protocol.object_store import ObjectStore
+    from tierlog.runtime.stores.watched_stores import CountingStore
 
     if path is not None:
         counting: list[CountingStore] = []

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tierlog.errors import ConfigError
-from tierlog.runtime.clock import Clock
-from tierlog.runtime.files import Files
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.files import Files
 
 ROUNDS_MIN = 3
 _SAVED_BYTES_MAX = 16 << 20

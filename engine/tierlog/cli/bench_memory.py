@@ -14,7 +14,7 @@ from tierlog.cli.bench_data import MadeLog, can_make, make_log
 from tierlog.cli.bench_measuring import Measurement, Task, measure
 from tierlog.errors import TierlogError
 from tierlog.records.batch_table import CODEC_NAMES, scan
-from tierlog.runtime.clock import Clock
+from tierlog.runtime.machine.clock import Clock
 
 #: What Spark asks for; the decoder's record batches are as large as the pieces of the copy.
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType")

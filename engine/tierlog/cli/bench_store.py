@@ -8,15 +8,15 @@ from functools import partial
 
 from tierlog.cli.bench_measuring import Measurement, Task, measure
 from tierlog.errors import ConfigError
-from tierlog.remote.manager.parallel_scan import ParallelScan
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
-from tierlog.remote.storage.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE_WINDOW_BYTES, Tier
-from tierlog.runtime.clock import Clock
-from tierlog.runtime.scheduling import Scheduler, run_all
-from tierlog.runtime.watched_stores import CountingStore
+from tierlog.remote.storage.tier.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE_WINDOW_BYTES, Tier
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.machine.scheduling import Scheduler, run_all
+from tierlog.runtime.stores.watched_stores import CountingStore
+from tierlog.scan.parallel_scan import ParallelScan
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_range import ScanRange
+from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 #: Stored bytes that one round reads at most.
 PATH_BYTES = 256 << 20

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from tierlog.cli.record_output import RecordOutput
     from tierlog.cli.record_search import RecordSearch
     from tierlog.cli.topics import TopicChoice
-    from tierlog.remote.manager.parallel_scan import ParallelScan
-    from tierlog.remote.manager.scan_plan import ScanPlan
-    from tierlog.remote.manager.scan_range import ScanRange
-    from tierlog.remote.manager.scan_request import ScanRequest
-    from tierlog.remote.metadata.history import PartitionHistory
     from tierlog.remote.storage import Tier
+    from tierlog.scan.history import PartitionHistory
+    from tierlog.scan.parallel_scan import ParallelScan
+    from tierlog.scan.plan import ScanPlan
+    from tierlog.scan.scan_range import ScanRange
+    from tierlog.scan.scan_request import ScanRequest
 
 _AS_HELP = 'How JSON lines show it; what is not of that form comes as {"base64": …}.'
 _TIME_HELP = "ISO 8601 (UTC), how long ago (90s, 15m, 1h, 7d), or ms since 1970."
@@ -135,7 +135,7 @@ def cat(
     from tierlog.cli.record_search import RecordSearch
     from tierlog.cli.scan_options import parse_log_starts, scan_request
     from tierlog.cli.topics import TopicChoice
-    from tierlog.remote.manager.scan_plan import list_histories, plan_scan
+    from tierlog.scan.plan import list_histories, plan_scan
 
     output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)
     output.check_target(out)
@@ -198,7 +198,7 @@ def _last(
 ) -> ScanRequest:
     """The request, begun where the last N records of each partition do."""
     from tierlog.cli.record_search import SEARCHED_COLUMNS
-    from tierlog.remote.manager.last_records import LastRecords
+    from tierlog.scan.last_records import LastRecords
 
     if last is None:
         return request
@@ -221,8 +221,8 @@ def _scan(
     import pyarrow as pa
 
     from tierlog.cli.record_search import SEARCHED_COLUMNS
-    from tierlog.remote.manager.parallel_scan import ParallelScan
-    from tierlog.remote.manager.scan_read import read_scan_range
+    from tierlog.scan.parallel_scan import ParallelScan
+    from tierlog.scan.read import read_scan_range
 
     columns = tuple(dict.fromkeys([*output.columns, *(SEARCHED_COLUMNS if search is not None else ())]))
     place = columns.index("topic") if label is not None and "topic" in columns else None

@@ -35,12 +35,15 @@ def check_config(
 
     Prints one line (or JSON object) a step; of what fails, the reason and what to do. Shows who we are to the store,
     never a secret. Ends with 0 if all is well, with 2 if FILE itself is wrong, with 3 if the store refuses or fails.
+
+    Each request ends within store.retry_timeout and one store.timeout more (90 s), also where the store never answers.
+    Of a store that leaves one step without an answer no other is asked: what was written is removed, and that is all.
     """
+    from tierlog.remote.storage.chunks.key_ring import read_key_ring
     from tierlog.remote.storage.config import read_storage_config
-    from tierlog.remote.storage.key_ring import read_key_ring
-    from tierlog.remote.storage.masked_store import MASK
     from tierlog.remote.storage.plugins import open_backend
     from tierlog.remote.storage.store_check import CheckResult, StoreCheck
+    from tierlog.remote.storage.wrappers.masked_store import MASK
     from tierlog.runtime.machine import Machine
 
     failed = 0

@@ -17,7 +17,7 @@ from tierlog.cli.tiers import config_keys, open_path
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.remote.manager.bucket_copy import BucketCopy, SegmentOutcome
+    from tierlog.upkeep.bucket_copy import BucketCopy, SegmentOutcome
 
 _WORKERS = 4
 
@@ -79,8 +79,8 @@ def copy(
     JSON: one object a segment, with what a broker would keep of it (customMetadata, base64).
     """
     from tierlog.cli.topics import check_topic
-    from tierlog.remote.manager.bucket_copy import BucketCopy
-    from tierlog.remote.storage.copy_target import open_copy_target
+    from tierlog.remote.storage.copy.copy_target import open_copy_target
+    from tierlog.upkeep.bucket_copy import BucketCopy
 
     failed = 0
     kept: collections.Counter[str] = collections.Counter()

@@ -21,7 +21,7 @@ from tierlog.errors import ConfigError, CorruptObjectError, StoreError
 from tierlog.log.segment_files import find_partition_folder, find_segment_file
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.remote.api import IndexType
-from tierlog.runtime.files import FileInfo, Files
+from tierlog.runtime.machine.files import FileInfo, Files
 
 if TYPE_CHECKING:
     from tierlog.remote.storage import StoredSegment, Tier

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tierlog.remote.manager.offset_bounds import OffsetBounds
-from tierlog.remote.manager.scan_request import LATEST, ScanRequest
-from tierlog.remote.metadata.history import PartitionHistory
+from tierlog.scan.history import PartitionHistory
+from tierlog.scan.offset_bounds import OffsetBounds
+from tierlog.scan.scan_request import LATEST, ScanRequest
 
 #: Partitions that are spoken of one by one.
 PARTITIONS_MAX = 5

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn, ParamSpec
 
 from tierlog.errors import ConfigError, TierlogError
-from tierlog.runtime.standard_streams import point_at_nothing
+from tierlog.runtime.machine.standard_streams import point_at_nothing
 
 P = ParamSpec("P")
 #: What undoing takes at most where nothing is stuck.
@@ -30,6 +30,10 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  # 128 + SIGINT
     BROKEN_PIPE = 141  # 128 + SIGPIPE, as other filters end under `| head`
     TERMINATED = 143  # 128 + SIGTERM
+
+
+#: Numbers of the signals that came: what fails behind the first fails because of it.
+_signals: list[int] = []
 
 
 class TerminatedError(BaseException):
@@ -53,6 +57,7 @@ def end_orderly_when_told() -> None:
 
         now = Machine().clock.monotonic_seconds()
         first_at.append(now)
+        _signals.append(number)
         if len(first_at) > 1 and now - first_at[0] < PATIENCE_SECONDS:
             return
         raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError(number)
@@ -104,6 +109,8 @@ def leave_quietly(action: Callable[[], ExitCode | None]) -> NoReturn:
 def _code_of(error: BaseException) -> int:
     if os.environ.get("TIERLOG_DEBUG") == "1":
         traceback.print_exception(error)
+    if isinstance(error, Exception) and _signals:  # of something that the signal closed, on the way out
+        error = KeyboardInterrupt() if _signals[0] == signal.SIGINT else TerminatedError(_signals[0])
     if isinstance(error, BrokenPipeError):
         return ExitCode.BROKEN_PIPE
     if isinstance(error, KeyboardInterrupt | TerminatedError):

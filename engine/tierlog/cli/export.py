@@ -28,9 +28,9 @@ from tierlog.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from tierlog.remote.api import Uuid
-    from tierlog.remote.manager.broker_directory import TargetCluster
-    from tierlog.remote.manager.export import PartitionExport
-    from tierlog.runtime.files import Files
+    from tierlog.runtime.machine.files import Files
+    from tierlog.upkeep.export.broker_directory import TargetCluster
+    from tierlog.upkeep.export.exporting import PartitionExport
 
 LOCK_NAME = ".tierlog-export.lock"
 #: Beside the logs: indexes (about one byte in 400), snapshots, checkpoints, and what a file system needs itself.
@@ -89,10 +89,10 @@ def export(
     """
     from tierlog.cli.scan_options import parse_log_starts
     from tierlog.cli.topics import TopicChoice, check_topic
-    from tierlog.remote.manager.broker_directory import BrokerDirectory
-    from tierlog.remote.manager.export import PartitionExport
-    from tierlog.remote.metadata.history import TierHistory
     from tierlog.runtime.machine import Machine
+    from tierlog.scan.history import TierHistory
+    from tierlog.upkeep.export.broker_directory import BrokerDirectory
+    from tierlog.upkeep.export.exporting import PartitionExport
 
     check_topic(path, topic)
     machine = Machine()
@@ -133,7 +133,7 @@ def _parsed_target(
     cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
 ) -> TargetCluster | None:
     """Raises ConfigError: one of the options without the others that it needs."""
-    from tierlog.remote.manager.broker_directory import TargetCluster
+    from tierlog.upkeep.export.broker_directory import TargetCluster
 
     if cluster_id is None:
         if node_id is not None or topic_id is not None or directory_id is not None:

@@ -24,8 +24,8 @@ from tierlog.cli.times import utc_text
 
 if TYPE_CHECKING:
     from tierlog.cli.topics import TopicChoice
-    from tierlog.remote.metadata.history import PartitionHistory, TierHistory
     from tierlog.remote.storage import Tier
+    from tierlog.scan.history import PartitionHistory, TierHistory
 
 Row = Mapping[str, Any]
 
@@ -62,8 +62,8 @@ def ls(
     """
     from tierlog.cli.topics import TopicChoice
     from tierlog.errors import TierlogError
-    from tierlog.remote.manager.tables import segments_table
-    from tierlog.remote.metadata.history import SINGLE_LOG_LAYOUTS, TierHistory
+    from tierlog.scan.history import SINGLE_LOG_LAYOUTS, TierHistory
+    from tierlog.scan.tables import segments_table
 
     choice = TopicChoice.of(path, topic)
     faults: list[TierlogError] = []

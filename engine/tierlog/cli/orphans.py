@@ -16,8 +16,8 @@ from tierlog.cli.times import UNITS_MS, parse_duration_ms
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.remote.manager.orphans import Orphan, OrphanReport
     from tierlog.remote.metadata.topic_folder import MetadataTopic
+    from tierlog.upkeep.orphans import Orphan, OrphanReport
 
 
 def register(app: typer.Typer) -> None:
@@ -56,12 +56,13 @@ def orphans(
 
     Refuses (2) where the metadata is empty, lacks its beginning, does not know a topic of the bucket, or is behind it.
     Ages go by the store's clock with --delete (which writes and removes a small object), else by this machine's. Ends
-    with 1 if anything was found and is still there.
+    with 1 if anything was found and is still there, with 3 at the first request that the store does not answer (within
+    store.retry_timeout and one store.timeout more, 90 s).
 
     JSON: one object a finding, {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
     """
-    from tierlog.remote.manager.orphans import OrphanSearch
     from tierlog.remote.metadata.topic_folder import read_metadata_topic
+    from tierlog.upkeep.orphans import OrphanSearch
 
     older_than_ms = _age_ms(older_than)
     with ExitStack() as held:

@@ -16,8 +16,8 @@ from tierlog.cli.options import Format
 from tierlog.cli.record_lines import TEXT_COLUMNS, JsonLines, RawLines, TextLines
 from tierlog.cli.record_template import TemplateLines
 from tierlog.errors import ConfigError
-from tierlog.remote.manager.scan_read import records_schema
 from tierlog.runtime.machine import Machine
+from tierlog.scan.read import records_schema
 
 #: The columns of JSON and of tables, in this order, where none are chosen.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers")

@@ -16,7 +16,7 @@ from tierlog.cli.tiers import config_keys, open_path
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.remote.manager.key_rotation import Rewrap
+    from tierlog.upkeep.key_rotation import Rewrap
 
 _WORKERS = 16
 
@@ -65,11 +65,14 @@ def rewrap(
     Brokers keep manifests in memory: leave the old pair on their rings for fetch.manifest.cache.retention.ms after the
     last run, whose report must name the active pair alone.
 
+    Ends with 3 at the first request that a store does not answer, which is within store.retry_timeout and one
+    store.timeout more (90 s); those that are under way beside it end within as much again.
+
     Ends with 1 if, without --apply, anything is to be done. JSON: one object a manifest,
     {"state","manifest","topic","partition","segmentId","from","to","error"}.
     """
-    from tierlog.remote.manager.key_rotation import KeyRotation, RewrapState, rotation_key_ring
     from tierlog.remote.metadata.topic_folder import read_metadata_topic
+    from tierlog.upkeep.key_rotation import KeyRotation, RewrapState, rotation_key_ring
 
     if apply and bool(metadata) == no_digests:
         raise ConfigError("--apply wants one of --metadata DIR and --no-digests")

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tierlog.cli.times import parse_moment
 from tierlog.errors import ConfigError
-from tierlog.remote.manager.scan_request import (
+from tierlog.remote.storage.tier.tier import StoredTopic
+from tierlog.scan.scan_request import (
     EARLIEST,
     LATEST,
     IsolationLevel,
@@ -15,7 +16,6 @@ from tierlog.remote.manager.scan_request import (
     ScanRequest,
     TopicSelection,
 )
-from tierlog.remote.storage.tier import StoredTopic
 
 #: What is decoded in one piece: small, so that what is ahead of the printing stays small.
 RANGE_BYTES = 16 << 20

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tierlog.cli.tiers import is_file
 from tierlog.errors import ConfigError, UnknownTopicError
-from tierlog.remote.manager.scan_request import TopicSelection
-from tierlog.remote.storage.tier import StoredTopic, Tier
+from tierlog.remote.storage.tier.tier import StoredTopic, Tier
+from tierlog.scan.scan_request import TopicSelection
 
 _WITH_ID = re.compile(r"[A-Za-z0-9_-]{22}:(.+)")
 #: In front of a pattern, which it is part of.

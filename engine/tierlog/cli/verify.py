@@ -51,6 +51,10 @@ def verify(
 
     Prints one line (or JSON object) a fault: object, byte position, what was expected and what was found. Ends with 1
     if there is any fault, with 3 if there is none but something could not be checked, else with 0.
+
+    A log that ends inside a batch is a note where it is the active segment of a log directory (TORN_TAIL: it is being
+    written, or was cut by recovery), and a fault anywhere else (TRUNCATED, 1), also where PATH is one file: which
+    segment is active only its directory shows.
     """
     printer = _Printer(output, notes if notes is not None else output is Output.TEXT)
     if topic is not None:
@@ -58,13 +62,13 @@ def verify(
 
         check_topic(path, topic)
     if is_file(path) and topic is None:
-        from tierlog.remote.manager.file_verification import verify_file
         from tierlog.runtime.machine import Machine
+        from tierlog.upkeep.verify.file_verification import verify_file
 
         printer.take(verify_file(Machine().files, path))
         return printer.end()
 
-    from tierlog.remote.manager.verification import Verification
+    from tierlog.upkeep.verify.verification import Verification
 
     with open_path(path, layout=layout, config=config) as tier:
         run = Verification(tier, topic=topic, partitions=partition, workers=jobs or tier.machine.scheduler.cores)

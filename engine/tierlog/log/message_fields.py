@@ -127,7 +127,11 @@ class MessageWriter:
         self._bytes = bytearray()
 
     def number(self, size_bytes: int, value: int) -> None:
-        self._bytes += _NUMBERS[size_bytes].pack(value)
+        """A signed number of 1, 2, 4 or 8 bytes. Raises ValueError: it does not fit."""
+        try:
+            self._bytes += _NUMBERS[size_bytes].pack(value)
+        except struct.error:
+            raise ValueError(f"{value} does not fit into {8 * size_bytes} bits, which its field has") from None
 
     def raw(self, data: Buffer) -> None:
         self._bytes += memoryview(data).cast("B")

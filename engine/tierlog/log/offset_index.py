@@ -10,6 +10,7 @@ Source: Kafka OffsetIndex, AbstractIndex; the searching is native (``cext/core/i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
+from tierlog.arguments import require_int64
 
 ENTRY_SIZE_BYTES = 8
 _ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -53,17 +55,21 @@ class OffsetIndex:
         """(offsets, positions) of the entries in use: absolute, bytes; both rise in a sound file."""
         return indexes.read_offset_index(self.data, self.base_offset)
 
+    def _int64s(self, **numbers: int) -> Iterator[int]:
+        """The base offset and these. Raises ValueError: one does not fit into 64 bits; it is named."""
+        return (require_int64(name, number) for name, number in {"base_offset": self.base_offset, **numbers}.items())
+
     def lookup(self, target_offset: int) -> OffsetPosition:
         """The entry with the largest offset at or below the target; without one, the start of the segment."""
-        return OffsetPosition(*indexes.lookup_offset(self.data, self.base_offset, target_offset))
+        return OffsetPosition(*indexes.lookup_offset(self.data, *self._int64s(target_offset=target_offset)))
 
     def find_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
         """Offset of the first entry at or behind ``position + size_bytes``: what a fetch of that size cannot pass."""
-        return indexes.find_upper_bound_offset(self.data, self.base_offset, position, size_bytes)
+        return indexes.find_upper_bound_offset(self.data, *self._int64s(position=position, size_bytes=size_bytes))
 
     def find_end_position(self, end_offset_inclusive: int) -> int | None:
         """A position at or behind which every batch lies wholly above the offset; None if the index cannot say."""
-        return indexes.find_end_position(self.data, self.base_offset, end_offset_inclusive)
+        return indexes.find_end_position(self.data, *self._int64s(end_offset_inclusive=end_offset_inclusive))
 
     def check(self, *, segment_size_bytes: int | None = None) -> None:
         """Raises CorruptIndexError at the first entry that breaks size, order or range."""

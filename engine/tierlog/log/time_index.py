@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
+from tierlog.arguments import require_int64
 
 ENTRY_SIZE_BYTES = 12
 _ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -53,7 +54,9 @@ class TimeIndex:
 
     def lookup(self, target_timestamp_ms: int) -> TimestampOffset:
         """The entry with the largest timestamp at or below the target; without one, (-1, base offset)."""
-        return TimestampOffset(*indexes.lookup_timestamp(self.data, self.base_offset, target_timestamp_ms))
+        base_offset = require_int64("base_offset", self.base_offset)
+        target_ms = require_int64("target_timestamp_ms", target_timestamp_ms)
+        return TimestampOffset(*indexes.lookup_timestamp(self.data, base_offset, target_ms))
 
     def check(self) -> None:
         """Raises CorruptIndexError at the first entry that breaks size, order or range."""

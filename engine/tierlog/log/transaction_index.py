@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
+from tierlog.arguments import require_int64
 
 ENTRY_SIZE_BYTES = 34
 #: producer_id, first_offset, last_offset, last_stable_offset: int64 each.
@@ -63,7 +64,9 @@ class TransactionIndex:
         Returns:
             (entries of ABORTED_DTYPE, complete): complete when no later segment can hold more.
         """
-        return indexes.collect_aborted(self.data, fetch_offset, upper_bound_offset_exclusive)
+        first = require_int64("fetch_offset", fetch_offset)
+        end = require_int64("upper_bound_offset_exclusive", upper_bound_offset_exclusive)
+        return indexes.collect_aborted(self.data, first, end)
 
     def check(self) -> None:
         """Raises CorruptIndexError on a partial entry, an unknown version, a wrong order or range."""

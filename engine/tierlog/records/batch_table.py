@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.batches import scan_batches
-from tierlog.arguments import require_buffer, require_flag, require_int, require_text
+from tierlog.arguments import require_buffer, require_flag, require_int64, require_text
 from tierlog.errors import CorruptRecordError
 
 CODEC_MASK: Final = 0x07
@@ -136,14 +136,15 @@ def scan(
 
     Raises:
         CorruptRecordError: BAD_SIZE or BAD_MAGIC, with the batch's position.
-        TypeError: an argument is of another type; it is named.
+        TypeError: an argument is of another type; it is named. ValueError: base_position is negative, or has more than
+            64 bits.
 
     Thread safety: any number of threads; the GIL is released for the whole range. Cost: with ``verify_crc`` one pass
     over the bytes at the speed of CRC-32C.
     """
     require_buffer("buffer", buffer)
     require_flag("verify_crc", verify_crc)
-    require_int("base_position", base_position)
+    require_int64("base_position", base_position, least=0)
     if require_text("on_fault", on_fault) not in ("raise", "return"):
         raise ValueError(f"on_fault is 'raise' or 'return', not {on_fault!r}")
     columns, end_position, partial, fault = scan_batches(buffer, base_position=base_position, verify_crc=verify_crc)

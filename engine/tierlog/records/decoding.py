@@ -18,7 +18,6 @@ from tierlog._native.indexes import sort_aborted
 from tierlog.arguments import (
     require_buffer,
     require_flag,
-    require_int,
     require_names,
     require_text,
     require_type,
@@ -73,22 +72,16 @@ def decode(
         CorruptRecordError: the first malformed batch or record, with position and offset.
         SizeLimitError: a batch is larger than ``decompressed_limit``, or a column larger than 2 GiB.
         ConfigError: a column or a unit is unknown. TypeError: an argument is of another type; it is named.
+            ValueError: a number is not of 64 bits, or negative where it is a size or a position; it is named.
 
     Thread safety: any number of threads; the GIL is released in every loop.
     """
     require_buffer("buffer", buffer)
-    numbers = {
-        "base_position": base_position,
-        "from_offset": from_offset,
-        "to_offset_exclusive": to_offset_exclusive,
-        "from_timestamp_ms": from_timestamp_ms,
-        "to_timestamp_exclusive_ms": to_timestamp_exclusive_ms,
-        "decompressed_limit": decompressed_limit,
-    }
-    flags = {"verify_crc": verify_crc, "control_records": control_records, "allow_partial": allow_partial}
-    for name, number in numbers.items():
-        require_int(name, number)
-    for name, flag in flags.items():
+    for name, flag in {
+        "verify_crc": verify_crc,
+        "control_records": control_records,
+        "allow_partial": allow_partial,
+    }.items():
         require_flag(name, flag)
     if aborted is not None:
         require_type("aborted", aborted, np.ndarray, "an array of ABORTED_DTYPE")

@@ -3,7 +3,7 @@
 The public path for who embeds it: every name that a broker needs is here, loaded when it is first used.
 
 What belongs here: ``api`` (the KIP's nouns, no behaviour), ``storage`` (one tier: segments and their bytes),
-``metadata`` (which segments make up a partition) and ``manager`` (what a caller asks for, as ranges and Arrow).
+``metadata`` (which segments make up a partition) and ``manager`` (which are copied, expire and are read, in a broker).
 What does not: Kafka's files (``tierlog.log``), record batches (``tierlog.records``), files and sockets
 (``tierlog.runtime``).
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Uuid,
     )
     from tierlog.remote.storage.closed_segments import ClosedSegment, closed_segment, closed_segments
-    from tierlog.remote.storage.metrics import StorageMetrics
+    from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
 __all__ = [
@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
         "closed_segment": _CLOSED,
         "closed_segments": _CLOSED,
         "ConfigError": "tierlog.errors",
-        "StorageMetrics": "tierlog.remote.storage.metrics",
+        "StorageMetrics": "tierlog.remote.storage.metrics.storage_metrics",
         "TierlogError": "tierlog.errors",
         "TieredStorageManager": "tierlog.remote.storage.tiered_storage_manager",
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
 from pyspark_tierlog.pushdown import absorb
-from tierlog.remote.manager.scan_request import RecordFilter
+from tierlog.scan.scan_request import RecordFilter
 
 if not hasattr(spark, "EqualTo"):
     pytest.skip("Spark 4.0 has no filters for Python data sources", allow_module_level=True)

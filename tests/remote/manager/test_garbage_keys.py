@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.buckets import Bucket, message
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.manager.orphans import OrphanKind, OrphanSearch
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import ScanRequest, TopicSelection
 from tierlog.remote.storage import open_tier
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_request import ScanRequest, TopicSelection
+from tierlog.upkeep.orphans import OrphanKind, OrphanSearch
 
 COUNTS = pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 FOLDERS = 25

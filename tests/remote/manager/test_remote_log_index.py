@@ -20,9 +20,9 @@ from tierlog.log.remote_log_index import RemoteLogIndexEntry, encode_entries, en
 from tierlog.log.time_index import TimeIndex
 from tierlog.remote.manager.remote_index_file import FILE_BYTES_MAX
 from tierlog.remote.manager.remote_log_index import RemoteLogIndex, Rotation
-from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 FOLDER = "/logs/orders-3"
 SMALL = Rotation(log_bytes_max=32767)

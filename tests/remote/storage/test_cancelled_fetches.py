@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.remote.storage.test_segment_fetch import CACHES, MIB, fetcher_over, segment_of
+from tests.remote.storage.fetch.test_segment_fetch import CACHES, MIB, fetcher_over, segment_of
 from tests.support.closed_segments import made_segment
 from tests.support.fault_proxy import FaultProxy, Rule
 from tests.support.servers import StoreServer
 from tests.support.tiered_segments import Segment
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType, RemoteStorageException, SegmentStream
-from tierlog.remote.storage.key_ring import KeyRing
-from tierlog.remote.storage.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 pytestmark = pytest.mark.server
 
@@ -149,9 +149,13 @@ def test_a_cache_gets_what_an_interrupted_reader_asked_for(
         stalled.wait_for_gets(2)
         asked = stalled.gets()
         assert reading.close() < SOON_SECONDS
-        _wait_until(lambda: len(fetcher._chunks._flights) == 0)
-        assert rule.left == 0
+        held, opened = fetcher._chunks.cache, fetcher._manifests.find(stalled.segment.metadata)
+        assert held is not None
+        assert opened is not None
         wanted = 3 * MIB // 2
+        keys = [opened.log.key(view) for view in opened.log.views(0, wanted + 1)]
+        _wait_until(lambda: all(map(held.holds, keys)))  # a disk gets them behind the readers
+        assert rule.left == 0
         with fetcher.fetch_log_segment(stalled.segment.metadata, 0, wanted) as stream:
             assert stream.read() == stalled.segment.log[: wanted + 1]
         assert stalled.gets() == asked

@@ -21,8 +21,8 @@ from tierlog.remote import (
     closed_segments,
 )
 from tierlog.remote.storage import open_tier
-from tierlog.runtime.clock import ManualClock
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
 
 TRANSACTIONS = pathlib.Path("main-plain", "local-before", "broker1", "fx-txn-0")
 FILE_SYSTEM = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"

@@ -12,7 +12,7 @@ from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.leftovers import search_of
 from tests.support.servers import OTHER_KEYS
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.runtime import aws_credentials
+from tierlog.runtime.stores.credentials import aws as aws_credentials
 
 pytestmark = pytest.mark.server
 

@@ -20,8 +20,8 @@ from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 pytestmark = pytest.mark.server
 

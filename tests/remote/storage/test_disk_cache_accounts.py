@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tierlog.errors import StoreError
-from tierlog.remote.storage.disk_chunk_cache import PAUSE_SECONDS, DiskChunkCache
-from tierlog.remote.storage.segment_log import ChunkKey
-from tierlog.runtime.files import UpdatableFile
+from tierlog.remote.storage.cache.disk_chunk_cache import PAUSE_SECONDS, DiskChunkCache
+from tierlog.remote.storage.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.manual_scheduler import ManualScheduler
-from tierlog.runtime.memory_files import MemoryFiles
-from tierlog.runtime.posix_files import PosixFiles
+from tierlog.runtime.machine.files import UpdatableFile
+from tierlog.runtime.machine.posix_files import PosixFiles
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 def chunk_of(number: int) -> memoryview:

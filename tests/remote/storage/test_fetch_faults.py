@@ -23,7 +23,7 @@ from tierlog.remote.api import (
     RetriableRemoteStorageException,
 )
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
 
 pytestmark = pytest.mark.server
 

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over, segment_of
+from tests.remote.storage.fetch.test_segment_fetch import FORMS, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
 from tierlog.errors import (
     CorruptObjectError,
@@ -21,8 +21,8 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.storage.custom_metadata import SegmentCustomMetadata
-from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 
 
 def read_all(

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over, segment_of
+from tests.remote.storage.fetch.test_segment_fetch import FORMS, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket, throwaway_keys
 from tierlog.errors import CorruptObjectError, StoreUnavailableError
-from tierlog.runtime.buffers import PROCESS_BUFFERS
+from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 
 CACHES: dict[str, dict[str, object]] = {
     "none": {},
@@ -95,6 +95,23 @@ def test_many_threads_hold_nothing_afterwards(data: pathlib.Path) -> None:
         for thread in threads:
             thread.join()
         assert settles(before), PROCESS_BUFFERS.lent_bytes - before
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("start", [0, 300_000])
+@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_streams_at_their_end_hold_nothing(data: pathlib.Path, form: str, is_local: bool, start: int) -> None:
+    """If this fails, a broker that closes its streams late keeps a chunk for each, which no budget counts."""
+    segment, keys = segment_of(data, form, size_bytes=2 * MIB, chunk_size=256 << 10)
+    before = PROCESS_BUFFERS.lent_bytes
+    with fetcher_over(Bucket(segment.objects, is_local=is_local), keys=keys) as fetcher:
+        streams = [fetcher.fetch_log_segment(segment.metadata, start, start + 99_999) for _ in range(5)]
+        for stream in streams:
+            assert stream.read(50_000) + stream.read() == segment.log[start : start + 100_000]
+        assert settles(before), PROCESS_BUFFERS.lent_bytes - before
+        for stream in streams:
+            stream.close()
 
 
 @pytest.mark.usefixtures("no_collector")

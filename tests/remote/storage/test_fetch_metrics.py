@@ -7,17 +7,17 @@ from functools import partial
 
 import pytest
 
+from tests.remote.storage.fetch.test_segment_fetch import MIB, segment_of
 from tests.remote.storage.test_fetch_requests import wait_until
-from tests.remote.storage.test_segment_fetch import MIB, segment_of
 from tests.support.tiered_segments import Bucket, chunk_key, make_segment, sound_log
 from tierlog.remote.api import IndexType
+from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.key_ring import KeyRing
-from tierlog.remote.storage.metrics import StorageMetrics
-from tierlog.remote.storage.rate_limiter import RateLimiter
-from tierlog.remote.storage.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.manual_scheduler import ManualScheduler
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 CACHED = {"fetch.chunk.cache.class": "memory", "fetch.chunk.cache.size": "100000", "fetch.prefetch.enabled": "false"}
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import pathlib
 import random
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
+from typing_extensions import Buffer
 
-from tests.remote.storage.test_segment_fetch import FORMS, MIB, fetcher_over
+from tests.remote.storage.fetch.test_segment_fetch import FORMS, MIB, fetcher_over
 from tests.support.tiered_segments import INDEXES, Bucket, Segment, chunk_key, make_segment, sound_log
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType
+from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer
 
 #: As large as segments are.
 SEGMENT_BYTES = 256 * MIB
@@ -39,6 +42,28 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+class TestOpening:
+    """How much of a chunk is opened."""
+
+    @pytest.mark.parametrize(("end", "opened"), [(1000, 1000), (4 * MIB, 4 * MIB)])
+    def test_a_range_opens_what_it_needs(self, compressed: Segment, end: int, opened: int) -> None:
+        """If this fails, who reads a mebibyte pays for decompressing four."""
+        bucket = Bucket()
+        bucket.add(compressed)
+        with fetcher_over(bucket) as fetcher:
+            fetcher.fetch_log_segment(compressed.metadata, 0, 0).read()
+            manifest = fetcher._manifests.find(compressed.metadata)
+            assert manifest is not None
+            chunks, views = fetcher._chunks, manifest.log.views(0, end)
+            assert fetcher._budget.try_take(views[0].stored_size)
+            (flight,), held = chunks.request(manifest.log, views, turn="a", again=False, soon=True)
+            assert not isinstance(flight, memoryview)
+            wait_until(lambda: flight.run() or flight.is_done)
+            assert len(flight.result()) == opened
+            chunks.leave([flight])
+            assert held == views[0].stored_size
 
 
 class TestRequests:
@@ -144,6 +169,55 @@ class TestRequests:
                     assert fetcher._cache is not None
                     assert fetcher._cache.figures.size_bytes <= 10 * MIB
             assert fetcher._cache.figures.entries == 2
+
+
+class HoldingBucket(Bucket):
+    """Begins reads of logs and answers none of them before it is told to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.begun: list[Callable[[], None]] = []
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        return super().fetch_range(key, start_position=start_position, end_position_exclusive=end_position_exclusive)
+
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        def answer() -> None:
+            on_answer(
+                self.fetch_range(key, start_position=start_position, end_position_exclusive=end_position_exclusive)
+            )
+
+        if key.endswith(".log"):
+            self.begun.append(answer)
+        else:
+            answer()
+        return lambda: None
+
+
+@pytest.mark.parametrize("cache", ["", "memory", "disk"])
+def test_chunks_that_are_stored_as_they_are_count_once(large: Segment, tmp_path: pathlib.Path, cache: str) -> None:
+    """If this fails, a cache halves how many requests are under way, and with a far store the throughput."""
+    options = {"fetch_chunk_cache_class": cache, "fetch_chunk_cache_size": 64 * MIB} if cache else {}
+    options |= {"fetch_chunk_cache_path": tmp_path} if cache == "disk" else {}
+    bucket = HoldingBucket()
+    bucket.add(large)
+    with fetcher_over(bucket, fetch_memory_max_bytes=16 * MIB, **options) as fetcher:
+
+        def fetch(number: int) -> None:
+            with fetcher.fetch_log_segment(large.metadata, number * MIB, (number + 1) * MIB - 1) as stream:
+                assert stream.read() == large.log[number * MIB : (number + 1) * MIB]
+
+        callers = [threading.Thread(target=fetch, args=(number,)) for number in range(16)]
+        for caller in callers:
+            caller.start()
+        wait_until(lambda: len(bucket.begun) == len(callers))
+        for answer in bucket.begun:
+            answer()
+        for caller in callers:
+            caller.join()
+        wait_until(lambda: fetcher._budget.held_bytes == 0)
 
 
 class TestIndexes:

@@ -18,9 +18,9 @@ from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.killed_copies import Killer, killer
 from tests.support.leftovers import leftovers, objects_of, search_of, seen_by_readers
 from tierlog.remote.api import RemoteResourceNotFoundException
-from tierlog.remote.storage.opening import open_tier
+from tierlog.remote.storage.tier.opening import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.local_store import LocalStore
+from tierlog.runtime.stores.local.store import LocalStore
 
 SEED: Final = 20261121
 EVERY_STEP: Final = 10**6

@@ -18,8 +18,8 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.golden import config_of
 from tierlog._native import codecs
-from tierlog.remote.storage.opening import open_tier
-from tierlog.runtime.local_store import LocalStore
+from tierlog.remote.storage.tier.opening import open_tier
+from tierlog.runtime.stores.local.store import LocalStore
 
 CODEC_ZSTD = 4
 PLUGIN_VERSION = "1.5.7"

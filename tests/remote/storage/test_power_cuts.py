@@ -13,9 +13,9 @@ from tests.contract.test_remote_storage_manager import KEYS, ZSTD
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tierlog.remote.api import IndexType, RemoteResourceNotFoundException, RemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.chance import SeededRng
-from tierlog.runtime.manual_scheduler import ManualScheduler
-from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 CONFIG = {
     "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",

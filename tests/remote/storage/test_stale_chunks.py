@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.remote.storage.fetch.test_segment_fetch import MIB, fetcher_over
 from tests.remote.storage.test_fetch_requests import wait_until
-from tests.remote.storage.test_segment_fetch import MIB, fetcher_over
 from tests.support.tiered_segments import Bucket, Segment, chunk_key, make_segment, sound_log, throwaway_keys
-from tierlog.remote.storage.key_ring import KeyRing
-from tierlog.remote.storage.metrics import StorageMetrics
-from tierlog.remote.storage.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 
 #: Two copies of one segment: chunk size, compressed, encrypted.
 COPIES: dict[str, tuple[tuple[int, bool, bool], tuple[int, bool, bool]]] = {

@@ -18,10 +18,10 @@ from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.servers import StoreServer, free_port, seaweed
 from tierlog.errors import StoreNotReachedError
 from tierlog.remote.api import RetriableRemoteStorageException
-from tierlog.remote.storage.passing_store import PassingStore
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.object_store import ObjectStore, StoredObject
-from tierlog.runtime.store_opening import open_store
+from tierlog.remote.storage.wrappers.passing_store import PassingStore
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 
 pytestmark = pytest.mark.server
 

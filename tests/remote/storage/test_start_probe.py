@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +18,10 @@ from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError
+from tierlog.remote.api import RetriableRemoteStorageException
 from tierlog.remote.storage import start_probe
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.store_opening import open_store
+from tierlog.runtime.stores.opening import open_store
 
 INFO = "tierlog_remote_store_info"
 IMPATIENT = {"store.timeout": "1s", "store.max_retries": "1", "store.retry_timeout": "3s"}
@@ -217,3 +219,24 @@ class TestS3:
             wait_until(lambda: "not known yet" in lines()[-1])
             assert manager.store_traits is None
             manager.delete_log_segment_data(segment.finished(custom))
+
+    def test_what_it_may_have_left_is_named_for_who_removes_it(
+        self, s3: StoreServer, segment: ClosedSegment, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """`tierlog orphans` was advised, which touches nothing but what is named like a segment's."""
+        with FaultProxy.before(s3) as proxy:
+            proxy.add("status", status=503, times=None)
+            with TieredStorageManager() as manager:
+                manager.configure(s3_keys(s3, proxy.endpoint))
+            (told,) = [text for text in caplog.messages if "could not remove" in text]
+            assert re.search(r"tier-\S*\.tierlog-probe-[0-9a-f]{16} .*\.tierlog-probe-[0-9a-f]{16}-parts ", told), told
+            assert told.endswith("; remove the start probe's objects by hand")
+            assert "orphans" not in told
+            caplog.clear()
+            with TieredStorageManager() as manager:
+                manager.configure(s3_keys(s3, proxy.endpoint))
+                with pytest.raises(RetriableRemoteStorageException):
+                    manager.copy_log_segment_data(segment.metadata, segment.data)
+        assert next(text for text in caplog.messages if "could not remove" in text).endswith(
+            "; `tierlog orphans` finds it where it is a segment's; remove the start probe's objects by hand"
+        )

@@ -26,10 +26,10 @@ from tierlog.remote.api import (
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
+from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.metrics import ERROR_KINDS
+from tierlog.remote.storage.metrics.storage_metrics import ERROR_KINDS
 from tierlog.remote.storage.plugins import load_storage_manager
-from tierlog.remote.storage.running_copies import CopyDeadlineError
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
 

@@ -48,8 +48,11 @@ void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range) {
     add_counters(decoder);
     end_input(decoder);
     decoder->state = (tl_decode_state){0};
-    decoder->options = (tl_decode_options){.from_offset = range->from_offset,
+    decoder->options = (tl_decode_options){.end_position = range->end_position,
+                                           .from_offset = range->from_offset,
                                            .to_offset_exclusive = range->to_offset_exclusive,
+                                           .least_offset = range->least_offset,
+                                           .greatest_offset = range->greatest_offset,
                                            .from_timestamp = range->from_timestamp,
                                            .to_timestamp_exclusive = range->to_timestamp_exclusive,
                                            .timestamp_multiplier = 1000,

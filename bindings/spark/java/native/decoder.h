@@ -18,7 +18,9 @@ typedef enum tlj_step {
 /* Which records of a range count; times in ms, rows get us. */
 typedef struct tlj_range {
     uint64_t base_position; /* of the first byte that is fed, for faults */
+    uint64_t end_position;  /* as of tl_decode_options */
     int64_t from_offset, to_offset_exclusive, from_timestamp, to_timestamp_exclusive;
+    int64_t least_offset, greatest_offset; /* of the batches of the range, whatever counts of them */
     uint64_t decompressed_limit;
     const tl_aborted *aborted; /* the caller's for as long as the range is read; NULL: read_uncommitted */
     size_t aborted_count;

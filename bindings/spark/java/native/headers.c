@@ -13,7 +13,7 @@ static uint8_t *block_of(const tlj_decoder *decoder) { return decoder->scratch.d
 /* Bytes from a position on: at least `need` where the range has them. A read brings up to `most`. */
 static tl_status look(tlj_decoder *decoder, tlj_walk *walk, int64_t position, int64_t need, int64_t most,
                       const uint8_t **data, int64_t *size) {
-    int64_t at = position - walk->block_position, left = walk->end_position - position;
+    int64_t at = position - walk->block_position, left = walk->read_end - position;
     if (at < 0 || at > walk->block_size || (walk->block_size - at < need && walk->block_size - at < left)) {
         int64_t wanted = left < most ? left : most;
         int64_t found = tlj_file_read(walk->file, walk->log_position + position, block_of(decoder), wanted);
@@ -42,17 +42,17 @@ static uint64_t now_ns(void) {
 
 /* The checksum of a batch of which the header was looked at, up to the next one. */
 static tl_status check(tlj_decoder *decoder, tlj_walk *walk, const uint8_t *head, int64_t position, int64_t next) {
-    enum { STORED_AT = 17, SUMMED_FROM = 21 };
-    if (head[TL_MAGIC_POSITION] != 2) return TL_OK; /* stepped over by its offset: of no other old batch it is enough */
-    uint32_t stored = tl_load_u32(head + STORED_AT), sum = 0;
-    for (int64_t at = position + SUMMED_FROM; at < next;) {
+    enum { STORED_AT = 17, SUMMED_FROM = 21, OLD_STORED_AT = 12, OLD_SUMMED_FROM = 16 };
+    bool old = head[TL_MAGIC_POSITION] != 2;
+    uint32_t stored = tl_load_u32(head + (old ? OLD_STORED_AT : STORED_AT)), sum = 0;
+    for (int64_t at = position + (old ? OLD_SUMMED_FROM : SUMMED_FROM); at < next;) {
         const uint8_t *data = NULL;
         int64_t size = 0;
         tl_status status = look(decoder, walk, at, 1, TLJ_CHECKED_BLOCK_BYTES, &data, &size);
         if (status != TL_OK) return status;
         if (size > next - at) size = next - at;
         uint64_t start = now_ns();
-        sum = tl_crc32c(sum, data, (size_t)size);
+        sum = old ? tl_crc32(sum, data, (size_t)size) : tl_crc32c(sum, data, (size_t)size);
         decoder->state.crc_ns += now_ns() - start;
         at += size;
     }
@@ -107,6 +107,16 @@ static bool place(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_hea
     return !in_run;
 }
 
+/* At the range's end: the next batch lies behind the last one, or the offset of one of them is wrong. */
+static tl_status look_behind(tlj_decoder *decoder, tlj_walk *walk) {
+    const uint8_t *data = NULL;
+    int64_t size = 0;
+    if (walk->read_end - walk->end_position < TL_BASE_OFFSET_BYTES) return TL_OK;
+    tl_status status =
+        look(decoder, walk, walk->end_position, TL_BASE_OFFSET_BYTES, TL_BASE_OFFSET_BYTES, &data, &size);
+    return status == TL_OK && tl_load_i64(data) < decoder->state.next_offset ? TL_BAD_OFFSET : status;
+}
+
 tl_status tlj_walk_headers(tlj_decoder *decoder, tlj_walk *walk) {
     const tl_decode_state *state = &decoder->state;
     int64_t base = (int64_t)decoder->options.base_position, bytes = walk->bytes;
@@ -115,7 +125,11 @@ tl_status tlj_walk_headers(tlj_decoder *decoder, tlj_walk *walk) {
     walk->needed_from = walk->needed_to = 0;
     for (int headers = 0; status == TL_OK && headers < TLJ_HEADERS_PER_WALK; headers++) {
         int64_t position = base + (int64_t)state->at;
-        walk->ended = state->in_batch < 0 || position == walk->end_position;
+        if (state->in_batch >= 0 && position == walk->end_position) {
+            walk->ended = true;
+            return look_behind(decoder, walk);
+        }
+        walk->ended = state->in_batch < 0;
         if (walk->ended || walk->bytes - bytes >= TLJ_WALK_BYTES) return TL_OK;
         if (walk->headers == TLJ_HEADERS_TO_JUDGE && position - base < walk->headers * walk->worth_bytes) {
             need(decoder, walk, position, walk->end_position, true);

@@ -24,7 +24,8 @@ typedef struct tlj_walk {
     int file;
     bool checked;
     int64_t log_position; /* of the log in the file */
-    int64_t end_position; /* of the range, in the log */
+    int64_t end_position; /* of the range, in the log, */
+    int64_t read_end;     /* and behind the base offset of the next batch, or the same */
     int64_t
         worth_bytes; /* where batches are smaller on average, headers are not looked at: all of the rest is needed */
     tl_header_trust trust; /* what is known of the segment; not where it is checked */

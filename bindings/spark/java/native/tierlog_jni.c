@@ -199,14 +199,17 @@ METHOD(jlong, decoderReport)(JNIEnv *env, jclass type, jlong handle) {
 
 /* `aborted`: rows of tl_aborted, null for read_uncommitted. TL_OK, or a status of tlj_reserve. */
 METHOD(jint, decoderBegin)
-(JNIEnv *env, jclass type, jlong handle, jlong base_position, jlong from_offset, jlong to_offset_exclusive,
- jlong from_timestamp_ms, jlong to_timestamp_exclusive_ms, jbyteArray aborted, jlong decompressed_limit,
- jboolean verify_crc) {
+(JNIEnv *env, jclass type, jlong handle, jlong base_position, jlong end_position, jlong from_offset,
+ jlong to_offset_exclusive, jlong least_offset, jlong greatest_offset, jlong from_timestamp_ms,
+ jlong to_timestamp_exclusive_ms, jbyteArray aborted, jlong decompressed_limit, jboolean verify_crc) {
     (void)type;
     reader *r = pointer(handle);
     tlj_range range = {.base_position = (uint64_t)base_position,
+                       .end_position = (uint64_t)end_position,
                        .from_offset = from_offset,
                        .to_offset_exclusive = to_offset_exclusive,
+                       .least_offset = least_offset,
+                       .greatest_offset = greatest_offset,
                        .from_timestamp = from_timestamp_ms,
                        .to_timestamp_exclusive = to_timestamp_exclusive_ms,
                        .decompressed_limit = (uint64_t)decompressed_limit,
@@ -258,14 +261,15 @@ METHOD(jint, decoderSkip)(JNIEnv *env, jclass type, jlong handle) {
 
 /* In the range that the decoder has begun. */
 METHOD(void, headersBegin)
-(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position, jlong worth_bytes,
- jboolean checked, jlong greatest_timestamp_ms) {
+(JNIEnv *env, jclass type, jlong handle, jint file, jlong log_position, jlong end_position, jlong read_end,
+ jlong worth_bytes, jboolean checked, jlong greatest_timestamp_ms) {
     (void)env, (void)type;
     reader *r = pointer(handle);
     r->walk = (tlj_walk){.file = file,
                          .checked = checked,
                          .log_position = log_position,
                          .end_position = end_position,
+                         .read_end = read_end,
                          .worth_bytes = worth_bytes,
                          .trust = {.greatest_timestamp = greatest_timestamp_ms}};
 }

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import TierlogError
-from tierlog.remote.manager.scan_aggregates import RecordSummary, SummaryField, summarise_range
-from tierlog.remote.manager.scan_plan import PreparedScan
-from tierlog.remote.manager.scan_probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
-from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.storage import Tier
-from tierlog.runtime.scheduling import run_all
+from tierlog.runtime.machine.scheduling import run_all
+from tierlog.scan.aggregates import RecordSummary, SummaryField, summarise_range
+from tierlog.scan.plan import PreparedScan
+from tierlog.scan.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
+from tierlog.scan.scan_range import ScanRange
 
 if TYPE_CHECKING:
     from pyspark_tierlog.plan.requests import Aggregates

@@ -18,12 +18,12 @@ from pyspark_tierlog.plan.segment_frames import TaskFrames, write_store
 from pyspark_tierlog.request import scan_requests, tier_config
 from pyspark_tierlog.table_columns import chosen_schema, picked_schema
 from tierlog.errors import ConfigError, TierlogError
-from tierlog.remote.manager.scan_plan import PreparedScan, prepare_scan
-from tierlog.remote.manager.scan_probes import ByteBudget, OverBudgetError, take_enough
-from tierlog.remote.manager.scan_range import ScanRange
 from tierlog.remote.storage import Tier, open_tier
 from tierlog.remote.storage.config import read_storage_config
-from tierlog.runtime.store_opening import address_store
+from tierlog.runtime.stores.opening import address_store
+from tierlog.scan.plan import PreparedScan, prepare_scan
+from tierlog.scan.probes import ByteBudget, OverBudgetError, take_enough
+from tierlog.scan.scan_range import ScanRange
 
 #: What may be read to find out that a part of the plan holds enough records for a limit.
 LIMIT_BYTES: Final = 4 << 20

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from pyspark_tierlog.plan.frames import PlanProtocolError
 from pyspark_tierlog.pushdown import Comparison, tighten
-from tierlog.remote.manager.scan_request import RecordFilter
+from tierlog.scan.scan_request import RecordFilter
 
 Column = Literal["topic", "partition", "offset", "timestamp"]
 Operation = Literal["=", "in", "<", "<=", ">", ">="]

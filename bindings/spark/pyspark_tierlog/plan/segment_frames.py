@@ -8,16 +8,16 @@ from typing import Final
 
 from pyspark_tierlog.plan.frames import FRAME_BYTES_MAX, FrameWriter, packed_bytes, packed_text
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import segment_label
-from tierlog.remote.storage.segment import StoredSegment
-from tierlog.remote.storage.segment_bounds import UNKNOWN_TIMESTAMP_MS
-from tierlog.runtime.store_opening import StoreAddress
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
+from tierlog.runtime.stores.opening import StoreAddress
+from tierlog.scan.read import segment_label
+from tierlog.scan.scan_range import ScanRange
 
 _I32: Final = struct.Struct(">i")
 _TIMES: Final = struct.Struct(">qq")
 _SIZES: Final = struct.Struct(">qqBiB")
-_RANGE: Final = struct.Struct(">iqqqqqq")
+_RANGE: Final = struct.Struct(">iqqqqqqqq")
 _CHUNKS: Final = struct.Struct(">qqii")
 _INT32_MAX: Final = 2**31 - 1
 
@@ -78,6 +78,8 @@ class TaskFrames:
             scan_range.end_position,
             scan_range.from_offset,
             scan_range.to_offset_exclusive,
+            scan_range.least_offset,
+            scan_range.greatest_offset,
             scan_range.from_timestamp_ms,
             scan_range.to_timestamp_exclusive_ms,
         )

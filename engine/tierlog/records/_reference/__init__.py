@@ -27,12 +27,15 @@ index of the record in its batch, or -1 where the batch as a whole is at fault.
 2. The header, when records are decoded:
 
    a. base offset < 0, last offset delta < 0, or their sum above 2^63 - 2 → BAD_OFFSET.
-   b. base offset below what came before (offsets rise across the data; gaps are legal) → BAD_OFFSET. Of a compressed
-      legacy wrapper the offset is that of its last message.
-   c. last offset below ``from_offset``: the batch is skipped, **without** its checksum being looked at.
-   d. base offset at or above ``to_offset_exclusive``: the decode ends here, and nothing behind it is looked at. Not for
-      compressed legacy wrappers, whose earlier messages may lie below: their messages are filtered one by one.
-   e. the checksum differs → BAD_CRC (if checksums are verified).
+   b. base offset below what came before (offsets rise across the data; gaps are legal) or below ``least_offset``, or
+      last offset above ``greatest_offset`` → BAD_OFFSET. Of a compressed legacy wrapper the offset is that of its last
+      message.
+   c. base offset at or above ``to_offset_exclusive``, and that of a batch before it too: the decode ends here, and
+      nothing behind it is looked at. Not the first one: no checksum covers an offset, and the next batch tells whether
+      it is right. Not compressed legacy wrappers, whose earlier messages may lie below: their messages are filtered
+      one by one.
+   d. the checksum differs → BAD_CRC (if checksums are verified).
+   e. the first batch of c, or last offset below ``from_offset``: the batch is skipped.
    f. magic 2 only, the batch is skipped: a control batch, unless control records are asked for; maxTimestamp below
       ``from_timestamp_ms``; LogAppendTime and maxTimestamp at or above ``to_timestamp_exclusive_ms``; transactional
       data (no control batch) of an aborted transaction.

@@ -51,6 +51,8 @@ class DecodeOptions:
     verify_crc: bool = True
     from_offset: int = 0
     to_offset_exclusive: int = _INT64_MAX
+    least_offset: int = 0
+    greatest_offset: int = _INT64_MAX
     from_timestamp_ms: int = _INT64_MIN
     to_timestamp_exclusive_ms: int = _INT64_MAX
     aborted: Sequence[Aborted] = ()
@@ -332,6 +334,7 @@ def iter_records(data: bytes, options: DecodeOptions = _DEFAULT) -> Iterator[Rec
     """
     at = 0
     next_offset = 0
+    behind_end = False
     while at < len(data):
         _check_limit(data, at, options)
         try:
@@ -344,20 +347,21 @@ def iter_records(data: bytes, options: DecodeOptions = _DEFAULT) -> Iterator[Rec
         at += header.size_bytes
         if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > OFFSET_MAX:
             raise header.fault("BAD_OFFSET", f"offsets {header.base_offset} to {header.last_offset}")
-        if header.base_offset < next_offset:
-            raise header.fault("BAD_OFFSET", f"offset {header.base_offset} behind {next_offset - 1}")
+        if header.base_offset < max(next_offset, options.least_offset) or header.last_offset > options.greatest_offset:
+            raise header.fault("BAD_OFFSET", f"offsets {header.base_offset} to {header.last_offset} cannot stand here")
         is_wrapper = header.magic < 2 and header.codec != 0
-        if header.last_offset >= options.from_offset:
-            if header.base_offset >= options.to_offset_exclusive and not is_wrapper:
-                return
-            if options.verify_crc:
-                verify(entry, header)
-            if not _is_ruled_out(header, options):
-                rows = (_iter_v2 if header.magic == 2 else _iter_legacy)(header, entry, next_offset, options)
-                for offset, row in rows:
-                    next_offset = offset + 1
-                    if row is not None:
-                        yield row
+        is_behind = header.base_offset >= options.to_offset_exclusive and not is_wrapper
+        if is_behind and behind_end:
+            return
+        behind_end |= is_behind
+        if options.verify_crc:
+            verify(entry, header)
+        if header.last_offset >= options.from_offset and not is_behind and not _is_ruled_out(header, options):
+            rows = (_iter_v2 if header.magic == 2 else _iter_legacy)(header, entry, next_offset, options)
+            for offset, row in rows:
+                next_offset = offset + 1
+                if row is not None:
+                    yield row
         next_offset = max(next_offset, header.last_offset + 1)
 
 

@@ -15,11 +15,13 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from tierlog.arguments import require_flag, require_int, require_text, require_type
-from tierlog.runtime.chance import Rng
+from tierlog.runtime.machine.randomness import Rng
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
+_BROKER_ID: Final = "broker_id is no 32-bit number"
+_EVENT_TIMESTAMP: Final = "event_timestamp_ms is no 64-bit number"
 _UUID_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
@@ -135,7 +137,7 @@ class EpochEntry:
         _require(0 <= require_int("epoch", self.epoch) <= _INT32_MAX, f"leader epoch {self.epoch} is not 0 … 2^31-1")
         _require(
             0 <= require_int("start_offset", self.start_offset) <= _INT64_MAX,
-            f"epoch start offset {self.start_offset} is negative",
+            f"epoch start offset {self.start_offset} is not 0 … 2^63-1",
         )
 
 
@@ -222,6 +224,9 @@ def _require_types(value: object, state: type[IntEnum]) -> None:
             require_flag(name, given)
         else:
             require_int(name, given)
+    if isinstance(value, RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata):
+        _require(-_INT32_MAX - 1 <= value.broker_id <= _INT32_MAX, _BROKER_ID)
+        _require(_INT64_MIN <= value.event_timestamp_ms <= _INT64_MAX, _EVENT_TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,12 +306,15 @@ class RemoteLogSegmentMetadata:
         )
         if found not in _USUAL_TYPES:  # there are millions of these
             _require_types(self, RemoteLogSegmentState)
-        _require(0 <= self.start_offset <= _INT64_MAX, f"start offset {self.start_offset} is negative")
+        _require(0 <= self.start_offset <= _INT64_MAX, f"start offset {self.start_offset} is not 0 … 2^63-1")
         _require(
-            self.start_offset <= self.end_offset <= _INT64_MAX,
+            self.start_offset <= self.end_offset,
             f"end offset {self.end_offset} is below start offset {self.start_offset}",
         )
+        _require(self.end_offset <= _INT64_MAX, f"end offset {self.end_offset} is not 0 … 2^63-1")
         _require(_INT64_MIN <= self.max_timestamp_ms <= _INT64_MAX, "max timestamp is no 64-bit number")
+        _require(-_INT32_MAX - 1 <= self.broker_id <= _INT32_MAX, _BROKER_ID)
+        _require(_INT64_MIN <= self.event_timestamp_ms <= _INT64_MAX, _EVENT_TIMESTAMP)
         _require(self.segment_size_in_bytes >= 0, f"segment size {self.segment_size_in_bytes} is negative")
         _require(len(self.segment_leader_epochs) > 0, "a segment has at least one leader epoch")
         if not isinstance(self.segment_leader_epochs, EpochMap):

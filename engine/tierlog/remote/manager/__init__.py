@@ -1,7 +1,6 @@
-"""Scans: from what a user asks to Arrow, by way of small ranges that any process can read.
+"""The RemoteLogManager: which segments are copied, expire and are read, in a broker.
 
-What belongs here: the request (``scan_request``), the plan: pruning and cutting (``scan_plan``), reading one range
-(``scan_read``), searches by timestamp (``offset_lookup``), the other tables (``tables``);
-the remote log index of KIP-405's older page (``remote_log_index``). What does not: object layouts
-and stores (``remote.storage``), which segments are the log (``remote.metadata``), printing, Spark.
+What belongs here so far: the remote log index of KIP-405's older page (``remote_log_index``). What does not: reading
+history without a broker (``tierlog.scan``), looking after a bucket (``tierlog.upkeep``), object layouts and stores
+(``remote.storage``), which segments are the log (``remote.metadata``).
 """

@@ -28,7 +28,7 @@ from tierlog.log.remote_log_index import (
 )
 from tierlog.log.time_index import ENTRY_SIZE_BYTES as TIME_ROW_BYTES
 from tierlog.log.time_index import TimeIndex
-from tierlog.runtime.files import Files
+from tierlog.runtime.machine.files import Files
 
 LOG_SUFFIX: Final = ".remoteLogIndex"
 OFFSET_SUFFIX: Final = ".remoteOffsetIndex"

@@ -24,7 +24,7 @@ from tierlog.remote.manager.remote_index_file import (
     scan_file,
     shorten,
 )
-from tierlog.runtime.files import Files
+from tierlog.runtime.machine.files import Files
 
 _log = logging.getLogger(__name__)
 

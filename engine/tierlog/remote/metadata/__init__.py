@@ -1,6 +1,6 @@
-"""Which segments make up a partition: leader-epoch lineage, history, and the ``__remote_log_metadata`` records.
+"""Which segments make up a partition: leader-epoch lineage, and the ``__remote_log_metadata`` records.
 
-What belongs here: deciding which offsets of which stored segments are the log (``lineage``, pure), asking a tier for
-the checkpoints and snapshots that this needs (``history``), the metadata topic's record format. What does not: fetching
-or decoding log bytes for a user (``remote.manager``), object layouts and stores (``remote.storage``).
+What belongs here: deciding which offsets of which stored segments are the log (``lineage``, pure), and the metadata
+topic's record format. What does not: asking a tier for the checkpoints and snapshots that this needs, and decoding log
+bytes for a user (``tierlog.scan``), object layouts and stores (``remote.storage``).
 """

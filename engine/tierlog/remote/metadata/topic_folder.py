@@ -24,8 +24,8 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record
-from tierlog.remote.storage.segment import StoredSegment
-from tierlog.remote.storage.tier import Tier
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.tier.tier import Tier
 
 METADATA_TOPIC: Final = "__remote_log_metadata"
 

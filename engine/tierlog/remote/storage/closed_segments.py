@@ -26,15 +26,15 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import fetch_epochs
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
-from tierlog.remote.storage.object_keys import find_partition_folder
-from tierlog.remote.storage.segment import StoredSegment
-from tierlog.runtime.local_store import LocalStore
+from tierlog.remote.storage.objects.object_keys import find_partition_folder
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.store_opening import split_last
+from tierlog.runtime.stores.local.store import LocalStore
+from tierlog.runtime.stores.opening import split_last
 
 _SUFFIXES: Final = {IndexType.OFFSET: "index", IndexType.TIMESTAMP: "timeindex"}
 

@@ -18,9 +18,9 @@ from tierlog.remote.api import (
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
-from tierlog.remote.storage.masked_store import MASK
-from tierlog.remote.storage.metrics import Operation
-from tierlog.remote.storage.running_copies import CopyDeadlineError
+from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
+from tierlog.remote.storage.metrics.storage_metrics import Operation
+from tierlog.remote.storage.wrappers.masked_store import MASK
 
 #: The most telling first; see ERROR_KINDS of the metrics.
 _KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (

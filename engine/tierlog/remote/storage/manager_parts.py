@@ -11,22 +11,22 @@ from collections.abc import Callable
 
 from tierlog._native.codecs import drop_contexts
 from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunks.key_ring import read_key_ring
 from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.key_ring import read_key_ring
+from tierlog.remote.storage.copy.leftovers import Leftovers
+from tierlog.remote.storage.copy.running_copies import RunningCopies
+from tierlog.remote.storage.copy.segment_copy import SegmentCopier
+from tierlog.remote.storage.copy.segment_delete import delete_segment
+from tierlog.remote.storage.copy.upload_buffers import process_buffers
+from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.leftovers import Leftovers
-from tierlog.remote.storage.metrics import DIRECTIONS, StorageMetrics
+from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
-from tierlog.remote.storage.rate_limiter import RateLimiter
-from tierlog.remote.storage.running_copies import RunningCopies
-from tierlog.remote.storage.segment_copy import SegmentCopier
-from tierlog.remote.storage.segment_delete import delete_segment
-from tierlog.remote.storage.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.start_probe import StartProbe
-from tierlog.remote.storage.upload_buffers import process_buffers
-from tierlog.runtime.bounded_calls import ENDING_SECONDS, BoundedCalls
+from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.machine.bounded_calls import ENDING_SECONDS, BoundedCalls
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 #: Of a copy without a deadline: more than a broker lives.
 _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
@@ -90,7 +90,6 @@ class ManagerParts:
 
     def _rest(self) -> None:
         """Nothing was copied for a while: what the next copy makes anew goes back to the system."""
-        self.buffers.trim()
         drop_contexts()
 
     def close(self) -> None:

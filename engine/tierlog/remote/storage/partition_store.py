@@ -9,17 +9,18 @@ from typing_extensions import Buffer
 
 from tierlog.remote.storage.layouts.aiven import MANIFEST
 from tierlog.remote.storage.layouts.kafka import DESCRIPTION
-from tierlog.remote.storage.object_keys import PARSERS
-from tierlog.remote.storage.partition_metrics import PartitionMetrics
-from tierlog.remote.storage.passing_store import PassingStore
-from tierlog.runtime.object_store import (
+from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
+from tierlog.remote.storage.objects.object_keys import PARSERS
+from tierlog.remote.storage.wrappers.passing_store import PassingStore
+from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
+from tierlog.runtime.stores.protocol.object_store import (
     ObjectInfo,
     ObjectStore,
     StoredObject,
     UnfinishedUpload,
     Upload,
 )
-from tierlog.runtime.started_reads import Cancel, OnAnswer, find_started_reads
+from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer, find_started_reads
 
 #: What a part counts as, by the suffix of its key.
 _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
@@ -79,6 +80,20 @@ class PartitionStore(PassingStore):
                 answer if isinstance(answer, BaseException) else self._took(key, answer)
             ),
         )
+
+    @property
+    def reads_directly(self) -> bool:
+        """See find_direct_reads."""
+        return find_direct_reads(self._store) is not None
+
+    def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
+        """See DirectReads."""
+        inner = find_direct_reads(self._store)
+        assert inner is not None, "reads_directly said so"
+        self.count("GET", key)
+        size = inner.fetch_range_into(key, out, start_position=start_position)
+        self._took(key, out[:size])
+        return size
 
     def fetch(self, key: str) -> Buffer:
         self.count("GET", key)

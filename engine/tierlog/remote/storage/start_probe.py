@@ -12,14 +12,14 @@ from typing import Final
 
 from tierlog.errors import ConfigError, StoreNotReachedError, StoreUnavailableError
 from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.leftovers import Leftovers, Remains
-from tierlog.remote.storage.masked_store import MASK
-from tierlog.remote.storage.metrics import StorageMetrics
-from tierlog.runtime.bounded_calls import BoundedCalls
+from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.wrappers.masked_store import MASK
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_probe import identity_of, probe_key, probe_store, remove_probe
-from tierlog.runtime.store_traits import StoreTraits
+from tierlog.runtime.machine.bounded_calls import BoundedCalls
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, identity_of, probe_key, probe_store, remove_probe
+from tierlog.runtime.stores.protocol.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class StartProbe:
             remove_probe(self._store, key)
             return []
 
-        return Remains("the start probe", remove, lambda: [key], doubtful=True)
+        return Remains("the start probe", remove, lambda: [key, f"{key}{PARTS_SUFFIX}"], doubtful=True)
 
     def _asked(self, key: str) -> None:
         where = self._store.describe()

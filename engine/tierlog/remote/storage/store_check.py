@@ -19,8 +19,8 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectStore
-from tierlog.runtime.store_probe import identity_of, probe_key, probe_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.store_probe import identity_of, probe_key, probe_store
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +39,14 @@ class CheckResult:
         passed: Whether it did what it should.
         told: What was found, or what failed.
         advice: What to do; "" where it passed.
+        unanswered: It failed because the store gave no answer, or none that says more than "later".
     """
 
     step: str
     passed: bool
     told: str
     advice: str = ""
+    unanswered: bool = False
 
 
 class StoreCheck:
@@ -64,7 +66,11 @@ class StoreCheck:
         self._part_bytes = max(store.upload_limits.part_bytes_min, min(part_bytes, store.upload_limits.part_bytes_max))
 
     def __iter__(self) -> Iterator[CheckResult]:
-        """Step by step, as they are done; what was written is removed at the end, whatever failed."""
+        """Step by step, as they are done; what was written is removed at the end, whatever failed.
+
+        A store that does not answer one step within the tries of its request is asked for no other: what was written is
+        removed, and that is all.
+        """
         yield self._run("identity", self._identity)
         written = self._run("write", self._write)
         yield written
@@ -77,17 +83,24 @@ class StoreCheck:
             ("list", self._list),
             ("multipart", self._multipart),
             ("abort", self._abort),
-            ("delete", self._delete),
-            ("traits", self._traits),
         ):
-            yield self._run(step, action)
+            done = self._run(step, action)
+            yield done
+            if done.unanswered:
+                yield self._run("delete", self._delete)
+                return
+        removed = self._run("delete", self._delete)
+        yield removed
+        if not removed.unanswered:
+            yield self._run("traits", self._traits)
 
     def _run(self, step: str, action: Callable[[], str]) -> CheckResult:
         try:
             return CheckResult(step, passed=True, told=action())
         except TierlogError as error:
             told = "; ".join([str(error), *getattr(error, "__notes__", ())])
-            return CheckResult(step, passed=False, told=told, advice=_advice(step, error))
+            unanswered = isinstance(error, StoreUnavailableError)
+            return CheckResult(step, passed=False, told=told, advice=_advice(step, error), unanswered=unanswered)
 
     def _identity(self) -> str:
         return identity_of(self._store)

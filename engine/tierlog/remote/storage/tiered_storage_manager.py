@@ -23,20 +23,20 @@ from tierlog.remote.api import (
     SegmentStream,
 )
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
-from tierlog.remote.storage.metrics import Operation, StorageMetrics
-from tierlog.runtime.forking import Origin
+from tierlog.remote.storage.metrics.storage_metrics import Operation, StorageMetrics
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.forking import Origin
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tierlog.log.remote_log_index import RemoteLogIndexEntry
-    from tierlog.remote.storage.awaiting import Waits
+    from tierlog.remote.storage.fetch.segment_fetch import NextSegment
+    from tierlog.remote.storage.fetch.segment_stream import ViewStream
     from tierlog.remote.storage.manager_parts import ManagerParts
-    from tierlog.remote.storage.segment_fetch import NextSegment
-    from tierlog.remote.storage.segment_stream import ViewStream
-    from tierlog.runtime.object_store import ObjectStore
-    from tierlog.runtime.store_traits import StoreTraits
+    from tierlog.remote.storage.requests.awaiting import Waits
+    from tierlog.runtime.stores.protocol.object_store import ObjectStore
+    from tierlog.runtime.stores.protocol.store_traits import StoreTraits
 
 _log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class TieredStorageManager(RemoteStorageManager):
 
         Thread safety: any number of threads. Cost: one GET.
         """
-        from tierlog.remote.storage.log_index_object import fetch_log_index
+        from tierlog.remote.storage.copy.log_index_object import fetch_log_index
 
         with self._translated("fetch_index", metadata) as parts:
             return fetch_log_index(parts.store, parts.config, metadata)

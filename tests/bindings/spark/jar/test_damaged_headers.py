@@ -16,11 +16,11 @@ from tests.support.task_reader import Store, TaskReaderProcess, Unavailable, pla
 from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.records import scan
-from tierlog.remote.manager.scan_aggregates import RecordSummary, SummaryField, summarise_range
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 from tierlog.remote.storage import Tier
+from tierlog.scan.aggregates import RecordSummary, SummaryField, summarise_range
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 
 HEADER_BYTES = 61
 LISTED = ("offset", "timestamp")

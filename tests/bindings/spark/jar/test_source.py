@@ -13,7 +13,7 @@ from pyspark_tierlog.table_columns import chosen_schema, table_schema
 from tests.bindings.spark.jar.conftest import Read, batches, executed, offsets
 from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError
-from tierlog.remote.manager.scan_read import COLUMNS
+from tierlog.scan.read import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

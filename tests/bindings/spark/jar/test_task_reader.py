@@ -19,11 +19,11 @@ from tests.support.task_reader import Answer, Store, TaskReaderProcess, Unavaila
 from tests.test_reading_damage import DAMAGED, bucket_of
 from tierlog import open_tier
 from tierlog.errors import TierlogError
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import COLUMNS, ScanCounters, read_scan_range
-from tierlog.remote.manager.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 from tierlog.remote.storage import Tier
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import COLUMNS, ScanCounters, read_scan_range
+from tierlog.scan.scan_range import ScanRange
+from tierlog.scan.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 
 ALL = COLUMNS
 

@@ -16,9 +16,9 @@ from tests.support.golden import config_of
 from tests.support.planner import PlannerChild, PlannerError
 from tierlog import open_tier
 from tierlog.errors import TierlogError
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_read import read_scan_range
-from tierlog.remote.manager.scan_request import RecordFilter, ScanRequest, TopicSelection
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 FUNCTIONS = [["count"], *([name, column] for column in ("offset", "timestamp") for name in ("min", "max"))]
 EXTREMES = [["min", "offset"], ["max", "offset"]]

@@ -18,9 +18,9 @@ from pyspark_tierlog.request import scan_requests
 from tests.support.golden import config_of
 from tests.support.planner import PlannerChild
 from tierlog import open_tier
-from tierlog.remote.manager.scan_plan import plan_scan
-from tierlog.remote.manager.scan_range import ScanRange
-from tierlog.remote.manager.scan_read import segment_label
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import segment_label
+from tierlog.scan.scan_range import ScanRange
 
 RUNS = ("main-plain", "zstd-aes", "custom-meta")
 CUTS: list[dict[str, str]] = [

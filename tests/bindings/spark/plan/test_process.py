@@ -127,7 +127,7 @@ def in_process(options: dict[str, str]) -> None:
     from pyspark_tierlog.request import scan_requests
     from pyspark_tierlog.table_columns import chosen_schema
     from tierlog import open_tier
-    from tierlog.remote.manager.scan_plan import plan_scan
+    from tierlog.scan.plan import plan_scan
 
     checked, _ = parse_options(options)
     chosen_schema(checked)
@@ -352,7 +352,7 @@ def test_a_million_ranges_are_a_stream(tmp_path: pathlib.Path) -> None:
 
     def inflated(span):  # type: ignore[no-untyped-def]
         from tierlog.remote.api import IndexType
-        from tierlog.remote.storage.segment import StoredPart
+        from tierlog.remote.storage.chunks.segment import StoredPart
 
         size = 100 * entries
         metadata = replace(span.segment.metadata, segment_size_in_bytes=size)

@@ -7,7 +7,7 @@ import pytest
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.memory_files import MemoryFiles
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 class TestFile:

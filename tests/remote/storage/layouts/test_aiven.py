@@ -11,7 +11,7 @@ from tests.support.buckets import Bucket, message
 from tests.support.golden import config_of
 from tierlog.errors import CorruptObjectError, SizeLimitError, TierlogError
 from tierlog.remote.storage import StoredSegment, open_tier
-from tierlog.remote.storage.manifest import MANIFEST_BYTES_MAX
+from tierlog.remote.storage.objects.manifest import MANIFEST_BYTES_MAX
 
 LINEAGE = {0: 0, 2: 5}
 

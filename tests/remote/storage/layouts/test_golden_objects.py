@@ -14,12 +14,12 @@ from tests.support.golden import config_of
 from tierlog._native.codecs import library_version
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage import StoredSegment, Tier, open_tier
+from tierlog.remote.storage.chunks.key_ring import SegmentKey, read_key_ring
+from tierlog.remote.storage.chunks.segment import SegmentEncryption
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.key_ring import SegmentKey, read_key_ring
 from tierlog.remote.storage.layouts.aiven_objects import AivenObjects
 from tierlog.remote.storage.layouts.segment_objects import StoredLog
-from tierlog.remote.storage.manifest import Manifest, parse_manifest
-from tierlog.remote.storage.segment import SegmentEncryption
+from tierlog.remote.storage.objects.manifest import Manifest, parse_manifest
 from tierlog.runtime.machine import Machine
 
 RUNS = ["main-plain", "zstd", "aes", "zstd-aes", "custom-meta", "heuristic", "plain-4m"]

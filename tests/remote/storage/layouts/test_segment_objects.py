@@ -17,9 +17,9 @@ from tierlog.errors import CorruptObjectError
 from tierlog.log.offset_index import encode_offset_index
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.storage import open_tier
+from tierlog.remote.storage.chunks.key_ring import SegmentKey
+from tierlog.remote.storage.chunks.segment import SegmentEncryption
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
-from tierlog.remote.storage.key_ring import SegmentKey
 from tierlog.remote.storage.layouts.aiven_objects import AivenObjects, aiven_removal
 from tierlog.remote.storage.layouts.kafka_objects import KafkaObjects, kafka_removal
 from tierlog.remote.storage.layouts.segment_objects import (
@@ -28,10 +28,10 @@ from tierlog.remote.storage.layouts.segment_objects import (
     largest_custom_metadata_bytes,
 )
 from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
-from tierlog.remote.storage.manifest import parse_manifest
-from tierlog.remote.storage.object_keys import parse_aiven, parse_kafka
-from tierlog.remote.storage.segment import SegmentEncryption
-from tierlog.runtime.chance import SeededRng
+from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
+from tierlog.remote.storage.objects.manifest import parse_manifest
+from tierlog.remote.storage.objects.object_keys import parse_aiven, parse_kafka
+from tierlog.runtime.machine.randomness import SeededRng
 
 RNG = SeededRng(1)
 LOG = b"".join(encode(message(offset, "value", 0)) for offset in range(3, 8))

@@ -18,6 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                    .skip = flags & 2,
                    .range = {.base_position = 1000,
                              .from_offset = flags & 4 ? take_number(&data, &size, 1) : 0,
+                             .greatest_offset = INT64_MAX,
                              .to_offset_exclusive = flags & 8 ? take_number(&data, &size, 1) : INT64_MAX,
                              .from_timestamp = flags & 16 ? 0 : INT64_MIN,
                              .to_timestamp_exclusive = INT64_MAX,

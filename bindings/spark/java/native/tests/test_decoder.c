@@ -1,11 +1,13 @@
 /* What the JVM gets from a window's bytes: the same rows and faults however the log is cut, within the budget, and
  * nothing left behind. A fault here takes a Spark executor down. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "check.h"
 #include "headers.h"
 #include "local_file.h"
 #include "reading.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static const char *path_of(const char *name) {
@@ -33,6 +35,7 @@ static reading whole(void) {
                      .budget_bytes = 64 << 20,
                      .range = {.base_position = 1000,
                                .to_offset_exclusive = INT64_MAX,
+                               .greatest_offset = INT64_MAX,
                                .from_timestamp = INT64_MIN,
                                .to_timestamp_exclusive = INT64_MAX,
                                .decompressed_limit = 16 << 20,
@@ -142,6 +145,7 @@ static bool sum_by_headers(int file, bool checked, const bytes *log, const tlj_r
     tlj_walk walk = {.file = file,
                      .checked = checked,
                      .end_position = (int64_t)log->size,
+                     .read_end = (int64_t)log->size,
                      .trust = {.greatest_timestamp = INT64_MAX}};
     int64_t last = 0;
     *found = (tl_summary){0};
@@ -196,7 +200,8 @@ static void test_headers(const char *name, const bytes *log) {
         check_equal(&found, &expected, want);
         for (int64_t wrong = -1; wrong <= 100; wrong += 101) {
             tlj_decoder_begin(&walking, &how.range);
-            tlj_walk walk = {.file = file, .checked = checked, .end_position = (int64_t)log->size + wrong};
+            int64_t end = (int64_t)log->size + wrong;
+            tlj_walk walk = {.file = file, .checked = checked, .end_position = end, .read_end = end};
             tl_status status = TL_OK;
             while (status == TL_OK && !walk.ended) status = tlj_walk_headers(&walking, &walk);
             CHECK_STATUS(status, TL_TRUNCATED);
@@ -214,7 +219,9 @@ static void test_damaged_headers(const bytes *log) {
     tlj_budget budget = {.limit = 64 << 20};
     tlj_decoder walking, summing;
     tlj_range range = whole().range;
-    char path[] = "/tmp/tlj-headers-XXXXXX";
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
+    CHECK(snprintf(path, sizeof path, "%s/tlj-headers-XXXXXX", folder ? folder : P_tmpdir) < (int)sizeof path);
     int out = mkstemp(path), file = tlj_file_open(path);
     CHECK(out >= 0 && file >= 0);
     range.base_position = 0;

@@ -1,5 +1,5 @@
 //! Static keys and the region of `~/.aws`: a part of the usual chain that `object_store` leaves out, as
-//! `tierlog.runtime.store_options` adds it for Python. Profiles that assume a role or sign on are not followed.
+//! `tierlog.runtime.stores.settings.options` adds it for Python. Profiles that assume a role or sign on are not followed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

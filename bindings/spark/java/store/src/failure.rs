@@ -1,7 +1,9 @@
-//! What an error of `object_store` means for a caller: the same kinds and words as `tierlog.runtime.remote_store`,
+//! What an error of `object_store` means for a caller: the same kinds and words as `tierlog.runtime.stores.reading.remote_store`,
 //! so that a user reads one message whichever path met the error.
 
 use object_store::Error;
+
+use crate::own_hosts;
 
 /// An error on its way to Java: a class of `tierlog.errors` and its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,69 @@ const BEHIND_END: [&str; 5] = [
     "requested range not satisfiable",
 ];
 
+const CERTIFICATE_FAULTS: [(&str, &str); 7] = [
+    ("Expired", "has expired"),
+    ("NotValidYet", "is not valid yet (does this machine's clock go right?)"),
+    ("UnknownIssuer", "comes from an issuer that is not trusted (store.root_certificate takes another one, as PEM)"),
+    ("NotValidForName", "is for other names than the endpoint's"),
+    ("BadSignature", "has a signature that is not its issuer's"),
+    ("Revoked", "was revoked"),
+    ("CaUsedAsEndEntity", "is an authority's, signed by itself, and no server's"),
+];
+/// Where a message says no more than that no answer came.
+const CAUSELESS: [&str; 2] = ["error sending request", "HTTP error"];
+const CONNECTION_FAULTS: [(&str, &str); 9] = [
+    ("InvalidContentType", "the server does not speak TLS there (http:// in place of https://?)"),
+    ("AlertReceived(", "the server ended the TLS handshake"),
+    ("PeerIncompatible(", "the server speaks no version of TLS that is still safe"),
+    ("ConnectionRefused", "connection refused"),
+    ("dns error", "the host's name is not known"),
+    ("ConnectionReset", "connection reset"),
+    ("NetworkUnreachable", "no way to its network"),
+    ("HostUnreachable", "no way to the host"),
+    ("TimedOut", "timed out"),
+];
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// What is wrong with the server's certificate, out of the error's long form, which is not shown: it holds requests as
+/// they were signed. rustls names what it found: `InvalidCertificate(ExpiredContext { … })`.
+fn certificate_fault(long: &str) -> Option<String> {
+    let (_, mut found) = long.split_once("InvalidCertificate(")?;
+    for wrapper in ["Other(", "OtherError("] {
+        found = found.trim_start();
+        found = found.strip_prefix(wrapper).unwrap_or(found);
+    }
+    found = found.trim_start();
+    let word = &found[..found.find(|c| !is_word(c)).unwrap_or(found.len())];
+    let name = word.strip_suffix("Context").unwrap_or(word);
+    let known = CERTIFICATE_FAULTS.iter().find(|(mark, _)| *mark == name);
+    let told = known.map_or_else(|| format!("is refused: {name}"), |(_, told)| (*told).to_owned());
+    let presented = long.split_once("presented:").and_then(|(_, rest)| rest.split_once('[')?.1.split_once(']'));
+    match presented {
+        Some((names, _)) if name == "NotValidForName" => Some(format!("{told}: {}", names_in(names).join(", "))),
+        _ => Some(told),
+    }
+}
+
+/// The first names of `DnsName("a.example"), …`.
+fn names_in(list: &str) -> Vec<&str> {
+    let is_name = |c: char| is_word(c) || ".:*-".contains(c);
+    let pieces = list.split('(').skip(1).map(|piece| piece.trim_start_matches(['\\', '"']));
+    pieces
+        .map(|piece| &piece[..piece.find(|c| !is_name(c)).unwrap_or(piece.len())])
+        .filter(|n| !n.is_empty())
+        .take(5)
+        .collect()
+}
+
+/// Why no connection was made, out of the same.
+fn connection_fault(long: &str) -> Option<&'static str> {
+    CONNECTION_FAULTS.iter().find(|(mark, _)| long.contains(mark)).map(|(_, told)| *told)
+}
+
 /// The error's text without queries of URLs: those may hold signatures. An answer of XML has question marks too, and
 /// its code is what tells: it stays.
 pub fn short_text(error: &Error) -> String {
@@ -75,7 +140,18 @@ pub fn is_behind_end(error: &Error) -> bool {
 
 /// The error for a caller; `place` names the object.
 pub fn translate(error: &Error, place: &str) -> Failure {
-    let text = short_text(error);
+    let (mut text, long) = (short_text(error), format!("{error:?}"));
+    if text.contains(own_hosts::REFUSED) {
+        return Failure::store(format!("{place}: {}", own_hosts::REFUSED));
+    }
+    if let Some(fault) = certificate_fault(&long) {
+        return Failure { kind: "StorePermissionError", text: format!("{place}: the server's certificate {fault}") };
+    }
+    if CAUSELESS.iter().any(|words| text.ends_with(words)) {
+        if let Some(cause) = connection_fault(&long) {
+            text = format!("{text}: {cause}");
+        }
+    }
     let told = format!("{place}: {text}");
     let of = |kind| Failure { kind, text: told.clone() };
     match error {
@@ -130,6 +206,46 @@ mod tests {
         assert_eq!(kind("status code: 400 Bad Request: <Code>RequestTimeout</Code>"), "StoreUnavailableError");
         assert_eq!(kind("HTTP error: error sending request"), "StoreUnavailableError");
         assert_eq!(kind("Requested 0..3, got 0..2"), "StoreError");
+    }
+
+    #[derive(Debug)]
+    #[allow(dead_code)] // its long form is what is looked at
+    struct Sent(&'static str);
+    impl std::fmt::Display for Sent {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("HTTP error: error sending request")
+        }
+    }
+    impl std::error::Error for Sent {}
+
+    fn told(long: &'static str) -> Failure {
+        translate(&Error::Generic { store: "S3", source: Box::new(Sent(long)) }, "s3://b/k")
+    }
+
+    #[test]
+    fn why_no_connection_was_made_is_told() {
+        let head = "s3://b/k: Generic S3 error: HTTP error: error sending request";
+        let refused = told("Os { code: 111, kind: ConnectionRefused } authorization: AWS4-HMAC-SHA256 secret");
+        assert_eq!(refused, Failure { kind: "StoreUnavailableError", text: format!("{head}: connection refused") });
+        assert_eq!(told("\"dns error\", Custom").text, format!("{head}: the host's name is not known"));
+        assert_eq!(told("something else").text, head);
+        assert!(
+            !translate(&generic("HTTP error: request or response body error"), "x").text.contains("ConnectionReset")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_told() {
+        let words = |long| {
+            let found = told(long);
+            assert_eq!(found.kind, "StorePermissionError");
+            found.text.strip_prefix("s3://b/k: the server's certificate ").unwrap().to_owned()
+        };
+        assert_eq!(words("InvalidCertificate(ExpiredContext { time: 1 })"), "has expired");
+        assert_eq!(words("InvalidCertificate(Other(OtherError(CaUsedAsEndEntity)))"), CERTIFICATE_FAULTS[6].1);
+        assert_eq!(words("InvalidCertificate(BadEncoding)"), "is refused: BadEncoding");
+        let names = "InvalidCertificate(NotValidForNameContext { presented: [\"DnsName(\\\"a.example\\\")\", \"IpAddress(::1)\"] })";
+        assert_eq!(words(names), "is for other names than the endpoint's: a.example, ::1");
     }
 
     #[test]

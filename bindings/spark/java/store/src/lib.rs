@@ -11,6 +11,7 @@ mod clients;
 mod decrypt;
 mod failure;
 mod opening;
+mod own_hosts;
 mod transfer;
 
 use std::collections::BTreeMap;

@@ -13,6 +13,7 @@ use object_store::{Certificate, ClientConfigKey, ClientOptions, Error, ObjectSto
 
 use crate::aws_profile;
 use crate::failure::{Failure, short_text};
+use crate::own_hosts::OwnHosts;
 
 /// A store, and where in it keys begin.
 pub struct Opened {
@@ -56,17 +57,24 @@ pub fn open(url: &str, mut options: BTreeMap<String, String>) -> Result<Opened, 
     let client = take_client(&mut options)?;
     let made: Result<Arc<dyn ObjectStore>, Error> = match scheme {
         "s3" => {
-            let builder = AmazonS3Builder::from_env().with_client_options(client).with_retry(retry);
+            let builder =
+                AmazonS3Builder::from_env().with_http_connector(OwnHosts).with_client_options(client).with_retry(retry);
             let builder = configured(builder, &options, |b, k: AmazonS3ConfigKey, v| b.with_config(k, v))?;
             builder.with_bucket_name(bucket).build().map(|store| Arc::new(store) as _)
         }
         "gs" => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_client_options(client).with_retry(retry);
+            let builder = GoogleCloudStorageBuilder::from_env()
+                .with_http_connector(OwnHosts)
+                .with_client_options(client)
+                .with_retry(retry);
             let builder = configured(builder, &options, |b, k: GoogleConfigKey, v| b.with_config(k, v))?;
             builder.with_bucket_name(bucket).build().map(|store| Arc::new(store) as _)
         }
         "az" => {
-            let builder = MicrosoftAzureBuilder::from_env().with_client_options(client).with_retry(retry);
+            let builder = MicrosoftAzureBuilder::from_env()
+                .with_http_connector(OwnHosts)
+                .with_client_options(client)
+                .with_retry(retry);
             let builder = configured(builder, &options, |b, k: AzureConfigKey, v| b.with_config(k, v))?;
             builder.with_container_name(bucket).build().map(|store| Arc::new(store) as _)
         }

@@ -74,7 +74,7 @@ class StorageConfig(
     Attributes:
         private_key_files: Path by key id, with the case of ``encryption.key.pairs``.
         public_key_files: The same; only writing needs them.
-        store_options: ``store.*`` and ``storage.*`` as text, for ``runtime.store_opening``; secrets among them.
+        store_options: ``store.*`` and ``storage.*`` as text, for ``runtime.stores.opening``; secrets among them.
         other_storage_keys: ``storage.*`` keys that are a third party's store's own, as text.
     """
 

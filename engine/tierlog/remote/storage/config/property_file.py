@@ -17,8 +17,8 @@ from typing import Final
 from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.storage.config.model import KNOWN_KEYS
 from tierlog.remote.storage.config.segment_keys import BrokerKeys
-from tierlog.runtime.files import Files
-from tierlog.runtime.properties import parse_properties
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.properties import parse_properties
 
 PREFIX_KEY: Final = "remote.log.storage.manager.impl.prefix"
 DEFAULT_PREFIX: Final = "rsm.config."

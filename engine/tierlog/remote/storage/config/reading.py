@@ -21,7 +21,7 @@ from tierlog.remote.storage.config.property_file import read_property_file
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.storage.config.shown_values import quoted
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.store_options import STORAGE_KEYS
+from tierlog.runtime.stores.settings.options import STORAGE_KEYS
 
 FILE_KEY: Final = "rsm.config.file"
 #: What lies below these goes to Java classes of others, or is the broker's own: accepted, not read.

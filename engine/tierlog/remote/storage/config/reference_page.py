@@ -10,7 +10,7 @@ from tierlog.remote.storage.config.model import KEY_GROUPS
 from tierlog.remote.storage.config.older_names import NEVER_READ, OLDER_PREFIXES
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.storage.config.values import INT32_MAX, INT64_MAX, KeyFacts, KeyGroup
-from tierlog.runtime.store_keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
+from tierlog.runtime.stores.settings.keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
 
 _HEAD: Final = """# Configuration of the storage manager
 

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.storage.segment import StoredSegment
-from tierlog.runtime.object_store import ObjectInfo
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)

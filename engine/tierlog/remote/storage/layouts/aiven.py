@@ -14,18 +14,18 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.storage.background import Background
-from tierlog.remote.storage.chunk_reading import fetch_part
-from tierlog.remote.storage.key_ring import KeyRing
+from tierlog.remote.storage.chunks.background import Background
+from tierlog.remote.storage.chunks.decoding import fetch_part
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
-from tierlog.remote.storage.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
-from tierlog.remote.storage.object_keys import key_prefix_hint, parse_aiven
-from tierlog.remote.storage.segment import StoredPart, StoredSegment
-from tierlog.remote.storage.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
-from tierlog.remote.storage.windows import iter_windows
+from tierlog.remote.storage.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
+from tierlog.remote.storage.objects.object_keys import key_prefix_hint, parse_aiven
+from tierlog.remote.storage.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 MANIFEST = "rsm-manifest"
 

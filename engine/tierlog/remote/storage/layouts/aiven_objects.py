@@ -7,11 +7,10 @@ from typing import Final
 
 from tierlog.errors import SizeLimitError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunk_assembly import ChunkAssembler
-from tierlog.remote.storage.chunk_reading import IV_BYTES, UNIT_OVERHEAD_BYTES
+from tierlog.remote.storage.chunks.decoding import IV_BYTES, UNIT_OVERHEAD_BYTES
+from tierlog.remote.storage.chunks.encoding import ChunkAssembler
+from tierlog.remote.storage.chunks.key_ring import SegmentKey
 from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.json_object import INT32_MAX
-from tierlog.remote.storage.key_ring import SegmentKey
 from tierlog.remote.storage.layouts.segment_objects import (
     Removal,
     StoredLog,
@@ -19,15 +18,16 @@ from tierlog.remote.storage.layouts.segment_objects import (
     check_parts,
     require_stored,
 )
-from tierlog.remote.storage.manifest import Manifest
-from tierlog.remote.storage.manifest_writing import (
+from tierlog.remote.storage.objects.json_object import INT32_MAX
+from tierlog.remote.storage.objects.manifest import Manifest
+from tierlog.remote.storage.objects.manifest_writing import (
     INDEX_ORDER,
     encode_manifest,
     place_indexes,
     stored_chunk_index,
 )
-from tierlog.remote.storage.object_keys import aiven_segment_path
-from tierlog.runtime.chance import Rng
+from tierlog.remote.storage.objects.object_keys import aiven_segment_path
+from tierlog.runtime.machine.randomness import Rng
 
 _LOG: Final = ".log"
 _INDEXES: Final = ".indexes"

@@ -16,9 +16,9 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.storage.chunk_reading import fetch_exactly
-from tierlog.remote.storage.segment import StoredPart
-from tierlog.remote.storage.segment_bounds import (
+from tierlog.remote.storage.chunks.decoding import fetch_exactly
+from tierlog.remote.storage.chunks.segment import StoredPart
+from tierlog.remote.storage.objects.segment_bounds import (
     OFFSET_SPAN_MAX,
     UNKNOWN_TIMESTAMP_MS,
     ReadRange,
@@ -28,7 +28,7 @@ from tierlog.remote.storage.segment_bounds import (
     last_indexed_position,
     last_indexed_timestamp_ms,
 )
-from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 INDEX_SUFFIXES: Final = {
     IndexType.OFFSET: "index",

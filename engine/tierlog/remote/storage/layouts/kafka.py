@@ -17,13 +17,13 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.storage.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
+from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
-from tierlog.remote.storage.object_keys import key_prefix_hint, parse_kafka
-from tierlog.remote.storage.segment import StoredPart, StoredSegment
+from tierlog.remote.storage.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
+from tierlog.remote.storage.objects.object_keys import key_prefix_hint, parse_kafka
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 DESCRIPTION: Final = "segment.json"
 DESCRIPTION_BYTES_MAX: Final = 16 << 20

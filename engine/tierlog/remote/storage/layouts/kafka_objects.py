@@ -11,7 +11,7 @@ from tierlog._native.checksums import crc32c
 from tierlog.log.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
 from tierlog.log.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunk_assembly import ChunkAssembler
+from tierlog.remote.storage.chunks.encoding import ChunkAssembler
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.layouts.kafka import DESCRIPTION
 from tierlog.remote.storage.layouts.segment_objects import (
@@ -21,7 +21,7 @@ from tierlog.remote.storage.layouts.segment_objects import (
     check_parts,
     require_stored,
 )
-from tierlog.remote.storage.object_keys import kafka_segment_path
+from tierlog.remote.storage.objects.object_keys import kafka_segment_path
 
 _VERSION: Final = 1
 _LOG_INDEX: Final = "remoteLogIndex"

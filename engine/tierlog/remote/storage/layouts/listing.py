@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
-from tierlog.remote.storage.masked_store import MASK
-from tierlog.remote.storage.object_keys import ObjectKey, may_hold_topic
+from tierlog.remote.storage.objects.object_keys import ObjectKey, may_hold_topic
+from tierlog.remote.storage.wrappers.masked_store import MASK
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

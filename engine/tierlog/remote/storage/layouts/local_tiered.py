@@ -7,6 +7,7 @@ from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
     INDEX_SUFFIXES,
@@ -18,10 +19,9 @@ from tierlog.remote.storage.layouts.file_parts import (
     whole_object,
 )
 from tierlog.remote.storage.layouts.listing import Listing, Scope
-from tierlog.remote.storage.object_keys import parse_local_tiered
-from tierlog.remote.storage.segment import StoredPart, StoredSegment
+from tierlog.remote.storage.objects.object_keys import parse_local_tiered
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 _CHECKPOINT: Final = "leader_epoch_checkpoint"
 _SUFFIXES: Final = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINT}

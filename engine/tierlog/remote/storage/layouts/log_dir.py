@@ -16,6 +16,7 @@ from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.leader_epochs import LeaderEpochs
 from tierlog.log.partition_metadata import parse_partition_metadata
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, TopicIdPartition, Uuid
+from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
     INDEX_SUFFIXES,
@@ -28,10 +29,9 @@ from tierlog.remote.storage.layouts.file_parts import (
     whole_object,
 )
 from tierlog.remote.storage.layouts.listing import Listing, Scope
-from tierlog.remote.storage.object_keys import parse_log_dir
-from tierlog.remote.storage.segment import StoredSegment
+from tierlog.remote.storage.objects.object_keys import parse_log_dir
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 _log = logging.getLogger(__name__)
 

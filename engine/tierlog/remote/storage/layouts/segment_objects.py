@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunk_assembly import ChunkAssembler
+from tierlog.remote.storage.chunks.encoding import ChunkAssembler
 from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
-from tierlog.remote.storage.manifest_writing import INDEX_ORDER
-from tierlog.remote.storage.segment_places import places_of
+from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
+from tierlog.remote.storage.objects.manifest_writing import INDEX_ORDER
+from tierlog.remote.storage.objects.segment_places import places_of
 
 REQUIRED_PARTS = tuple(kind for kind in INDEX_ORDER if kind is not IndexType.TRANSACTION)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import ZERO_UUID, IndexType, RemoteLogSegmentId, TopicIdPartition
+from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
     INDEX_SUFFIXES,
@@ -24,10 +25,9 @@ from tierlog.remote.storage.layouts.file_parts import (
     reader_of,
     whole_object,
 )
-from tierlog.remote.storage.object_keys import PARSERS, ObjectKey
-from tierlog.remote.storage.segment import StoredSegment
-from tierlog.remote.storage.segment_bounds import OFFSET_SPAN_MAX, first_offset
-from tierlog.runtime.object_store import ObjectInfo, ObjectStore
+from tierlog.remote.storage.objects.object_keys import PARSERS, ObjectKey
+from tierlog.remote.storage.objects.segment_bounds import OFFSET_SPAN_MAX, first_offset
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 _CHECKPOINTS: Final = ("leader_epoch_checkpoint", "leader-epoch-checkpoint")
 _OFFSET_NAME: Final = re.compile(r"(\d{20})(?:-[A-Za-z0-9_-]{22})?")

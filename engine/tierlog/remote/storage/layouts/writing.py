@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunks.key_ring import SegmentKey
 from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.key_ring import SegmentKey
 from tierlog.remote.storage.layouts.aiven_objects import AivenObjects, aiven_log_index_keys, aiven_removal
 from tierlog.remote.storage.layouts.kafka_objects import KafkaObjects, kafka_log_index_keys, kafka_removal
 from tierlog.remote.storage.layouts.segment_objects import Removal, SegmentObjects
-from tierlog.runtime.chance import Rng
+from tierlog.runtime.machine.randomness import Rng
 
 
 def plan_objects(

@@ -47,8 +47,11 @@ final class Decoder {
         Native.decoderBegin(
             handle,
             range.startPosition(),
+            range.endPosition(),
             range.fromOffset(),
             range.toOffsetExclusive(),
+            range.leastOffset(),
+            range.greatestOffset(),
             range.fromTimestampMs(),
             range.toTimestampExclusiveMs(),
             range.aborted(),
@@ -91,7 +94,14 @@ final class Decoder {
     begin(range, checked);
     SegmentPlan segment = range.segment();
     Native.headersBegin(
-        handle, file, segment.logPosition(), range.endPosition(), worthBytes, checked, segment.maxTimestampMs());
+        handle,
+        file,
+        segment.logPosition(),
+        range.endPosition(),
+        range.readEnd(),
+        worthBytes,
+        checked,
+        segment.maxTimestampMs());
   }
 
   /** A status, as {@link Native#headersNext}. */

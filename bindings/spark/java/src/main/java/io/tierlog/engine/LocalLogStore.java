@@ -9,7 +9,7 @@ import java.util.Set;
 
 /** A folder of this machine, by pread. One file is open at a time; reads are done where they are waited for. */
 final class LocalLogStore implements LogStore {
-  // Of Linux, as tierlog.runtime.files maps them.
+  // Of Linux, as tierlog.runtime.machine.files maps them.
   private static final Set<Integer> NOT_FOUND = Set.of(2, 20, 36); // ENOENT, ENOTDIR, ENAMETOOLONG
   private static final Set<Integer> REFUSED = Set.of(1, 13); // EPERM, EACCES
   private static final Set<Integer> PASSING = Set.of(24, 23, 11, 4, 16, 116, 110); // EMFILE … ETIMEDOUT

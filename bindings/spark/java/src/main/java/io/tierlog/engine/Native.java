@@ -78,8 +78,11 @@ final class Native {
   static native int decoderBegin(
       long decoder,
       long basePosition,
+      long endPosition,
       long fromOffset,
       long toOffsetExclusive,
+      long leastOffset,
+      long greatestOffset,
       long fromTimestampMs,
       long toTimestampExclusiveMs,
       byte[] aborted,
@@ -104,6 +107,7 @@ final class Native {
       int file,
       long logPosition,
       long endPosition,
+      long readEnd,
       long worthBytes,
       boolean checked,
       long greatestTimestampMs);

@@ -30,7 +30,7 @@ final class Pieces implements Iterator<Piece> {
         check(range);
         at = range.startPosition();
       }
-      if (at < range.endPosition()) {
+      if (at < range.readEnd()) {
         return true;
       }
       skip();
@@ -46,11 +46,11 @@ final class Pieces implements Iterator<Piece> {
     RangePlan range = ranges.get(number);
     long start = at;
     if (range.chunks() == null) {
-      at = Math.min(start + windowBytes, range.endPosition());
+      at = Math.min(start + windowBytes, range.readEnd());
     } else {
       long chunk = range.segment().originalChunkSize();
       long step = chunk * Math.max(1, Math.min(windowBytes / chunk, CHUNKS_PER_WINDOW_MAX));
-      at = Math.min((start / step + 1) * step, range.endPosition());
+      at = Math.min((start / step + 1) * step, range.readEnd());
     }
     return new Piece(number, range, start, at);
   }
@@ -101,6 +101,6 @@ final class Pieces implements Iterator<Piece> {
     return first % segment.originalChunkSize() == 0
         && chunks.lastOriginalSize() <= segment.originalChunkSize()
         && first <= range.startPosition()
-        && range.endPosition() <= end;
+        && range.readEnd() <= end;
   }
 }

@@ -91,7 +91,7 @@ final class WindowLoader implements AutoCloseable {
         String text = "the object ends early: " + (end - start) + " bytes wanted, " + found + " there";
         throw new CorruptDataException("CorruptObjectError", "TRUNCATED", text, segment.name(), start, -1, null);
       }
-      long rangeEnd = segment.logPosition() + piece.range().endPosition();
+      long rangeEnd = segment.logPosition() + piece.range().readEnd();
       store.expect(segment, end, segment.transformed() ? end + (end - start) : Math.min(rangeEnd, end + (end - start)));
     } catch (CorruptDataException error) {
       throw error; // names the segment as messages may

@@ -8,7 +8,7 @@ import java.util.Properties;
 /** What this jar is. */
 public final class BuildInfo {
   /** Of docs/plan-protocol.md. */
-  public static final int PROTOCOL = 2;
+  public static final int PROTOCOL = 3;
 
   /** Of the Python package that this jar was built from. */
   public static final String VERSION = read();

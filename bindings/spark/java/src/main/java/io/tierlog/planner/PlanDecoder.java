@@ -19,7 +19,7 @@ final class PlanDecoder {
   static final ObjectMapper JSON = new ObjectMapper();
 
   private static final int LEAST_PAIR_BYTES = 2 * Integer.BYTES;
-  private static final int LEAST_RANGE_BYTES = 2 * Integer.BYTES + 6 * Long.BYTES + 1;
+  private static final int LEAST_RANGE_BYTES = 2 * Integer.BYTES + 8 * Long.BYTES + 1;
 
   private final List<StoreLocation> stores = new ArrayList<>();
   private final List<SegmentPlan> segments = new ArrayList<>();
@@ -167,6 +167,8 @@ final class PlanDecoder {
         segments.get(segment),
         start,
         end,
+        frame.i64(),
+        frame.i64(),
         frame.i64(),
         frame.i64(),
         frame.i64(),

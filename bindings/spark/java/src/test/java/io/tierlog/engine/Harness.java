@@ -299,6 +299,8 @@ public final class Harness {
         r.get("endPosition").asLong(),
         r.get("fromOffset").asLong(),
         r.get("toOffsetExclusive").asLong(),
+        r.path("leastOffset").asLong(0),
+        r.path("greatestOffset").asLong(Long.MAX_VALUE),
         r.get("fromTimestampMs").asLong(),
         r.get("toTimestampExclusiveMs").asLong(),
         r.hasNonNull("aborted") ? r.get("aborted").binaryValue() : null,

@@ -76,7 +76,7 @@ class PlanDecoderTest {
     writer.text("local").text("/b").i32(1).text("region").text("r").i32(0).frame('O');
     writer.i32(0).text("orders").i32(3).text("label").text("name").text("a/b.log").i64(0, 1000).flag(1).i32(400);
     writer.flag(1).text("k1").text("wrapped").text("aad").i64(1_700_000_000_000L, 1_700_000_000_001L).frame('S');
-    writer.i32(1).i32(0).i64(0, 1000, 5, 15, Long.MIN_VALUE, Long.MAX_VALUE).i32(-1).flag(1).i64(0, 0).i32(200);
+    writer.i32(1).i32(0).i64(0, 1000, 5, 15, 3, 17, Long.MIN_VALUE, Long.MAX_VALUE).i32(-1).flag(1).i64(0, 0).i32(200);
     writer.i32(3, 10, 20, 30).frame('T');
     return writer.all.toByteArray();
   }
@@ -109,6 +109,8 @@ class PlanDecoderTest {
     assertEquals(1_700_000_000_000L, range.segment().lastModifiedMs());
     assertEquals(1_700_000_000_001L, range.segment().maxTimestampMs());
     assertEquals(15, range.toOffsetExclusive());
+    assertEquals(3, range.leastOffset());
+    assertEquals(17, range.greatestOffset());
     assertEquals(Long.MAX_VALUE, range.toTimestampExclusiveMs());
     assertEquals(null, range.aborted());
     assertArrayEquals(new int[] {10, 20, 30}, range.chunks().transformedSizes());

@@ -1,0 +1,100 @@
+"""Chunks at hand: what a cache of them is asked, and the one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
+from tierlog.remote.storage.chunks.segment_log import ChunkKey
+from tierlog.runtime.machine import Machine
+
+
+class ChunkCache(Protocol):
+    """Keeps chunks until there are newer ones. Any number of threads; no method raises for what a disk does."""
+
+    @property
+    def label(self) -> Literal["chunks_memory", "chunks_disk"]:
+        """In metrics."""
+
+    @property
+    def keeps_stored(self) -> bool:
+        """Whether it keeps chunks as they are in the object (encrypted where they are), or as the broker's bytes."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether looking something up is work for a thread of its own."""
+
+    @property
+    def figures(self) -> CacheFigures: ...
+    def holds(self, key: ChunkKey) -> bool:
+        """Whether ``find`` will likely give it; no use of it."""
+
+    def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
+        """The bytes of a chunk; ``again`` as in WeightedCache."""
+
+    def put(self, key: ChunkKey, data: memoryview) -> None:
+        """Keep it, if it can be kept."""
+
+    def drop(self, key: ChunkKey) -> None:
+        """Remove a chunk that turned out to be another one than its key says: damage, which is counted."""
+
+    def forget(self, log_key: str) -> None:
+        """Drop all chunks of a log."""
+
+    def close(self) -> None: ...
+
+
+class MemoryChunkCache:
+    """The broker's bytes, bounded exactly: what readers still hold after it was evicted is theirs.
+
+    Args:
+        size_bytes_max: Of all chunks together; UNBOUNDED for no limit.
+        retention_ms: After the last use; -1 for ever.
+        machine: Its clock and locks.
+        on_evict: Told how many had to make room.
+    """
+
+    label: Literal["chunks_memory", "chunks_disk"] = "chunks_memory"
+    keeps_stored = False
+    is_slow = False
+
+    def __init__(
+        self,
+        size_bytes_max: int,
+        *,
+        machine: Machine,
+        retention_ms: int = -1,
+        on_evict: Callable[[int], None] | None = None,
+    ) -> None:
+        self._cache: WeightedCache[ChunkKey, memoryview] = WeightedCache(
+            size_bytes_max, machine=machine, retention_ms=retention_ms, on_evict=on_evict
+        )
+
+    @property
+    def figures(self) -> CacheFigures:
+        return self._cache.figures
+
+    def holds(self, key: ChunkKey) -> bool:
+        """See ChunkCache."""
+        return key in self._cache
+
+    def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
+        """See ChunkCache."""
+        return self._cache.find(key, again=again)
+
+    def put(self, key: ChunkKey, data: memoryview) -> None:
+        """See ChunkCache; ``data`` is memory of its own, or more would be held than is counted."""
+        self._cache.put(key, data, len(data))
+
+    def drop(self, key: ChunkKey) -> None:
+        """See ChunkCache."""
+        self._cache.remove(key)
+
+    def forget(self, log_key: str) -> None:
+        """See ChunkCache."""
+        self._cache.remove_where(lambda key: key.log_key == log_key)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._cache.remove_where(lambda _: True)

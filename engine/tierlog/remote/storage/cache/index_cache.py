@@ -1,0 +1,203 @@
+"""The parts of segments beside their logs: a broker asks for three of them in a row, so they come in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tierlog.errors import CorruptObjectError, ObjectNotFoundError
+from tierlog.remote.api import IndexType
+from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
+from tierlog.remote.storage.chunks.decoding import open_part, part_name
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.storage.layouts.segment_lookup import UNKNOWN_SIZE
+from tierlog.remote.storage.requests.awaiting import Waits
+from tierlog.remote.storage.requests.single_flight import Flight, Flights
+from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Pool
+
+#: Parts that lie side by side are fetched together up to this size.
+TOGETHER_BYTES_MAX: Final = 2 << 20
+#: More than any part of a segment has: an object of unknown size is read up to its end.
+_WHOLE_BYTES: Final = 1 << 31
+
+_Key = tuple[str, IndexType]
+
+
+class IndexCache:
+    """See the module; bounded exactly by bytes.
+
+    Args:
+        requests: Of the objects.
+        key_ring: Opens encrypted parts.
+        pool: Where what came is opened.
+        size_bytes_max: Of all parts together; -1 for no limit.
+        retention_ms: After the last use; -1 for ever.
+        timeout_seconds: How long one caller waits.
+        machine: Its clock and locks.
+        on_evict: Told how many had to make room.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        requests: StoreRequests,
+        key_ring: KeyRing,
+        pool: Pool,
+        *,
+        size_bytes_max: int,
+        retention_ms: int,
+        timeout_seconds: float,
+        machine: Machine,
+        on_evict: Callable[[int], None] | None = None,
+    ) -> None:
+        self._requests = requests
+        self._key_ring = key_ring
+        self._pool = pool
+        self._timeout_seconds = timeout_seconds
+        self._metrics = requests.metrics
+        self._cache: WeightedCache[_Key, bytes] = WeightedCache(
+            size_bytes_max, machine=machine, retention_ms=retention_ms, on_evict=on_evict
+        )
+        self._flights: Flights[_Key, bytes] = Flights(machine)
+
+    @property
+    def figures(self) -> CacheFigures:
+        return self._cache.figures
+
+    def find(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
+        """A part's bytes as the broker had them if they are at hand; b"" for an empty one. This waits for nothing.
+
+        Raises:
+            ObjectNotFoundError: there is no such part.
+        """
+        part = segment.part(index_type)
+        if part is None:
+            raise ObjectNotFoundError(f"{segment.name}: the segment has no {index_type.value} index")
+        if part.size_bytes == 0:
+            return b""
+        found = self._cache.find((segment.log.key, index_type))
+        if found is not None:
+            self._metrics.add("cache_hits_total", label="indexes")
+            self._metrics.add("cache_hit_bytes_total", len(found), label="indexes")
+        return found
+
+    def fetch(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes]:
+        """A part's bytes as the broker had them, which ``find`` did not have.
+
+        Raises:
+            ObjectNotFoundError: its object is gone. CorruptObjectError: shorter than described, or not authentic.
+            EncryptionKeyError. StoreUnavailableError: not there in time. StoreError and its kinds.
+        """
+        self._metrics.add("cache_misses_total", label="indexes")
+        flight, is_new = self._flights.join((segment.log.key, index_type))
+        if is_new:
+            self._begin(flight, segment, index_type)
+        try:
+            what = f"the {index_type.value} index of {segment.name}"
+            yield self._requests.wait_of(flight, what, self._timeout_seconds)
+            return flight.result()
+        finally:
+            self._flights.leave(flight)
+
+    def _begin(self, flight: Flight[_Key, bytes], segment: StoredSegment, index_type: IndexType) -> None:
+        known = self._cache.find((segment.log.key, index_type), again=True)
+        if known is not None:
+            self._flights.land(flight, known)  # it came with another one meanwhile
+            return
+        part = segment.part(index_type)
+        assert part is not None, "find has looked"
+        is_exact = part.size_bytes != UNKNOWN_SIZE
+        start, end = _run_around(segment, part) if is_exact else (0, _WHOLE_BYTES)
+        name = part_name(segment, part)
+
+        def land(stored: memoryview) -> None:
+            self._flights.land(flight, self._opened_all(segment, index_type, part, stored, start))
+
+        def read() -> None:
+            try:
+                land(self._requests.read_here(part.key, start, end, name, is_exact=is_exact))
+            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                self._flights.fail(flight, error)
+
+        def open_stored(stored: memoryview) -> None:
+            try:
+                land(stored)
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._flights.fail(flight, error)
+
+        def came(answer: memoryview | BaseException) -> None:
+            """In the store's thread, which must not decrypt."""
+            if isinstance(answer, BaseException):
+                self._flights.fail(flight, answer)
+            else:
+                self._flights.continue_in(self._pool, flight, lambda: open_stored(answer))
+
+        if self._requests.store.is_local:
+            flight.offer(read)
+            return
+        self._requests.start(
+            ReadRequest(
+                part.key,
+                start,
+                end,
+                name=name,
+                lane=Lane.DESCRIPTIONS,
+                turn=segment.log.key,
+                on_answer=came,
+                is_exact=is_exact,
+                before=lambda _: self._requests.note_sent(flight),
+            )
+        )
+
+    def _opened_all(
+        self, segment: StoredSegment, index_type: IndexType, part: StoredPart, stored: memoryview, start: int
+    ) -> bytes:
+        """The part that was asked for; it and those that came with it are kept."""
+        if part.size_bytes == UNKNOWN_SIZE:
+            data = bytes(stored)
+            self._keep(segment, index_type, data)
+            return data
+        end = start + len(stored)
+        data = self._open(segment, part, stored, start)
+        for kind, other in segment.parts:
+            if other is not part and _lies_within(other, part, start, end):
+                try:
+                    self._keep(segment, kind, self._open(segment, other, stored, start))
+                except CorruptObjectError:
+                    continue  # told to who asks for that one
+        self._keep(segment, index_type, data)
+        return data
+
+    def _open(self, segment: StoredSegment, part: StoredPart, stored: memoryview, start: int) -> bytes:
+        own = stored[part.position - start : part.position - start + part.size_bytes]
+        return bytes(open_part(self._key_ring, segment, part, own))
+
+    def _keep(self, segment: StoredSegment, index_type: IndexType, data: bytes) -> None:
+        self._cache.put((segment.log.key, index_type), data, len(data))
+
+    def forget(self, log_key: str) -> None:
+        """The segment is gone."""
+        self._cache.remove_where(lambda key: key[0] == log_key)
+
+
+def _run_around(segment: StoredSegment, part: StoredPart) -> tuple[int, int]:
+    """[start, end) in the part's object: of all parts in it, if these are small."""
+    own = [other for _, other in segment.parts if other.key == part.key and other.size_bytes > 0]
+    start = min(other.position for other in own)
+    end = max(other.position + other.size_bytes for other in own)
+    if end - start > TOGETHER_BYTES_MAX:
+        return part.position, part.position + part.size_bytes
+    return start, end
+
+
+def _lies_within(other: StoredPart, part: StoredPart, start: int, end: int) -> bool:
+    return (
+        other.key == part.key
+        and other.size_bytes > 0
+        and start <= other.position
+        and other.position + other.size_bytes <= end
+    )

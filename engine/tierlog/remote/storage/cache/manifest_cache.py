@@ -1,0 +1,220 @@
+"""Descriptions of segments, parsed and opened: one request a segment, however many ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.chunks.segment_log import SegmentLog, open_log
+from tierlog.remote.storage.layouts.segment_lookup import (
+    DescriptionRead,
+    FoundSegment,
+    LookupSteps,
+    SegmentLookup,
+    run_lookup,
+)
+from tierlog.remote.storage.requests.awaiting import Waits
+from tierlog.remote.storage.requests.single_flight import Flight, Flights
+from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Pool
+
+#: What a parsed description takes beside its chunk sizes: objects of Python, keys, names.
+_OVERHEAD_BYTES: Final = 4096
+#: One chunk of a variable index: its size, and where it begins.
+_CHUNK_BYTES: Final = 12
+
+#: The same segment may be described otherwise by other custom metadata.
+_Key = tuple[RemoteLogSegmentId, int, bytes | None]
+
+
+class OpenedSegment:
+    """A segment's description, and its log once somebody reads it. Any number of threads."""
+
+    __slots__ = ("_key_ring", "_log", "segment")
+
+    def __init__(self, segment: StoredSegment, key_ring: KeyRing) -> None:
+        self.segment = segment
+        self._key_ring = key_ring
+        self._log: SegmentLog | None = None
+
+    @property
+    def log(self) -> SegmentLog:
+        """Raises EncryptionKeyError: no key of the ring opens it."""
+        if self._log is None:
+            self._log = open_log(self._key_ring, self.segment)
+        return self._log
+
+
+_Flight = Flight[_Key, OpenedSegment]
+
+
+class ManifestCache:
+    """See the module; bounded by bytes, and by entries as the plugin's is.
+
+    Args:
+        lookup: Says what to read for one.
+        requests: Reads it.
+        key_ring: Opens the logs.
+        pool: Where what came is parsed.
+        entries_max, size_bytes_max: -1 for no limit.
+        retention_ms: After the last use; -1 for ever.
+        timeout_seconds: How long one caller waits.
+        machine: Its clock and locks.
+        on_evict: Told how many had to make room.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        lookup: SegmentLookup,
+        requests: StoreRequests,
+        key_ring: KeyRing,
+        pool: Pool,
+        *,
+        entries_max: int,
+        size_bytes_max: int,
+        retention_ms: int,
+        timeout_seconds: float,
+        machine: Machine,
+        on_evict: Callable[[int], None] | None = None,
+    ) -> None:
+        self._lookup = lookup
+        self._requests = requests
+        self._key_ring = key_ring
+        self._pool = pool
+        self._timeout_seconds = timeout_seconds
+        self._count_hit = requests.metrics.counting("cache_hits_total", "manifests")
+        self._count_miss = requests.metrics.counting("cache_misses_total", "manifests")
+        self._cache: WeightedCache[_Key, OpenedSegment] = WeightedCache(
+            size_bytes_max, machine=machine, retention_ms=retention_ms, entries_max=entries_max, on_evict=on_evict
+        )
+        self._flights: Flights[_Key, OpenedSegment] = Flights(machine)
+
+    @property
+    def figures(self) -> CacheFigures:
+        return self._cache.figures
+
+    def find(self, metadata: RemoteLogSegmentMetadata) -> OpenedSegment | None:
+        """The segment's description if it is at hand; this waits for nothing."""
+        found = self._cache.find(_key_of(metadata))
+        if found is not None:
+            self._count_hit()
+        return found
+
+    def peek(self, metadata: RemoteLogSegmentMetadata) -> OpenedSegment | None:
+        """As ``find``, without using it."""
+        return self._cache.peek(_key_of(metadata))
+
+    def fetch(self, metadata: RemoteLogSegmentMetadata) -> Waits[OpenedSegment]:
+        """The segment's description, which ``find`` did not have.
+
+        Raises:
+            As SegmentLookup.steps; StoreUnavailableError if it is not there in time.
+        """
+        self._count_miss()
+        flight = self.begin(metadata)
+        try:
+            what = f"the manifest of {metadata.remote_log_segment_id}"
+            yield self._requests.wait_of(flight, what, self._timeout_seconds)
+            return flight.result()
+        finally:
+            self._flights.leave(flight)
+
+    def begin(self, metadata: RemoteLogSegmentMetadata) -> Flight[_Key, OpenedSegment]:
+        """The load under way, begun now if there is none; who waits for it also ``run``s and leaves it."""
+        key = _key_of(metadata)
+        flight, is_new = self._flights.join(key)
+        if is_new:
+            if (found := self._cache.peek(key)) is not None:  # it landed just now
+                self._flights.land(flight, found)
+            elif self._requests.store.is_local:
+                flight.offer(lambda: self._load_here(flight, metadata))
+            else:
+                self._go_on(flight, metadata, self._lookup.steps(metadata), None)
+        return flight
+
+    def _load_here(self, flight: _Flight, metadata: RemoteLogSegmentMetadata) -> None:
+        try:
+            self._land(flight, run_lookup(self._lookup.steps(metadata), self._read_here))
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            self._flights.fail(flight, error)
+
+    def _read_here(self, wanted: DescriptionRead) -> memoryview:
+        return self._requests.read_here(wanted.key, 0, wanted.end_position_exclusive, wanted.name, is_exact=False)
+
+    def _go_on(
+        self,
+        flight: _Flight,
+        metadata: RemoteLogSegmentMetadata,
+        steps: LookupSteps,
+        answer: memoryview | BaseException | None,
+    ) -> None:
+        """The next step of a lookup, and what it asks of the store."""
+        try:
+            if answer is None:
+                wanted = next(steps)
+            elif isinstance(answer, BaseException):
+                wanted = steps.throw(answer)
+            else:
+                wanted = steps.send(answer)
+        except StopIteration as end:
+            self._land(flight, end.value)
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._flights.fail(flight, error)
+        else:
+            self._requests.start(
+                ReadRequest(
+                    wanted.key,
+                    0,
+                    wanted.end_position_exclusive,
+                    name=wanted.name,
+                    lane=Lane.DESCRIPTIONS,
+                    turn=metadata.topic_id_partition,
+                    on_answer=lambda found: self._came(flight, metadata, steps, found),
+                    is_exact=False,
+                    before=lambda _: self._requests.note_sent(flight),
+                )
+            )
+
+    def _came(
+        self,
+        flight: _Flight,
+        metadata: RemoteLogSegmentMetadata,
+        steps: LookupSteps,
+        answer: memoryview | BaseException,
+    ) -> None:
+        """In the store's thread, which must not parse."""
+        if isinstance(answer, BaseException):
+            self._go_on(flight, metadata, steps, answer)
+        else:
+            self._flights.continue_in(self._pool, flight, lambda: self._go_on(flight, metadata, steps, answer))
+
+    def _land(self, flight: _Flight, found: FoundSegment) -> None:
+        """What was looked up: kept, and told to who waits."""
+        opened = OpenedSegment(found.segment, self._key_ring)
+        self._cache.put(flight.key, opened, _size_of(found.segment, found.description_bytes))
+        self._flights.land(flight, opened)
+
+    def leave(self, flight: _Flight) -> None:
+        """One who began or joined it waits no more."""
+        self._flights.leave(flight)
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """The segment is gone, whatever its custom metadata said."""
+        gone = metadata.remote_log_segment_id
+        self._cache.remove_where(lambda key: key[0] == gone)
+
+
+def _key_of(metadata: RemoteLogSegmentMetadata) -> _Key:
+    return metadata.remote_log_segment_id, metadata.start_offset, metadata.custom_metadata
+
+
+def _size_of(segment: StoredSegment, description_bytes: int) -> int:
+    chunks = segment.chunk_index.chunk_count if segment.chunk_index is not None and segment.compression else 0
+    return _OVERHEAD_BYTES + min(description_bytes, _OVERHEAD_BYTES) + chunks * _CHUNK_BYTES

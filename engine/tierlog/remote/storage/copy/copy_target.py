@@ -1,0 +1,177 @@
+"""A place that segments are copied into by hand: written as a broker's manager writes, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tierlog.errors import ConfigError
+from tierlog.remote.api import LogSegmentData, RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunks.key_ring import KeyRing, read_key_ring
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.config import StorageConfig, read_storage_config
+from tierlog.remote.storage.copy.copied_before import find_copied_before
+from tierlog.remote.storage.copy.leftovers import Leftovers
+from tierlog.remote.storage.copy.running_copies import RunningCopies
+from tierlog.remote.storage.copy.segment_copy import SegmentCopier
+from tierlog.remote.storage.copy.segment_delete import delete_segment
+from tierlog.remote.storage.copy.upload_buffers import process_buffers
+from tierlog.remote.storage.layouts import Layout
+from tierlog.remote.storage.layouts.aiven import AivenLayout
+from tierlog.remote.storage.layouts.kafka import KafkaLayout
+from tierlog.remote.storage.layouts.listing import Scope
+from tierlog.remote.storage.layouts.segment_lookup import look_up, make_lookup
+from tierlog.remote.storage.layouts.writing import plan_removal
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
+from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.storage.wrappers.limited_store import limited_reads
+from tierlog.remote.storage.wrappers.masked_store import MaskedStore
+from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import ReadableFiles
+from tierlog.runtime.stores.opening import local_path, open_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+
+#: Of one segment, where the configuration says nothing.
+_DEADLINE_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """A segment that is whole in the target.
+
+    Args:
+        segment: As its description says.
+        stored_bytes: Of all its objects.
+        custom_metadata: What a broker would keep with the segment's metadata; None for nothing.
+    """
+
+    segment: StoredSegment
+    stored_bytes: int
+    custom_metadata: bytes | None
+
+
+class CopyTarget:
+    """See the module. A context manager is its tier: ``close`` this instead.
+
+    Args:
+        store: Gets the objects; closed with this.
+        config: What they look like; checked by ``check_for_writing``.
+        key_ring: Wraps data keys, and unwraps them for reading back.
+        machine: Threads and clock.
+        url: Of the store.
+
+    Attributes:
+        tier: Reads what was written.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self, store: ObjectStore, config: StorageConfig, key_ring: KeyRing, *, machine: Machine, url: str
+    ) -> None:
+        # Whoever copies by hand copies what nobody checked.
+        config = config.model_copy(update={"copy_source_verification_enabled": True})
+        self.config = config
+        self._store = store
+        scope = Scope(key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        self._lookup = make_lookup(config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        read = limited_reads(store, config.download_rate_limit_bytes_per_second, machine)
+        layout: Layout = (
+            KafkaLayout(read, scope, machine)
+            if config.layout == "kafka"
+            else AivenLayout(read, scope, key_ring, machine)
+        )
+        self.tier = Tier(read, layout, key_ring=key_ring, machine=machine, url=url)
+        metrics = StorageMetrics()
+        buffers = process_buffers(config.upload_buffer_bytes, machine)
+        deadline_ms = config.copy_deadline_ms
+        self._running = RunningCopies(
+            metrics,
+            machine=machine,
+            deadline_seconds=_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
+        )
+        # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
+        self._leftovers = Leftovers(machine, metrics, keeps=False)
+        self._copier = SegmentCopier(
+            store,
+            config,
+            key_ring,
+            limiter=RateLimiter(config.upload_rate_limit_bytes_per_second, machine=machine),
+            buffers=buffers,
+            running=self._running,
+            leftovers=self._leftovers,
+            metrics=metrics,
+            machine=machine,
+        )
+
+    def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, files: ReadableFiles) -> None:
+        """Store a segment: see SegmentCopier.copy for the errors."""
+        self._copier.copy(metadata, data, files=files)
+
+    def find(self, metadata: RemoteLogSegmentMetadata) -> StoredCopy | None:
+        """The segment of this id, if its description and all its objects are there with their sizes.
+
+        Raises:
+            StoreError and its kinds: the store does not say.
+        """
+        metadata = replace(metadata, custom_metadata=None)
+        (key,) = plan_removal(self.config, metadata).descriptions
+        whole = find_copied_before(self._store, self.config, metadata, key)
+        if whole is None:
+            return None
+        path = kafka_segment_path if self.config.layout == "kafka" else aiven_segment_path
+        custom = SegmentCustomMetadata.of(
+            self.config.custom_metadata_fields_include,
+            remote_size=whole.stored_bytes,
+            object_prefix=self.config.key_prefix,
+            object_key=path(metadata),
+            digest=whole.digest if self.config.manifest_digest_enabled else None,
+        )
+        return StoredCopy(look_up(self._lookup, self._store, metadata).segment, whole.stored_bytes, custom.encode())
+
+    def remove(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Take a segment away, its description first."""
+        delete_segment(self._store, self.config, replace(metadata, custom_metadata=None), uploads_too=True)
+
+    def close(self) -> None:
+        """Call off what is being copied, and release threads and store; idempotent."""
+        self._running.close()
+        self._leftovers.close()
+        self._copier.close()
+        self.tier.close()
+
+
+def open_copy_target(
+    path: str,
+    *,
+    config: Mapping[str, str] | None = None,
+    machine: Machine | None = None,
+    wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+) -> CopyTarget:
+    """A bucket, or a folder in it, to copy segments into; a local folder is made if it is not there.
+
+    Args:
+        path: As for ``open_tier``; ``key.prefix`` applies below it.
+        config: The RSM's keys; those that name a store's place (bucket, root) are not used.
+        machine: Its local files, threads and clock.
+        wrap_store: Gets the store, and gives the one to use.
+
+    Raises:
+        ConfigError: a key, or what encryption needs is missing. StoreError and its kinds.
+    """
+    machine = machine or Machine()
+    read = read_storage_config(config, machine=machine)
+    if read.layout not in ("aiven", "kafka"):
+        raise ConfigError(f"layout {read.layout!r}: segments are copied into aiven and kafka")
+    read.check_for_writing()
+    key_ring = read_key_ring(read, machine, writing=True)
+    folder = local_path(path)
+    if folder is not None:
+        machine.files.make_directories(folder)
+    store = wrap_store(open_store(path, read.store_options, machine=machine))
+    if read.key_prefix_mask and read.key_prefix:
+        store = MaskedStore(store, read.key_prefix)
+    return CopyTarget(store, read, key_ring, machine=machine, url=path)

@@ -1,0 +1,240 @@
+"""What is being copied right now: phase, part and age of each, a deadline that is kept, one log line for all.
+
+Why: the plugin's uploads can stop for good without a word. Here a copy that outlives its deadline is called off even if
+the store never answers, every running copy can be seen in the metrics, and those that take long are named in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from tierlog.errors import StoreUnavailableError
+from tierlog.remote.api import RemoteLogSegmentId
+from tierlog.remote.storage.metrics.storage_metrics import PHASES, StorageMetrics
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import CancelledError, Condition, Future
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+#: What an undo gets beyond the deadline, or the close, that it comes from: its caller is back within two seconds.
+UNDO_SECONDS: Final = 1.2
+#: In which a closing manager's copies have been called off, undone and left.
+_CLOSE_SECONDS: Final = 1.6
+#: How often the watchdog looks, and how often it says what it sees.
+_LOOK_SECONDS: Final = 1.0
+_SAY_SECONDS: Final = 30.0
+#: After so long without a copy the watchdog ends, and buffers go back to the system.
+_IDLE_SECONDS: Final = 30.0
+#: Before the first line: most copies are done by then.
+_SLOW_SECONDS: Final = 20.0
+
+
+class CopyDeadlineError(StoreUnavailableError):
+    """A copy took longer than it may and was called off: a later attempt may be quicker."""
+
+
+class CopyAbandonedError(StoreUnavailableError):
+    """The manager was closed while the copy ran."""
+
+
+@dataclass(slots=True)
+class RunningCopy:
+    """One copy under way. Its own thread writes, others read.
+
+    Attributes:
+        phase: One of PHASES.
+        part: Number of the part that was handed over last, from 1; 0 before the first.
+        stored_bytes: Bytes that the store confirmed so far.
+    """
+
+    segment_id: RemoteLogSegmentId
+    began_seconds: float
+    deadline_seconds: float
+    machine: Machine
+    phase: str = "waiting"
+    part: int = 0
+    stored_bytes: int = 0
+    called_off: str = ""
+    called_off_seconds: float = math.inf
+    changed: Condition = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.changed = self.machine.scheduler.condition()
+
+    def age_seconds(self) -> float:
+        """Since it began."""
+        return self.machine.clock.monotonic_seconds() - self.began_seconds
+
+    def check(self) -> None:
+        """Raises CopyDeadlineError past the deadline, CopyAbandonedError once the manager closes."""
+        if self.called_off:
+            raise CopyAbandonedError(f"{self.segment_id}: {self.called_off} in phase {self.phase}, part {self.part}")
+        if self.machine.clock.monotonic_seconds() >= self.deadline_seconds:
+            raise CopyDeadlineError(
+                f"{self.segment_id}: the copy was called off after {self.age_seconds():.0f} s "
+                f"in phase {self.phase}, part {self.part}, {self.stored_bytes} bytes stored"
+            )
+
+    def call_off(self, reason: str) -> None:
+        """Whoever waits for it, and whoever checks, gets a CopyAbandonedError from here on."""
+        with self.changed:
+            if not self.called_off:
+                self.called_off, self.called_off_seconds = reason, self.machine.clock.monotonic_seconds()
+            self.changed.notify_all()
+
+    def undo_seconds_left(self) -> float:
+        """How long its undo may be waited for from now on; not above 0 once it is over."""
+        ends = min(self.deadline_seconds, self.called_off_seconds) + UNDO_SECONDS
+        return ends - self.machine.clock.monotonic_seconds()
+
+    def wait_for(self, future: Future[Result]) -> Result:
+        """What the call gives, unless the copy is called off before: then the call goes on by itself."""
+        if not future.done():
+            future.add_done_callback(self._wake)
+            with self.changed:
+                while not future.done():
+                    self.check()
+                    left = self.deadline_seconds - self.machine.clock.monotonic_seconds()
+                    self.changed.wait(min(max(left, 0.001), _LOOK_SECONDS))
+        try:
+            return future.result()
+        except CancelledError as cause:
+            raise CopyAbandonedError(f"{self.segment_id}: the manager was closed") from cause
+
+    def _wake(self, _: object) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def describe(self) -> str:
+        """For the log line."""
+        return (
+            f"{self.segment_id} {self.phase} part {self.part} "
+            f"({self.stored_bytes} bytes stored) for {self.age_seconds():.0f} s"
+        )
+
+
+class RunningCopies:
+    """All copies under way of one manager, and their watchdog.
+
+    Args:
+        metrics: Gets their number by phase, and the age of the oldest.
+        deadline_seconds: Of each copy, from its begin.
+        on_idle: Called by the watchdog when nothing was copied for half a minute.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        metrics: StorageMetrics,
+        *,
+        machine: Machine | None = None,
+        deadline_seconds: float,
+        on_idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._machine = machine or Machine()
+        self._metrics = metrics
+        self._deadline_seconds = deadline_seconds
+        self._on_idle = on_idle
+        self._changed = self._machine.scheduler.condition()
+        self._copies: dict[RemoteLogSegmentId, RunningCopy] = {}
+        self._watchdog: Future[None] | None = None
+        self._closed = False
+        for phase in PHASES:
+            metrics.ask("copies_running", lambda phase=phase: float(self._count(phase)), label=phase)  # type: ignore[misc]
+        metrics.ask("oldest_copy_age_seconds", self.oldest_age_seconds)
+
+    def begin(self, segment_id: RemoteLogSegmentId) -> RunningCopy:
+        """Enter a copy; give it to ``end`` whatever happens.
+
+        Raises:
+            StoreUnavailableError: the same id is being copied: let that end first. CopyAbandonedError: closed.
+        """
+        now = self._machine.clock.monotonic_seconds()
+        copy = RunningCopy(segment_id, now, now + self._deadline_seconds, self._machine)
+        with self._changed:
+            if self._closed:
+                raise CopyAbandonedError(f"{segment_id}: the manager is closed")
+            if segment_id in self._copies:
+                raise StoreUnavailableError(f"{segment_id}: is being copied: {self._copies[segment_id].describe()}")
+            self._copies[segment_id] = copy
+            if self._watchdog is None:
+                self._watchdog = self._machine.scheduler.start(self._watch, name="tierlog-copy-watchdog")
+        return copy
+
+    def end(self, copy: RunningCopy) -> None:
+        """It finished, or failed and was cleaned up."""
+        with self._changed:
+            self._copies.pop(copy.segment_id, None)
+            self._changed.notify_all()
+
+    def call_off_copy(self, segment_id: RemoteLogSegmentId, reason: str) -> bool:
+        """Call off one copy, if it runs; waits for nothing."""
+        with self._changed:
+            copy = self._copies.get(segment_id)
+        if copy is not None:
+            copy.call_off(reason)
+        return copy is not None
+
+    def copies(self) -> list[RunningCopy]:
+        """Oldest first."""
+        with self._changed:
+            return sorted(self._copies.values(), key=lambda copy: copy.began_seconds)
+
+    def oldest_age_seconds(self) -> float:
+        """0 without a copy."""
+        return max((copy.age_seconds() for copy in self.copies()), default=0.0)
+
+    def _count(self, phase: str) -> int:
+        return sum(copy.phase == phase for copy in self.copies())
+
+    def _watch(self) -> None:
+        """Names slow copies; those past their deadline call themselves off, which ``check`` and ``wait_for`` see to."""
+        clock = self._machine.clock
+        idle_since = said_at = clock.monotonic_seconds()
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                self._changed.wait(_LOOK_SECONDS)
+                now = clock.monotonic_seconds()
+                if self._copies:
+                    idle_since = now
+                elif now - idle_since >= _IDLE_SECONDS:
+                    self._watchdog = None
+                    break
+            slow = [copy for copy in self.copies() if copy.age_seconds() >= _SLOW_SECONDS]
+            if slow and now - said_at >= _SAY_SECONDS:
+                said_at = now
+                _log.warning("copies that take long: %s", "; ".join(copy.describe() for copy in slow))
+        self._on_idle()
+
+    def call_off(self) -> None:
+        """Call off what runs, and let nothing begin any more; waits for nothing, idempotent."""
+        with self._changed:
+            self._closed = True
+            running = list(self._copies.values())
+            self._changed.notify_all()
+        for copy in running:
+            copy.call_off("the manager was closed")
+
+    def close(self) -> None:
+        """The same, wait until it is cleaned up, or for two seconds from when it was called off, end the watchdog."""
+        self.call_off()
+        clock = self._machine.clock
+        with self._changed:
+            since = min((copy.called_off_seconds for copy in self._copies.values()), default=math.inf)
+            while self._copies and (left := since + _CLOSE_SECONDS - clock.monotonic_seconds()) > 0:
+                self._changed.wait(left)
+            left_behind = list(self._copies.values())
+            watchdog = self._watchdog
+        for copy in left_behind:
+            _log.warning("closed while a copy had not ended: %s", copy.describe())
+        if watchdog is not None:
+            watchdog.result()

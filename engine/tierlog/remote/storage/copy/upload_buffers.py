@@ -1,0 +1,143 @@
+"""The memory of all copies of a process: a fixed number of bytes, lent out whole or not at all.
+
+Why: the plugin takes a buffer of part size for every object of every copy, and a broker with many partitions dies of
+it. Here a copy asks once for the least with which it can finish, and waits in line until it can have all of that at
+once: nobody waits while holding, so no two copies can wait for each other. What it can use beyond that (more parts
+under way) it takes only if it is free and nobody is in line.
+
+The memory is that of ``runtime.machine.buffers``: used again by the next copy, and given back to the system when none
+comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.buffers import new_buffer
+
+_LOOK_SECONDS: Final = 0.25
+
+
+def _nothing() -> None:
+    return
+
+
+class LentBuffer:
+    """Writable memory of the budget, at least of the size that was asked for. Give it back once; again is fine."""
+
+    __slots__ = ("_lender", "_size_bytes", "view")
+
+    def __init__(self, lender: UploadBuffers, size_bytes: int) -> None:
+        self._lender: UploadBuffers | None = lender
+        self._size_bytes = size_bytes
+        self.view = new_buffer(size_bytes)
+
+    def give_back(self) -> None:
+        """Nothing may read or write it afterwards."""
+        lender, self._lender = self._lender, None
+        if lender is not None:
+            with contextlib.suppress(BufferError):  # an error's traceback may still look at it
+                self.view.release()
+            lender._take_back(self._size_bytes)  # noqa: SLF001
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+
+class UploadBuffers:
+    """See the module.
+
+    Args:
+        budget_bytes: All that is lent at once. A copy that cannot do with that is given what it needs once nobody else
+            has anything: a chunk that is larger than the budget still gets uploaded.
+        machine: Its threads wait in line.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, budget_bytes: int, *, machine: Machine | None = None) -> None:
+        if budget_bytes < 1:
+            raise ValueError(f"a budget of {budget_bytes} bytes lends nothing")
+        self._machine = machine or Machine()
+        self._changed = self._machine.scheduler.condition()
+        self._budget_bytes = budget_bytes
+        self._lent_bytes = 0
+        self._line: list[object] = []
+
+    @property
+    def budget_bytes(self) -> int:
+        return self._budget_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        return self._lent_bytes
+
+    @property
+    def is_wanted(self) -> bool:
+        """Somebody waits: who holds more than needed gives it back."""
+        return bool(self._line)
+
+    def grow(self, budget_bytes: int) -> None:
+        """Raise the budget; a lower one changes nothing."""
+        with self._changed:
+            self._budget_bytes = max(self._budget_bytes, budget_bytes)
+            self._changed.notify_all()
+
+    def borrow(self, sizes_bytes: Sequence[int], *, check: Callable[[], None] = _nothing) -> list[LentBuffer]:
+        """Wait in line for all of these at once. Never call it while holding some.
+
+        Args:
+            sizes_bytes: Of each buffer.
+            check: Called now and then while waiting; what it raises ends the wait.
+
+        Raises:
+            MemoryError: the system has none.
+        """
+        need = sum(sizes_bytes)
+        ticket = object()
+        with self._changed:
+            self._line.append(ticket)
+            try:
+                while not (self._line[0] is ticket and self._fits(need)):
+                    self._changed.wait(_LOOK_SECONDS)
+                    check()
+                return self._lend(sizes_bytes)
+            finally:
+                self._line.remove(ticket)
+                self._changed.notify_all()
+
+    def try_borrow(self, size_bytes: int) -> LentBuffer | None:
+        """One more, if it is free and nobody waits: fine while holding others."""
+        with self._changed:
+            if self._line or self._lent_bytes + size_bytes > self._budget_bytes:
+                return None
+            return self._lend((size_bytes,))[0]
+
+    def _fits(self, need: int) -> bool:
+        return self._lent_bytes == 0 or self._lent_bytes + need <= self._budget_bytes
+
+    def _lend(self, sizes_bytes: Sequence[int]) -> list[LentBuffer]:
+        try:
+            lent = [LentBuffer(self, size) for size in sizes_bytes]
+        except (MemoryError, OSError) as cause:
+            raise MemoryError(f"no {sum(sizes_bytes)} bytes for the buffers of a copy: {cause}") from cause
+        self._lent_bytes += sum(sizes_bytes)
+        return lent
+
+    def _take_back(self, size_bytes: int) -> None:
+        with self._changed:
+            self._lent_bytes -= size_bytes
+            self._changed.notify_all()
+
+
+def process_buffers(budget_bytes: int, machine: Machine) -> UploadBuffers:
+    """The buffers that all managers of a process share, of the largest budget that one of them asked for."""
+    shared = machine.process.shared("upload buffers", lambda: UploadBuffers(budget_bytes, machine=machine))
+    shared.grow(budget_bytes)
+    return shared

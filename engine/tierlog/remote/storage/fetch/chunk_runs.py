@@ -1,0 +1,79 @@
+"""Which chunks come in one request: neighbouring ones, as many as it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.remote.storage.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.storage.requests.single_flight import Flight
+from tierlog.remote.storage.requests.store_requests import ReadRequest
+
+#: Chunks of one request at most: a hostile manifest may say that a chunk is one byte.
+CHUNKS_PER_REQUEST_MAX: Final = 16384
+
+ChunkFlight = Flight[ChunkKey, memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingChunk:
+    """One to get, and the flight that is told."""
+
+    view: ChunkView
+    flight: ChunkFlight
+
+
+@dataclass(slots=True, eq=False)
+class ChunkRun:
+    """Neighbouring chunks that come in one request.
+
+    Attributes:
+        left: Those that have not landed, ascending.
+        turn: Whose turns go round.
+        is_wanted: Of one that nobody asked for yet (fetched ahead): whether anybody still reads there. None of one that
+            a reader asked for.
+        held_bytes: Of the memory budget, for the stored bytes; given back with the last chunk.
+        request: Sent, or in line.
+    """
+
+    log: SegmentLog
+    left: list[MissingChunk]
+    turn: Hashable
+    is_wanted: Callable[[], bool] | None
+    held_bytes: int
+    request: ReadRequest | None = None
+    opening: int = 0
+
+    @property
+    def flights(self) -> list[ChunkFlight]:
+        return [chunk.flight for chunk in self.left]
+
+    @property
+    def start(self) -> int:
+        """First byte in the object."""
+        return self.left[0].view.position
+
+    @property
+    def end_exclusive(self) -> int:
+        last = self.left[-1].view
+        return last.position + last.stored_size
+
+
+def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[list[MissingChunk]]:
+    """Ascending chunks by request, of so many original bytes."""
+    runs: list[list[MissingChunk]] = []
+    size = 0
+    for chunk in missing:
+        last = runs[-1][-1].view.number if runs else None
+        size += chunk.view.original_size
+        if (
+            last is None
+            or size > size_bytes_max
+            or len(runs[-1]) >= CHUNKS_PER_REQUEST_MAX
+            or (last + 1 != chunk.view.number)
+        ):
+            runs.append([])
+            size = chunk.view.original_size
+        runs[-1].append(chunk)
+    return runs

@@ -1,0 +1,239 @@
+"""What all readers of a storage manager hold in memory beyond the caches, together: requests under way, chunks that are
+opened, and what streams have got and their callers have not taken yet.
+
+A stream that needs memory for its next bytes takes all of it at once, holding none: so no two wait for one another.
+When there is none left, streams that are not being read at this moment give back what they hold (they fetch it again
+when they are read on), and whoever still lacks memory waits for her turn, partition by partition. What a caller has
+taken out of a stream is hers, and does not count.
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Final, Protocol
+
+from tierlog.remote.storage.requests.fair_queue import FairQueue
+from tierlog.runtime.machine import Machine
+
+#: What plenty leaves to others: a quarter of the total.
+_SHARE_LEFT: Final = 4
+
+
+class Holder(Protocol):
+    """A stream that holds memory of the budget."""
+
+    def give_up(self) -> None:
+        """Give back what is held, unless the stream is being read right now; it goes on from where it is, later."""
+
+    def abandon(self) -> None:
+        """Nobody has the stream any more: give back everything, for good."""
+
+
+class Ticket:
+    """One stream's turn for memory: granted at some time, by whoever gives some back.
+
+    Attributes:
+        granted_bytes: 0 until it is granted.
+    """
+
+    __slots__ = ("_budget", "_callbacks", "granted_bytes", "key", "least_bytes", "wanted_bytes")
+
+    def __init__(self, budget: MemoryBudget, key: Hashable, least_bytes: int, wanted_bytes: int) -> None:
+        self._budget = budget
+        self.key = key
+        self.least_bytes = least_bytes
+        self.wanted_bytes = wanted_bytes
+        self.granted_bytes = 0
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was granted."""
+        return self.granted_bytes > 0
+
+    def add_done_callback(self, function: Callable[[], None]) -> None:
+        """See Pending: called in the thread that gave memory back, or that made this ticket the one that looks."""
+        self._callbacks.append(function)
+        if self.is_done:  # it came just now; who waits looks again once too often, which harms nobody
+            function()
+
+    @property
+    def has_work(self) -> bool:
+        """See Pending."""
+        return False
+
+    @property
+    def needs_looks(self) -> bool:
+        """See Pending: one of all tickets in line does."""
+        return self._budget.is_looked_after_by(self)
+
+    def run(self) -> bool:
+        """See Pending: memory is not made."""
+        return False
+
+    def look(self) -> None:
+        """See Pending: streams that were dropped give back theirs."""
+        self._budget.bury()
+
+    def tell(self) -> None:
+        """Call them."""
+        for function in self._callbacks:
+            function()
+
+
+class MemoryBudget:
+    """See the module. Any number of threads.
+
+    Args:
+        total_bytes: Of all holders; one that needs more than that for a single chunk gets it when nobody else has any.
+        machine: Its clock and locks.
+    """
+
+    def __init__(self, total_bytes: int, machine: Machine) -> None:
+        self._lock = machine.scheduler.lock()
+        self._clock = machine.clock
+        self._total_bytes = self._left_bytes = total_bytes
+        self._waiting: FairQueue[Ticket] = FairQueue()
+        self._resting: collections.OrderedDict[int, weakref.ref[Holder]] = collections.OrderedDict()
+        self._is_serving = self._again = False
+        self._dropped: collections.deque[Holder] = collections.deque()
+        self._granted_at_seconds = 0.0
+        self._looking: Ticket | None = None  # of those in line, the one that looks for dropped streams
+
+    @property
+    def total_bytes(self) -> int:
+        return self._total_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held now; above the total only while one chunk larger than that is read."""
+        if self._dropped:
+            self.bury()
+        return self._total_bytes - self._left_bytes
+
+    @property
+    def granted_at_seconds(self) -> float:
+        """When somebody last got memory, by the machine's monotonic clock."""
+        return self._granted_at_seconds
+
+    def rest(self, holder: Holder) -> None:
+        """A stream holds memory and is not being read: the first to give it up is who rests for longest."""
+        self._resting[id(holder)] = weakref.ref(holder)
+        if self._waiting:
+            self._serve()
+
+    def wake(self, holder: Holder) -> None:
+        """The stream is read on, or holds nothing any more."""
+        self._resting.pop(id(holder), None)
+
+    def drop(self, holder: Holder) -> None:
+        """A stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
+        self._dropped.append(holder)
+
+    def try_take(self, size_bytes: int, *, leaving_bytes: int = 0) -> bool:
+        """Take memory if so much is left, and ``leaving_bytes`` behind it, and nobody waits."""
+        with self._lock:
+            if self._waiting or self._left_bytes - size_bytes < leaving_bytes:
+                return False
+            self._left_bytes -= size_bytes
+            return True
+
+    def ask(self, key: Hashable, *, least_bytes: int, wanted_bytes: int) -> Ticket:
+        """Memory for a stream that holds none: granted at once where there is enough, else at its turn.
+
+        Args:
+            key: Whose turns go round: the partition.
+            least_bytes: Without which it cannot go on.
+            wanted_bytes: What it takes while there is plenty.
+        """
+        if self._dropped:
+            self.bury()
+        ticket = Ticket(self, key, least_bytes, max(least_bytes, wanted_bytes))
+        with self._lock:
+            if not self._waiting and self._grant(ticket):
+                return ticket
+            self._waiting.put(key, ticket)
+            self._looking = self._looking or ticket
+        self._serve()
+        return ticket
+
+    def is_looked_after_by(self, ticket: Ticket) -> bool:
+        """Whether this one in line looks for dropped streams, for all."""
+        return self._looking is ticket
+
+    def _looking_anew(self) -> tuple[Ticket, ...]:
+        """While holding the lock: who is to be told that it looks from now on, since the one that did left the line.
+
+        The last: it waits for longest, so that it is rarely somebody else's turn to look.
+        """
+        self._looking = self._waiting.last()
+        return () if self._looking is None else (self._looking,)
+
+    def _grant(self, ticket: Ticket) -> bool:
+        """While holding the lock: give it all that is wanted, or as much as leaves something to others."""
+        left = self._left_bytes
+        if left < ticket.least_bytes and left < self._total_bytes:
+            return False
+        granted = max(ticket.least_bytes, min(ticket.wanted_bytes, left - self._total_bytes // _SHARE_LEFT))
+        self._left_bytes -= granted
+        ticket.granted_bytes = granted
+        self._granted_at_seconds = self._clock.monotonic_seconds()
+        return True
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Who asked waits no more; what was granted meanwhile is given back."""
+        with self._lock:
+            self._waiting.remove(ticket.key, ticket)
+            granted, ticket.granted_bytes = ticket.granted_bytes, 0
+            told = self._looking_anew() if self._looking is ticket else ()
+        for other in told:
+            other.tell()
+        self.give_back(granted)
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was taken."""
+        if not size_bytes:
+            return
+        granted: list[Ticket] = []
+        with self._lock:
+            self._left_bytes += size_bytes
+            while (ticket := self._waiting.first()) is not None and self._grant(ticket):
+                self._waiting.take()
+                granted.append(ticket)
+            told = self._looking_anew() if self._looking in granted else ()
+        for ticket in (*granted, *told):
+            ticket.tell()
+
+    def bury(self) -> None:
+        """Take back what streams held that nobody has any more."""
+        while self._dropped:
+            try:
+                holder = self._dropped.popleft()
+            except IndexError:
+                return
+            holder.abandon()
+
+    def _serve(self) -> None:
+        """Let streams at rest give theirs back while somebody waits; one thread at a time, so that it does not nest."""
+        with self._lock:
+            self._again = True
+            if self._is_serving:
+                return
+            self._is_serving = True
+        while True:
+            with self._lock:
+                if not (self._waiting and self._resting):
+                    if not self._again:
+                        self._is_serving = False
+                        return
+                    self._again = False
+                    continue
+                try:
+                    _, reference = self._resting.popitem(last=False)
+                except KeyError:  # it was read on just now
+                    continue
+            holder = reference()
+            if holder is not None:
+                holder.give_up()

@@ -1,0 +1,197 @@
+"""Which readers read on, and how far ahead of each the cache is filled.
+
+A broker's consumer comes back for every mebibyte with a new call, so that one stream says little: what tells a
+sequential reader is that a call begins where an earlier one ended. For her the distance doubles with every step, up to
+the declared bound, and goes on into the next segment; a call that begins elsewhere is a new reader, for whom nothing is
+fetched ahead. What has not begun when nobody came back for some seconds is dropped.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import NotSubmitted
+
+#: Who was not seen for so long reads no more.
+IDLE_SECONDS: Final = 20.0
+#: Readers that are remembered: of one partition, and in all.
+_PARTITION_READERS_MAX: Final = 8
+_READERS_MAX: Final = 4096
+#: A call begins at a batch border of the offset index, up to a large batch before the byte that is wanted.
+_BACK_BYTES: Final = 1 << 20
+_FORTH_BYTES: Final = 64 << 10
+#: First distance, where chunks are smaller.
+_FIRST_BYTES: Final = 1 << 20
+#: Steps (calls, or mebibytes of one stream) before anything is fetched ahead.
+_STEPS_MIN: Final = 2
+
+#: Begins to describe the segment behind one, and calls the function with its log once that is there; called in a thread
+#: of its own, it may ask who knows the metadata of partitions.
+OpenNext = Callable[[RemoteLogSegmentMetadata, Callable[[SegmentLog], None]], None]
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """Somebody who reads a partition, seen by where her calls begin and end."""
+
+    partition: TopicIdPartition
+    metadata: RemoteLogSegmentMetadata
+    log: SegmentLog
+    position: int
+    seen_at_seconds: float
+    steps: int = 0
+    ahead_position: int = 0
+    has_entered_next: bool = False
+
+    @property
+    def last_chunk(self) -> int:
+        """The chunk that she read last."""
+        return max(0, self.position - 1) // self.log.chunk_size
+
+
+class Prefetcher:
+    """Fills the cache ahead of sequential readers.
+
+    Args:
+        chunks: Fetches, into the cache; without a cache there is nothing to fill.
+        open_next: Describes the next segment, where it is known.
+        ahead_bytes_max: Of one reader, original bytes; 0 is never.
+        crosses_segments: Go on into the next segment.
+        machine: Its clock and locks.
+
+    Attributes:
+        is_off: Whether it does nothing: it need not be told.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        chunks: ChunkFetcher,
+        *,
+        open_next: OpenNext,
+        ahead_bytes_max: int,
+        crosses_segments: bool,
+        machine: Machine,
+    ) -> None:
+        self._chunks = chunks
+        self._open_next = open_next
+        self._ahead_bytes_max = ahead_bytes_max if chunks.cache is not None else 0
+        self.is_off = self._ahead_bytes_max <= 0
+        self._crosses_segments = crosses_segments
+        self._clock = machine.clock
+        self._lock = machine.scheduler.lock()
+        self._readers: collections.OrderedDict[int, Reader] = collections.OrderedDict()
+        self._partitions: dict[TopicIdPartition, list[Reader]] = {}
+
+    def begin(self, metadata: RemoteLogSegmentMetadata, log: SegmentLog, position: int) -> tuple[Reader, bool]:
+        """A call begins: of a reader who reads on, or of a new one; whether it begins in the chunk she read last."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._partitions.setdefault(metadata.topic_id_partition, [])
+            for reader in reversed(known):
+                if self._continues(reader, metadata, log, position):
+                    return reader, self._go_on(reader, metadata, log, position)
+            reader = Reader(metadata.topic_id_partition, metadata, log, position, now)
+            known.append(reader)
+            self._readers[id(reader)] = reader
+            if len(known) > _PARTITION_READERS_MAX:
+                self._forget(known[0])
+            elif len(self._readers) > _READERS_MAX:
+                self._forget(next(iter(self._readers.values())))
+            return reader, False
+
+    def _go_on(self, reader: Reader, metadata: RemoteLogSegmentMetadata, log: SegmentLog, position: int) -> bool:
+        is_same = reader.log.segment.log.key == log.segment.log.key
+        again = is_same and reader.last_chunk == position // log.chunk_size
+        if not is_same:
+            reader.ahead_position = 0
+            reader.has_entered_next = False
+        reader.metadata, reader.log, reader.position = metadata, log, position
+        reader.seen_at_seconds = self._clock.monotonic_seconds()
+        reader.steps += 1
+        self._readers.move_to_end(id(reader))
+        return again
+
+    def _continues(self, reader: Reader, metadata: RemoteLogSegmentMetadata, log: SegmentLog, position: int) -> bool:
+        if reader.log.segment.log.key == log.segment.log.key:
+            return -_BACK_BYTES <= position - reader.position <= _FORTH_BYTES and reader.position > 0
+        at_end = reader.position >= reader.log.size_bytes - _BACK_BYTES
+        return at_end and position <= _FORTH_BYTES and metadata.start_offset == reader.metadata.end_offset + 1
+
+    def _forget(self, reader: Reader) -> None:
+        self._readers.pop(id(reader), None)
+        known = self._partitions[reader.partition]
+        known.remove(reader)
+        if not known:
+            del self._partitions[reader.partition]
+
+    def advance(self, reader: Reader, position: int, requested: int) -> None:
+        """A reader has got bytes.
+
+        Args:
+            reader: Of ``begin``.
+            position: Behind the last byte that she got.
+            requested: Up to where her own stream has asked for chunks.
+        """
+        with self._lock:
+            reader.steps += max(0, position - reader.position) // _FIRST_BYTES
+            reader.position = max(reader.position, position)
+            reader.seen_at_seconds = self._clock.monotonic_seconds()
+            if reader.steps < _STEPS_MIN:
+                return
+            unit = max(reader.log.chunk_size, _FIRST_BYTES)
+            distance = min(self._ahead_bytes_max, unit << min(reader.steps - _STEPS_MIN, 20))
+            start = max(requested, reader.ahead_position)
+            until = position + distance
+            # In steps of half the distance, or each chunk would be a request of its own.
+            if until - start < min(distance, reader.log.size_bytes) // 2:
+                return
+            end = min(until, reader.log.size_bytes)
+            reader.ahead_position = max(start, end)
+            enters_next = self._crosses_segments and until > reader.log.size_bytes and not reader.has_entered_next
+            reader.has_entered_next |= enters_next
+        if end > start:
+            self._fetch(reader, reader.log, start, end)
+        if enters_next:
+            self._enter_next(reader, until - reader.log.size_bytes)
+
+    def _fetch(self, reader: Reader, log: SegmentLog, start: int, end: int) -> None:
+        self._chunks.request_ahead(
+            log, log.views(start, end), turn=reader.partition, is_wanted=lambda: self._is_wanted(reader)
+        )
+
+    def _enter_next(self, reader: Reader, distance: int) -> None:
+        """The next segment's description and first chunks; a fault there is its reader's to see, when she comes."""
+        metadata = reader.metadata
+
+        def opened(log: SegmentLog) -> None:
+            if log.size_bytes:
+                self._fetch(reader, log, 0, min(max(distance, _FIRST_BYTES), log.size_bytes))
+
+        def work() -> None:
+            if self._is_wanted(reader):
+                self._open_next(metadata, opened)
+
+        try:
+            self._chunks.ahead_pool.submit(work)
+        except NotSubmitted:
+            return  # nobody waits for it
+
+    def _is_wanted(self, reader: Reader) -> bool:
+        is_known = self._readers.get(id(reader)) is reader
+        return is_known and self._clock.monotonic_seconds() - reader.seen_at_seconds < IDLE_SECONDS
+
+    def forget(self, log_key: str) -> None:
+        """Nobody reads this log any more."""
+        with self._lock:
+            gone = [reader for reader in self._readers.values() if reader.log.segment.log.key == log_key]
+            for reader in gone:
+                self._forget(reader)

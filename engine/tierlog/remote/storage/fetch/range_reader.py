@@ -1,0 +1,444 @@
+"""The bytes of one range of a log, in order, asked for in requests that grow as a reader reads on.
+
+Between two calls a reader can lose everything but its position: its memory is needed elsewhere, or a call failed in the
+middle and begins again where it began. What it reads next is fetched anew from there, so that whatever happens the
+bytes that it hands out are those of the range, one after another.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog._native.buffers import copy_into
+from tierlog.remote.storage.chunks.segment_log import ChunkView, SegmentLog
+from tierlog.remote.storage.fetch.batch_check import BatchCheck
+from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
+from tierlog.remote.storage.fetch.chunk_runs import CHUNKS_PER_REQUEST_MAX, ChunkFlight
+from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
+from tierlog.remote.storage.requests.awaiting import Wait, WaitingThreads, Waits
+from tierlog.runtime.machine.scheduling import Condition
+
+#: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
+FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)
+#: A reader whose memory was taken before it came to the end of it asks for this, or twice what it took of the last one.
+SMALL_REQUEST_BYTES: Final = 64 << 10
+#: Of a log that lies on a disk as it is. A read costs some 70 µs beside its bytes: whole segments came at 4.7 GB/s in
+#: pieces of 1 MiB, 6.4 of 2, 7.1 of 3 (one run, in the page cache); who stops early has read one for nothing.
+_PLAIN_PIECE_BYTES: Final = 2 << 20
+#: A reader who gives memory for as much gets it filled from the disk; for less, pieces are read that serve many calls.
+_DIRECT_BYTES_MIN: Final = 256 << 10
+#: A reader who goes on gets requests so many times larger than the last, up to the configured size.
+_GROWTH: Final = 4
+#: What fetching ahead within a stream leaves of the memory budget to those who wait for their next bytes.
+_AHEAD_SHARE_LEFT: Final = 4
+
+_NOTHING: Final = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """How a stream asks.
+
+    Args:
+        request_bytes_max: Of one request.
+        timeout_seconds: That one chunk is waited for.
+    """
+
+    request_bytes_max: int
+    timeout_seconds: float
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A part of the range: bytes or the flight of them, and what it holds of the memory budget."""
+
+    source: ChunkSource
+    start: int
+    end: int
+    held_bytes: int
+
+
+class RangeReader:
+    """Gets the bytes of one range of a log, in order, in requests that grow.
+
+    The first request is for as much as a broker takes at a time, so that its bytes come soon and nothing is fetched in
+    vain; the next ones are larger. While a reader goes on, the following request is under way before she needs it.
+    Nothing is asked for before the first call.
+
+    Args:
+        log: Of the segment.
+        chunks: Fetches.
+        start: First byte.
+        end_exclusive: Behind the last; the range is not empty.
+        turn: Whose turns go round: the partition.
+        is_whole_wanted: The caller named the end: all of it will be read.
+        limits: Sizes and times.
+        budget: Of the memory of all readers.
+        on_progress: Told where the reader is, and up to where this has asked, once all of the log was asked for:
+            before that, this itself asks ahead. None: nobody is told.
+        on_first: Called when the first bytes are there.
+        again: The same reader asked for the first chunk just before.
+        check: Told of all bytes in order; None for no check.
+        threads: Drives waits in the threads that take.
+
+    Attributes:
+        position: Of the next byte that is handed out, in the log.
+        changed: See Interruptible.
+
+    Thread safety: one thread at a time takes; ``close`` and ``give_up`` come from any.
+    """
+
+    def __init__(
+        self,
+        log: SegmentLog,
+        chunks: ChunkFetcher,
+        start: int,
+        end_exclusive: int,
+        *,
+        turn: Hashable,
+        is_whole_wanted: bool,
+        limits: StreamLimits,
+        budget: MemoryBudget,
+        on_progress: Callable[[int, int], None] | None,
+        on_first: Callable[[], None],
+        again: bool,
+        check: BatchCheck | None,
+        threads: WaitingThreads,
+    ) -> None:
+        self._log = log
+        self._chunks = chunks
+        self.position = self._requested = self._checked = start
+        self._end = end_exclusive
+        self._turn = turn
+        self._limits = limits
+        self._budget = budget
+        self._on_progress = on_progress
+        self._on_first: Callable[[], None] | None = on_first
+        self._again = again
+        self._check = check
+        self._threads = threads
+        self._lock = threads.machine.scheduler.lock()
+        self._pieces: collections.deque[_Piece] = collections.deque()
+        self._current = _NOTHING
+        self._current_held = 0
+        self._window = FIRST_REQUEST_BYTES
+        self._requests = 0
+        self._asked_from = start
+        self._is_steady = is_whole_wanted
+        self._is_past_cache = not log.segment.transformed and chunks.cache is None
+        self._is_busy = self._closed = self._is_resting = False
+        self._failure: BaseException | None = None
+        self.changed: Condition | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def left_bytes(self) -> int:
+        """Not handed out yet."""
+        return self._end - self.position
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether memory is held, or asked for."""
+        return bool(self._pieces) or self._current_held > 0
+
+    @property
+    def requested(self) -> int:
+        """Up to where this has asked."""
+        return self._requested
+
+    def take(self, size_bytes: int) -> memoryview:
+        """The next bytes, at least one and at most so many, of one chunk; none at the end.
+
+        Raises:
+            ValueError: closed. StoreUnavailableError: not there in time. What fetching, opening and checking raise;
+            the position stays.
+        """
+        self._enter()
+        try:
+            if not self._current and self.position < self._end:
+                self._threads.run(self._more(), self)
+            return self._taken(size_bytes)
+        finally:
+            self._leave()
+
+    def take_into(self, out: memoryview) -> int:
+        """The next bytes into memory of the reader's, at least one, or none at the end; how many.
+
+        Raises: as ``take``; any byte of ``out`` may have been written.
+        """
+        self._enter()
+        try:
+            if self._is_past_cache and not self._current and not self._pieces and self._chunks.reads_directly:
+                size = min(len(out), self._end - self.position)
+                if size >= _DIRECT_BYTES_MIN or 0 < size == self._end - self.position:
+                    return self._read_into(out[:size])
+            if not self._current and self.position < self._end:
+                self._threads.run(self._more(), self)
+            return copy_into(out, self._taken(len(out)))
+        finally:
+            self._leave()
+
+    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
+        """As ``take``, for who drives the waits in another way than a thread that waits."""
+        self._enter()
+        try:
+            if not self._current and self.position < self._end:
+                yield from self._more()
+            return self._taken(size_bytes)
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise ValueError("the stream is closed")
+            if self._is_busy:
+                raise ValueError("the stream is being read by another thread")
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            self._is_busy = True
+        if self._is_resting:
+            self._is_resting = False
+            self._budget.wake(self)
+
+    def _leave(self) -> None:
+        self._is_busy = False
+        if self.is_holding and not self._closed:
+            self._is_resting = True
+            self._budget.rest(self)
+
+    def _taken(self, size_bytes: int) -> memoryview:
+        taken = self._current[:size_bytes]
+        self.position += len(taken)
+        if len(taken) < len(self._current):
+            self._current = self._current[size_bytes:]
+            return taken
+        self._current = _NOTHING  # not the rest of no bytes: that would keep the chunk with nobody who counts it
+        held, self._current_held = self._current_held, 0
+        if held:
+            self._budget.give_back(held)
+        return taken
+
+    # --- getting the next piece ---
+
+    def _more(self) -> Waits[None]:
+        """Have bytes at hand: those of the next piece."""
+        if not self._pieces:
+            yield from self._ask()
+        elif self._is_steady and self._requested - self.position < self._window // 2:
+            self._ask_ahead()
+        with self._lock:
+            self._require_open()
+            piece = self._pieces[0]
+        source = piece.source
+        if isinstance(source, memoryview):
+            view = source
+        else:
+            if not source.is_done:
+                yield self._chunks.requests.wait_of(source, self._log.name, self._limits.timeout_seconds)
+                self._require_open()
+            try:
+                view = source.result()
+            except BaseException:
+                self._lose()
+                raise
+        self._use(piece, view[piece.start : piece.end])
+
+    def _read_into(self, out: memoryview) -> int:
+        """From the store to the reader, with no memory between them."""
+        self._chunks.read_into(self._log, self.position, out)
+        self._check_next(out)
+        self._require_open()
+        self.position = self._requested = self._asked_from = self.position + len(out)
+        self._requests += 1
+        self._tell()
+        return len(out)
+
+    def _use(self, piece: _Piece, view: memoryview) -> None:
+        self._check_next(view)
+        with self._lock:
+            self._require_open()
+            self._pieces.popleft()
+            self._current, self._current_held = view, piece.held_bytes
+        self._tell()
+
+    def _check_next(self, view: memoryview) -> None:
+        """The bytes at the position, of which some may have been checked before."""
+        if self._check is not None and self.position + len(view) > self._checked:
+            try:
+                self._check.feed(view[max(0, self._checked - self.position) :])
+            except BaseException as error:
+                self._failure = error  # the check cannot go back: nothing of this range is handed out any more
+                self._lose()
+                raise
+            self._checked = self.position + len(view)
+
+    def _tell(self) -> None:
+        """Bytes are there."""
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
+        if self._on_progress is not None and self._requested >= self._log.size_bytes:
+            self._on_progress(self.position, self._requested)  # what comes next is of another segment
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("the stream was closed while it was read")
+
+    def _ask(self) -> Waits[None]:
+        """Ask for what comes next, with memory that is waited for: nothing is held meanwhile."""
+        start = self._requested
+        views = [] if self._is_past_cache else self._views(start)
+        wanted = self._plain_bytes(start) if self._is_past_cache else self._memory_of(views)
+        least = min(wanted, self._window, FIRST_REQUEST_BYTES) if self._is_past_cache else self._memory_of(views[:1])
+        ticket = self._budget.ask(self._turn, least_bytes=least, wanted_bytes=wanted)
+        try:
+            if not ticket.is_done:
+                yield Wait(
+                    ticket,
+                    self._log.name,
+                    "other readers hold all of fetch.memory.max.bytes, and a later try may find some",
+                    self._limits.timeout_seconds,
+                    lambda: self._budget.granted_at_seconds,
+                )
+                self._require_open()
+        except BaseException:
+            self._budget.cancel(ticket)
+            raise
+        self._request(start, views, ticket.granted_bytes, soon=True)
+
+    def _ask_ahead(self) -> None:
+        """Ask for what comes after that, if there is memory to spare."""
+        start = self._requested
+        if start >= self._end:
+            return
+        views = [] if self._is_past_cache else self._views(start)
+        leaving = self._budget.total_bytes // _AHEAD_SHARE_LEFT
+        sizes = (
+            (self._plain_bytes(start),) if self._is_past_cache else (self._memory_of(views), self._memory_of(views[:1]))
+        )
+        for size in sizes:
+            if self._budget.try_take(size, leaving_bytes=leaving):
+                self._request(start, views, size, soon=False)
+                return
+
+    def _plain_bytes(self, start: int) -> int:
+        most = _PLAIN_PIECE_BYTES if self._chunks.is_local else self._limits.request_bytes_max
+        return min(self._window, most, self._end - start)
+
+    def _views(self, start: int) -> list[ChunkView]:
+        """The chunks of the next request."""
+        size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_PER_REQUEST_MAX)
+        end = min(self._end, start + size)
+        return self._log.views(start, min(self._end, self._log.chunk_end(end - 1)))
+
+    def _memory_of(self, views: list[ChunkView]) -> int:
+        return self._chunks.memory_of(self._log, views)
+
+    def _request(self, start: int, views: list[ChunkView], granted: int, *, soon: bool) -> None:
+        """Ask for as much as the memory is for; what is not needed of it is given back."""
+        pieces: list[_Piece]
+        if self._is_past_cache:
+            end = start + min(granted, self._plain_bytes(start))
+            source = self._chunks.request_plain(self._log, start, end, self._turn)
+            pieces = [_Piece(source, 0, end - start, end - start)]
+            held = end - start
+        else:
+            views = self._affordable(views, granted)
+            sources, lent = self._chunks.request(self._log, views, turn=self._turn, again=self._again, soon=soon)
+            self._again = False
+            pieces = [_Piece(s, v.start, v.end, v.original_size) for s, v in zip(sources, views, strict=True)]
+            end = start + sum(view.end - view.start for view in views)
+            held = lent + sum(view.original_size for view in views)
+        self._budget.give_back(granted - held)
+        with self._lock:
+            is_late = self._closed
+            if not is_late:
+                self._pieces += pieces
+        if is_late:
+            self._drop(pieces)
+            raise ValueError("the stream was closed while it was read")
+        self._asked_from = start
+        self._requested = end
+        self._requests += 1
+        if self._requests > 1:
+            self._is_steady = True
+            self._window = min(self._window * _GROWTH, self._limits.request_bytes_max)
+
+    def _affordable(self, views: list[ChunkView], granted: int) -> list[ChunkView]:
+        """The first of them that the memory is for, one at least."""
+        counts = range(1, len(views) + 1)
+        return views[: max(1, bisect.bisect_right(counts, granted, key=lambda count: self._memory_of(views[:count])))]
+
+    # --- letting go ---
+
+    def seek(self, position: int) -> None:
+        """Go on from a byte that was handed out before: what a call took that failed in the middle."""
+        if position != self.position:
+            self._lose()
+            self.position = self._requested = position
+
+    def _lose(self) -> None:
+        """Let go of all but the position."""
+        with self._lock:
+            pieces, held = self._emptied()
+        self._budget.give_back(held)
+        self._drop(pieces)
+
+    def _emptied(self) -> tuple[list[_Piece], int]:
+        """While holding the lock: what was held, and is not any more."""
+        pieces = list(self._pieces)
+        self._pieces.clear()
+        held, self._current_held = self._current_held, 0
+        self._current = _NOTHING
+        self._requested = self.position
+        return pieces, held
+
+    def _drop(self, pieces: list[_Piece]) -> None:
+        if not pieces:
+            return
+        flights: list[ChunkFlight] = [p.source for p in pieces if not isinstance(p.source, memoryview)]
+        self._chunks.leave(flights)
+        self._budget.give_back(sum(piece.held_bytes for piece in pieces))
+
+    def give_up(self) -> None:
+        """See Holder."""
+        with self._lock:
+            if self._is_busy or self._closed or not (self._pieces or self._current_held):
+                return
+            consumed = self.position - self._asked_from
+            self._window = max(SMALL_REQUEST_BYTES, min(2 * max(consumed, 0), self._window))
+            self._is_steady = False
+            self._requests = min(self._requests, 1)
+            pieces, held = self._emptied()
+        self._budget.give_back(held)
+        self._drop(pieces)
+
+    def abandon(self) -> None:
+        """See Holder."""
+        self.close()
+
+    def close(self) -> None:
+        """Wake who waits. What only this reader asked for, and no cache would keep, is not begun any more, or ended at
+        once; what a cache keeps lands there. Idempotent.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            pieces, held = self._emptied()
+            changed = self.changed
+        if changed is not None:
+            with changed:
+                changed.notify_all()
+        if self._is_resting:
+            self._budget.wake(self)
+        self._budget.give_back(held)
+        self._drop(pieces)

@@ -1,0 +1,343 @@
+"""Fetching segments: streams of their logs, and their indexes, by metadata alone.
+
+The caches, the lookup of objects, and the threads of all that are made here, once for a storage manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tierlog.errors import ConfigError, StoreError, TierlogError
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
+from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
+from tierlog.remote.storage.cache.index_cache import IndexCache
+from tierlog.remote.storage.cache.manifest_cache import ManifestCache
+from tierlog.remote.storage.cache.weighted_cache import CacheFigures
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.fetch.batch_check import BatchCheck
+from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
+from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
+from tierlog.remote.storage.fetch.prefetch import Prefetcher
+from tierlog.remote.storage.fetch.range_reader import RangeReader, StreamLimits
+from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, same_error
+from tierlog.remote.storage.layouts.segment_lookup import make_lookup
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.requests.awaiting import WaitingThreads, Waits
+from tierlog.remote.storage.requests.store_requests import BLOCKING_THREADS, StoreRequests
+from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+
+#: What the metadata of a partition says of the segment behind one: None if there is none, or nobody knows.
+NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]
+
+
+class SegmentFetcher:
+    """Reads segments of one store.
+
+    Args:
+        store: Where their objects are.
+        config: Its caches, limits, prefix and layout.
+        key_ring: Opens those that are encrypted.
+        limiter: Of downloads; None for no limit.
+        layout: In place of the configured one ("local-tiered" can be read, not written).
+        machine: Its clock, threads and files.
+        metrics: Where it counts.
+        translate: Errors of streams as their reader is to see them.
+
+    Attributes:
+        next_segment: Set by who knows the metadata of partitions, so that prefetch crosses the border of a segment.
+
+    Raises:
+        ConfigError: the disk cache's directory cannot be used, or the layout is not fetched by ids.
+
+    Thread safety: any number of threads; no lock is held across a call of the store.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: StorageConfig,
+        key_ring: KeyRing,
+        *,
+        limiter: RateLimiter | None = None,
+        layout: str | None = None,
+        machine: Machine | None = None,
+        metrics: StorageMetrics | None = None,
+        translate: Translate = same_error,
+    ) -> None:
+        machine = machine or Machine()
+        self.next_segment: NextSegment = lambda _: None
+        self._machine = machine
+        self._threads = WaitingThreads(machine)
+        self._config = config
+        self._translate = translate
+        self._metrics = metrics = metrics or StorageMetrics()
+        lookup = make_lookup(layout or config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        self._cache = make_chunk_cache(
+            config,
+            machine,
+            self._count_evictions,
+            lambda: metrics.add("cache_damaged_total", label="chunks_disk"),
+        )
+        requests = StoreRequests(
+            store,
+            limiter,
+            metrics,
+            machine,
+            blocking_threads=config.fetch_chunk_cache_thread_pool_size or BLOCKING_THREADS,
+        )
+        self._budget = MemoryBudget(config.fetch_memory_max_bytes, machine)
+        self._chunks = ChunkFetcher(
+            requests,
+            cache=self._cache,
+            budget=self._budget,
+            machine=machine,
+            request_bytes_max=config.fetch_request_max_bytes,
+        )
+        self._manifests = ManifestCache(
+            lookup,
+            requests,
+            key_ring,
+            self._chunks.open_pool,
+            entries_max=config.fetch_manifest_cache_size,
+            size_bytes_max=config.fetch_manifest_cache_max_bytes,
+            retention_ms=config.fetch_manifest_cache_retention_ms,
+            timeout_seconds=config.fetch_manifest_cache_get_timeout_ms / 1000,
+            machine=machine,
+            on_evict=lambda count: self._count_evictions("manifests", count),
+        )
+        self._indexes = IndexCache(
+            requests,
+            key_ring,
+            self._chunks.open_pool,
+            size_bytes_max=config.fetch_indexes_cache_size,
+            retention_ms=config.fetch_indexes_cache_retention_ms,
+            timeout_seconds=config.fetch_indexes_cache_get_timeout_ms / 1000,
+            machine=machine,
+            on_evict=lambda count: self._count_evictions("indexes", count),
+        )
+        self._limits = StreamLimits(
+            request_bytes_max=config.fetch_request_max_bytes,
+            timeout_seconds=config.fetch_chunk_cache_get_timeout_ms / 1000,
+        )
+        self._prefetcher = Prefetcher(
+            self._chunks,
+            open_next=self._open_next,
+            ahead_bytes_max=config.prefetch_max_bytes,
+            crosses_segments=config.fetch_prefetch_next_segment_enabled,
+            machine=machine,
+        )
+        self._count_fetch = metrics.counting("fetches_total")
+        self._count_requested = metrics.counting("fetch_requested_bytes_total")
+        self._count_returned = metrics.counting("fetch_returned_bytes_total")
+        self._ask_for_figures()
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
+    ) -> ViewStream:
+        """Read a byte range of a segment, undoing encryption and compression.
+
+        Asks for the segment's description, unless it is cached, and for nothing else: the log is asked for when the
+        stream is read.
+
+        Args:
+            metadata: A whole segment, with its custom metadata.
+            start_position: First byte, in the original log.
+            end_position: Last byte, **inclusive**; None or past the end is the end of the log.
+
+        Raises (and the stream, when it is read):
+            ValueError: a negative start, or an end before it.
+            StoreError: the start lies behind the end of the log.
+            ObjectNotFoundError: the segment's objects are gone.
+            StoreUnavailableError: the store failed, or did not answer in time; what is under way lands in the cache.
+            CorruptObjectError: a description, a chunk or a batch is wrong. EncryptionKeyError: no key opens it.
+
+        Cost: one request for the description unless it is cached, then one for each run of chunks that are not.
+        """
+        began, end = self._asked(metadata, start_position, end_position)
+        opened = self._manifests.find(metadata)
+        if opened is None:
+            opened = self._threads.run(self._manifests.fetch(metadata))
+        return self._stream(metadata, opened.log, start_position, end, end_position is not None, began)
+
+    def fetch_log_segment_waits(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
+    ) -> Waits[ViewStream]:
+        """As ``fetch_log_segment``, for who drives the waits in another way than a thread that waits."""
+        began, end = self._asked(metadata, start_position, end_position)
+        opened = self._manifests.find(metadata)
+        if opened is None:
+            opened = yield from self._manifests.fetch(metadata)
+        return self._stream(metadata, opened.log, start_position, end, end_position is not None, began)
+
+    def _asked(self, metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> tuple[float, int]:
+        """Count a fetch; when it began, and where it ends. Raises as ``fetch_log_segment``."""
+        began = self._machine.clock.monotonic_seconds()
+        end = _end_of(metadata, start, end_position)
+        self._count_fetch()
+        self._count_requested(end - start)
+        self._metrics.add_of(metadata.topic_id_partition, "fetches_total")
+        self._metrics.add_of(metadata.topic_id_partition, "fetch_requested_bytes_total", end - start)
+        return began, end
+
+    def _stream(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        log: SegmentLog,
+        start: int,
+        end: int,
+        is_whole_wanted: bool,
+        began_seconds: float,
+    ) -> ViewStream:
+        partition = metadata.topic_id_partition
+        seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
+        progress = None if seen is None else partial(self._prefetcher.advance, seen)
+        check = (
+            BatchCheck(metadata, position=start, name=log.name) if self._config.fetch_check_batches_enabled else None
+        )
+        reader = RangeReader(
+            log,
+            self._chunks,
+            start,
+            end,
+            turn=partition,
+            is_whole_wanted=is_whole_wanted,
+            limits=self._limits,
+            budget=self._budget,
+            on_progress=progress,
+            on_first=lambda: self._metrics.observe(
+                "fetch_first_byte_seconds", self._machine.clock.monotonic_seconds() - began_seconds
+            ),
+            again=again,
+            check=check,
+            threads=self._threads,
+        )
+
+        def closed(size_bytes: int) -> None:
+            self._count_returned(size_bytes)
+            if progress is not None:
+                progress(start + size_bytes, reader.requested)
+
+        def failed(error: BaseException) -> BaseException:
+            if isinstance(error, Exception):
+                self._metrics.add_of(partition, "errors_total", label="fetch_segment")
+            return self._translate(error)
+
+        return ViewStream(reader, translate=failed, on_close=closed, on_drop=partial(self._budget.drop, reader))
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> ViewStream:
+        """The exact bytes of a part beside the log.
+
+        Raises:
+            ObjectNotFoundError: the segment has none (known from its description, without a request), or its objects
+                are gone. Else as ``fetch_log_segment``.
+        """
+        return self._threads.run(self.fetch_index_waits(metadata, index_type))
+
+    def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
+        """As ``fetch_index``, for who drives the waits in another way than a thread that waits."""
+        opened = self._manifests.find(metadata)
+        if opened is None:
+            opened = yield from self._manifests.fetch(metadata)
+        data = self._indexes.find(opened.segment, index_type)
+        if data is None:
+            data = yield from self._indexes.fetch(opened.segment, index_type)
+        return bytes_stream(data, translate=self._translate)
+
+    def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """The segment is deleted: nothing of it is served from a cache any more."""
+        known = self._manifests.peek(metadata)
+        self._manifests.forget(metadata)
+        if known is not None:
+            key = known.segment.log.key
+            self._indexes.forget(key)
+            self._prefetcher.forget(key)
+            if self._cache is not None:
+                self._cache.forget(key)
+
+    def close(self) -> None:
+        """End readers and requests with an error, let go of the disk cache; idempotent."""
+        self._chunks.close()
+        if self._cache is not None:
+            self._cache.close()
+
+    def _open_next(self, metadata: RemoteLogSegmentMetadata, opened: Callable[[SegmentLog], None]) -> None:
+        """Called in a thread of the prefetch's, which waits for nothing but who knows the metadata."""
+        following = self.next_segment(metadata)
+        if following is None:
+            return
+        flight = self._manifests.begin(following)
+
+        def landed() -> None:
+            self._manifests.leave(flight)
+            try:
+                opened(flight.result().log)
+            except TierlogError:
+                return  # its reader's to see, when she comes
+
+        flight.add_done_callback(landed)
+        flight.run()
+
+    def _count_evictions(self, label: str, count: int) -> None:
+        self._metrics.add("cache_evictions_total", count, label=label)
+
+    def _ask_for_figures(self) -> None:
+        figures: dict[str, Callable[[], CacheFigures]] = {
+            "indexes": lambda: self._indexes.figures,
+            "manifests": lambda: self._manifests.figures,
+        }
+        cache = self._cache
+        if cache is not None:
+            figures[cache.label] = lambda: cache.figures
+        for label, ask in figures.items():
+            self._metrics.ask("cache_bytes", _size_of(ask), label=label)
+
+
+def _size_of(ask: Callable[[], CacheFigures]) -> Callable[[], float]:
+    return lambda: ask().size_bytes
+
+
+def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> int:
+    """Behind the last byte of the range."""
+    size = metadata.segment_size_in_bytes
+    if start < 0 or (end_position is not None and end_position < start):
+        raise ValueError(f"positions {start} … {end_position} are no range of a segment")
+    if start >= size:
+        raise StoreError(f"{metadata.remote_log_segment_id}: start position {start} lies behind its {size} bytes")
+    return size if end_position is None else min(end_position + 1, size)
+
+
+def make_chunk_cache(
+    config: StorageConfig,
+    machine: Machine,
+    count_evictions: Callable[[str, int], None],
+    on_damage: Callable[[], None],
+) -> ChunkCache | None:
+    """The configured cache; None for none. Raises ConfigError."""
+    kind, size = config.fetch_chunk_cache_class, config.fetch_chunk_cache_size
+    if kind is None or size is None:
+        return None
+    retention_ms = config.fetch_chunk_cache_retention_ms
+    if kind == "memory":
+        return MemoryChunkCache(
+            size,
+            machine=machine,
+            retention_ms=retention_ms,
+            on_evict=lambda count: count_evictions("chunks_memory", count),
+        )
+    if kind != "disk" or config.fetch_chunk_cache_path is None:
+        raise ConfigError(f"fetch.chunk.cache.class: {kind!r} is neither memory nor disk")
+    return DiskChunkCache(
+        config.fetch_chunk_cache_path,
+        size,
+        machine=machine,
+        retention_ms=retention_ms,
+        encrypted=config.fetch_chunk_cache_encryption_enabled,
+        on_evict=lambda count: count_evictions("chunks_disk", count),
+        on_damage=on_damage,
+    )

@@ -1,0 +1,287 @@
+"""The streams that fetching gives: views, never joined, as they are asked for.
+
+An error leaves a stream where it was before the call. One that may pass lets the next call go on from there; any other
+is raised by every later call.
+"""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import NoReturn, Protocol, Self
+
+from typing_extensions import Buffer
+
+from tierlog._native.buffers import copy_into, joined
+from tierlog.errors import ForkedProcessError
+from tierlog.remote.storage.requests.awaiting import Interruptible, Waits
+from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.scheduling import Condition
+
+Translate = Callable[[BaseException], BaseException]
+
+
+def same_error(error: BaseException) -> BaseException:
+    """As it is."""
+    return error
+
+
+class ViewSource(Interruptible, Protocol):
+    """Where a stream's bytes come from, in order. One thread at a time takes; ``close`` comes from any."""
+
+    @property
+    def position(self) -> int:
+        """Of the next byte."""
+
+    @property
+    def left_bytes(self) -> int:
+        """Not taken yet."""
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether there is something to let go of."""
+
+    def take(self, size_bytes: int) -> memoryview:
+        """The next bytes, at least one and at most so many; none at the end. After an error the position is as before.
+
+        Raises: ValueError after close.
+        """
+
+    def take_into(self, out: memoryview) -> int:
+        """The next bytes into ``out``, which is not empty: at least one, or none at the end; how many.
+
+        Raises: as ``take``; any byte of ``out`` may have been written.
+        """
+
+    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
+        """As ``take``, for who drives the waits."""
+
+    def seek(self, position: int) -> None:
+        """Go on from a byte that was taken before."""
+
+    def close(self) -> None:
+        """Let go of everything; who takes gets an error."""
+
+
+class ViewStream:
+    """A SegmentStream over a source of views.
+
+    Args:
+        source: Of the bytes.
+        translate: An error as the caller is to see it.
+        on_close: Called once, with the bytes that were handed out.
+        on_drop: Called with the source of a stream that nobody has any more and nobody closed; it runs in the middle of
+            anything, and takes no lock. None where nothing is held.
+
+    Thread safety: one reader; ``close`` from any thread.
+    """
+
+    def __init__(
+        self,
+        source: ViewSource,
+        *,
+        translate: Translate,
+        on_close: Callable[[int], None] | None = None,
+        on_drop: Callable[[], None] | None = None,
+    ) -> None:
+        self._source = source
+        self._start = source.position
+        self._translate = translate
+        self._on_close = on_close
+        self._on_drop = on_drop
+        self._error: BaseException | None = None
+        self._closed = False
+        self._origin = Origin()
+
+    @property
+    def left_bytes(self) -> int:
+        """Not handed out yet."""
+        return self._source.left_bytes
+
+    def tell(self) -> int:
+        """See SegmentStream."""
+        return self._source.position - self._start
+
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise ValueError("the stream is closed")
+        if not self._origin.is_here and self._error is None:
+            try:
+                self._origin.require("the stream")
+            except ForkedProcessError as error:
+                self._error = self._translate(error)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    def _failed(self, error: BaseException, position: int) -> BaseException:
+        """Back to where the call began; the error as the caller sees it."""
+        if type(error) is ValueError:  # closed meanwhile, or read by two threads at once
+            return error
+        self._source.seek(position)
+        if not isinstance(error, Exception):
+            return error
+        translated = self._translate(error)
+        if not getattr(translated, "retriable", False) and not isinstance(error, MemoryError):
+            self._error = translated
+        return translated
+
+    def _fail(self, error: BaseException, position: int) -> NoReturn:
+        """Raise it as the caller sees it.
+
+        A load that failed knows its error, and the frames that this came through know the load: they let go of what
+        they had at hand, or a bad hour of the store would keep chunks until the collector comes by.
+        """
+        raised = self._failed(error, position)
+        traceback.clear_frames(error.__traceback__)
+        try:
+            if raised is error:
+                raise error
+            raise raised from error
+        finally:
+            del raised, error
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """See SegmentStream."""
+        self._require_usable()
+        source, began = self._source, self._source.position
+        left = source.left_bytes if size is None or size < 0 else min(size, source.left_bytes)
+        parts: list[memoryview] = []
+        try:
+            while left:
+                parts.append(source.take(left))
+                left -= len(parts[-1])
+            return joined(parts)
+        except BaseException as error:  # noqa: BLE001 - raised anew
+            parts.clear()
+            self._fail(error, began)
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """See SegmentStream."""
+        self._require_usable()
+        source, began = self._source, self._source.position
+        out = memoryview(buffer).cast("B")
+        if out.readonly:
+            raise TypeError("readinto needs memory that can be written")
+        size = min(len(out), source.left_bytes)
+        done = 0
+        try:
+            while done < size:
+                done += source.take_into(out[done:size])
+        except BaseException as error:  # noqa: BLE001 - raised anew
+            self._fail(error, began)
+        return done
+
+    def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
+        """See SegmentStream."""
+        left = self._source.left_bytes if max_bytes is None else min(max_bytes, self._source.left_bytes)
+        self._require_usable()
+        while left > 0:
+            self._require_usable()
+            began = self._source.position
+            try:
+                taken = self._source.take(left)
+            except BaseException as error:  # noqa: BLE001 - raised anew
+                self._fail(error, began)
+            left -= len(taken)
+            yield _lean(taken)
+            del taken
+
+    def take_waits(self, size_bytes: int, *, lean: bool) -> Waits[memoryview]:
+        """The bytes that follow, at least one and at most so many; for who drives the waits (``aio``).
+
+        Args:
+            size_bytes: > 0.
+            lean: The view keeps no more in memory than it shows: it will be held.
+        """
+        self._require_usable()
+        began = self._source.position
+        try:
+            taken = yield from self._source.take_waits(size_bytes)
+        except BaseException as error:  # noqa: BLE001 - raised anew
+            self._fail(error, began)
+        return _lean(taken) if lean else taken
+
+    @property
+    def interruptible(self) -> Interruptible:
+        """What a close of this stream wakes."""
+        return self._source
+
+    def close(self) -> None:
+        """See SegmentStream."""
+        if not self._closed:
+            self._closed = True
+            if not self._origin.is_here:
+                return
+            self._source.close()
+            if self._on_close is not None:
+                self._on_close(self.tell())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) or self._on_drop is None or not self._origin.is_here:
+            return
+        if self._source.is_holding:
+            self._on_drop()
+            warnings.warn(
+                f"a segment stream was dropped without close, {self.left_bytes} bytes before its end",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+
+def _lean(view: memoryview) -> memoryview:
+    """The view, or a copy where it would keep more than as much again in memory: who holds it holds what it shows."""
+    if 2 * len(view) >= memoryview(view.obj).nbytes:
+        return view
+    copied = new_buffer(len(view))
+    copy_into(copied, view)
+    return copied.toreadonly()
+
+
+class _Bytes:
+    """See ViewSource: bytes that are at hand."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.position = 0
+        self.is_holding = self.is_closed = False
+        self.changed: Condition | None = None
+
+    @property
+    def left_bytes(self) -> int:
+        return len(self._data) - self.position
+
+    def take(self, size_bytes: int) -> memoryview:
+        taken = self._data[self.position : self.position + size_bytes]
+        self.position += len(taken)
+        return taken
+
+    def take_into(self, out: memoryview) -> int:
+        return copy_into(out, self.take(len(out)))
+
+    def take_waits(self, size_bytes: int) -> Waits[memoryview]:
+        yield from ()
+        return self.take(size_bytes)
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._data = self._data[: self.position]
+
+
+def bytes_stream(data: Buffer, *, translate: Translate) -> ViewStream:
+    """Bytes that are at hand, as a stream."""
+    return ViewStream(_Bytes(memoryview(data).cast("B").toreadonly()), translate=translate)

@@ -1,0 +1,391 @@
+"""The series of a RemoteStorageManager: one table says what there is, and all of it is there from the start, at zero.
+
+A dashboard or an alert that waits for the first error to find its series is late by one error. Labels have fixed
+values: no topic and no partition among them, so that their number does not grow with the cluster; what is told apart by
+these is in ``partition_metrics``, on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.storage.metrics.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
+from tierlog.runtime.stores.protocol.request_counts import VERBS
+from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+
+PREFIX: Final = "tierlog_remote_"
+
+Operation = Literal["copy", "fetch_segment", "fetch_index", "delete"]
+OPERATIONS: Final[tuple[Operation, ...]] = ("copy", "fetch_segment", "fetch_index", "delete")
+#: What an operator would do differently about: see ``error_kind`` of the manager.
+ERROR_KINDS: Final = ("unavailable", "refused", "not_found", "corrupt", "key", "deadline", "memory", "store", "other")
+OBJECTS: Final = ("log", "indexes", "manifest")
+#: What a running copy is about.
+PHASES: Final = ("waiting", "checking", "log", "indexes", "manifest", "removing")
+DIRECTIONS: Final = ("upload", "download")
+CACHES: Final = ("chunks_memory", "chunks_disk", "indexes", "manifests")
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One metric.
+
+    Args:
+        kind: "counter" (its name ends with ``_total``), "gauge" or "histogram" (of seconds).
+        name: Without PREFIX, with its unit.
+        label: Name of its one label; "" for none.
+        values: All values that the label can have.
+        jmx: What the plugin calls it, or what of the plugin's comes nearest; "" if it has nothing like it.
+    """
+
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    text: str
+    label: str = ""
+    values: tuple[str, ...] = ()
+    jmx: str = ""
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+
+_RSM: Final = "remote-storage-manager-metrics: "
+_CACHE: Final = "segment-manifest-cache-metrics, segment-indexes-cache-metrics, chunk-cache-metrics: "
+
+SERIES: Final[tuple[Series, ...]] = (
+    Series("counter", "copies_total", "Segments copied: finished."),
+    Series("histogram", "copy_seconds", "How long finished copies took.", jmx=_RSM + "segment-copy-time-avg, -max"),
+    Series("counter", "copy_bytes_total", "Original bytes of the logs of finished copies."),
+    Series(
+        "counter", "upload_objects_total", "Objects stored.", "object", OBJECTS, _RSM + "object-upload-total, -rate"
+    ),
+    Series(
+        "counter",
+        "upload_bytes_total",
+        "Bytes of stored objects.",
+        "object",
+        OBJECTS,
+        _RSM + "object-upload-bytes-total, -rate",
+    ),
+    Series("gauge", "copies_running", "Copies under way, by phase.", "phase", PHASES),
+    Series("gauge", "oldest_copy_age_seconds", "Age of the copy that has been under way for longest; 0 without one."),
+    Series("counter", "copies_overdue_total", "Copies that were called off at their deadline."),
+    Series("counter", "leftover_objects_total", "Objects or uploads that a failed copy could not remove again."),
+    Series(
+        "gauge", "leftovers", "Failed copies of which something is left in the store now; its removal is tried again."
+    ),
+    Series("gauge", "upload_buffer_bytes", "Memory that running copies hold.", "state", ("used", "budget")),
+    Series("counter", "upload_buffer_wait_seconds_total", "Time that copies waited for memory of others."),
+    Series("counter", "fetches_total", "Ranges of segments asked for."),
+    Series(
+        "counter",
+        "fetch_requested_bytes_total",
+        "Original bytes that were asked for.",
+        jmx=_RSM + "segment-fetch-requested-bytes-total, -rate",
+    ),
+    Series("counter", "fetch_returned_bytes_total", "Original bytes that readers took of what they asked for."),
+    Series("counter", "fetch_bytes_total", "Stored bytes that the object store sent for logs, indexes and manifests."),
+    Series("histogram", "fetch_first_byte_seconds", "From the call to the first bytes of a segment."),
+    Series("counter", "cache_hit_bytes_total", "Bytes served from a cache.", "cache", CACHES),
+    Series(
+        "counter", "cache_hits_total", "Look-ups that a cache answered.", "cache", CACHES, _CACHE + "cache-hits-total"
+    ),
+    Series(
+        "counter",
+        "cache_misses_total",
+        "Look-ups that it did not.",
+        "cache",
+        CACHES,
+        _CACHE + "cache-misses-total",
+    ),
+    Series(
+        "counter",
+        "cache_evictions_total",
+        "Entries that made room.",
+        "cache",
+        CACHES,
+        _CACHE + "cache-eviction-total",
+    ),
+    Series("gauge", "cache_bytes", "Bytes that a cache holds.", "cache", CACHES, _CACHE + "cache-size-total"),
+    Series(
+        "counter",
+        "cache_damaged_total",
+        "Cached entries that did not match their checksum, or did not open.",
+        "cache",
+        CACHES,
+    ),
+    Series("counter", "prefetched_bytes_total", "Original bytes fetched ahead of their reader."),
+    Series("counter", "prefetch_unused_bytes_total", "Of these, what nobody came for."),
+    Series("counter", "deletes_total", "Segments deleted.", jmx=_RSM + "segment-delete-total, -rate"),
+    Series(
+        "counter",
+        "delete_bytes_total",
+        "Original bytes of the logs of deleted segments.",
+        jmx=_RSM + "segment-delete-bytes-total, -rate",
+    ),
+    Series("histogram", "delete_seconds", "How long deletions took.", jmx=_RSM + "segment-delete-time-avg, -max"),
+    Series("counter", "rate_limit_wait_seconds_total", "Time spent waiting for a rate limit.", "direction", DIRECTIONS),
+)
+
+#: The store counts its requests itself, and is asked for them.
+REQUESTS: Final = Series(
+    "counter",
+    "store_requests_total",
+    "Requests sent to the object store, tries again among them.",
+    "verb",
+    VERBS,
+    "s3-client-metrics, gcs-client-metrics, azure-blob-storage-client-metrics: …-requests-total, -rate",
+)
+#: What the store was found to do at the start: facts as labels, so apart from the table of one.
+STORE_INFO: Final = Series(
+    "gauge",
+    "store_info",
+    "Always 1; its labels say which store this is, and what it was found to do at the start. `state` is `not_asked`, "
+    "`known`, `unanswered` (asked again after the first copy) or `off` (`store.probe.enabled`).",
+    "state, store, checksums, checks_bodies, conditional_put, batch_delete, part_bytes_min",
+)
+#: Two labels, so apart from the table of one.
+ERRORS: Final = Series(
+    "counter",
+    "errors_total",
+    "Calls that failed, by operation and by what to do about it.",
+    "operation, kind",
+    jmx=_RSM + "segment-delete-errors-total, -rate; s3-client-metrics: throttling-errors-total, server-errors-total, "
+    "configured-timeout-errors-total, io-errors-total, other-errors-total",
+)
+
+
+class _Requests:
+    """REQUESTS, as the store counted them when it was asked."""
+
+    def __init__(self) -> None:
+        self.counts: Callable[[], Mapping[str, int]] = lambda: dict.fromkeys(VERBS, 0)
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """See Collector of prometheus_client."""
+        from prometheus_client.core import CounterMetricFamily
+
+        family = CounterMetricFamily(REQUESTS.full_name, REQUESTS.text, labels=[REQUESTS.label])
+        for verb, count in self.counts().items():
+            family.add_metric([verb], count)
+        return [family]
+
+
+class _StoreInfo:
+    """STORE_INFO, as far as it is known."""
+
+    def __init__(self) -> None:
+        self._names = STORE_INFO.label.split(", ")
+        self.told: Mapping[str, str] = {"state": "not_asked"}
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """See Collector of prometheus_client."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(STORE_INFO.full_name, STORE_INFO.text, labels=self._names)
+        told = self.told
+        family.add_metric([told.get(name, "") for name in self._names], 1)
+        return [family]
+
+
+class StorageMetrics:
+    """All series of one manager.
+
+    Args:
+        registry: Where they are collected; one manager a registry. None: a registry of its own.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import CollectorRegistry, Counter
+
+        self.registry = registry or CollectorRegistry()
+        self._partitions: PartitionMetrics | None = None
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for series in SERIES:
+            self._register(series)
+        self._count_fetched = self.counting("fetch_bytes_total")
+        self._requests = _Requests()
+        self.registry.register(cast("Collector", self._requests))
+        self._store_info = _StoreInfo()
+        self.registry.register(cast("Collector", self._store_info))
+        self._errors = Counter(ERRORS.full_name, ERRORS.text, ("operation", "kind"), registry=self.registry)
+        for operation in OPERATIONS:
+            for kind in ERROR_KINDS:
+                self._errors.labels(operation, kind)
+
+    def _register(self, series: Series) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        labels = (series.label,) if series.label else ()
+        if series.kind == "counter":
+            counter = Counter(series.full_name, series.text, labels, registry=self.registry)
+            self._counters[series.name] = counter
+            for value in series.values:
+                counter.labels(value)
+        elif series.kind == "gauge":
+            gauge = Gauge(series.full_name, series.text, labels, registry=self.registry)
+            self._gauges[series.name] = gauge
+            for value in series.values:
+                gauge.labels(value)
+        else:
+            histogram = Histogram(series.full_name, series.text, labels, registry=self.registry, buckets=_SECONDS)
+            self._histograms[series.name] = histogram
+
+    def record_partitions(self) -> PartitionMetrics:
+        """Count by topic and partition too, from here on."""
+        if self._partitions is None:
+            self._partitions = PartitionMetrics(self.registry)
+        return self._partitions
+
+    def add_of(self, partition: TopicIdPartition, name: str, amount: float = 1, *, label: str = "") -> None:
+        """Count for a partition, if they are counted. Raises KeyError for a name that is none of PARTITION_SERIES."""
+        if self._partitions is not None:
+            self._partitions.add(partition, name, amount, label=label)
+
+    def add(self, name: str, amount: float = 1, *, label: str | None = None) -> None:
+        """Count. Raises KeyError for a name that is no counter of SERIES (without PREFIX)."""
+        counter = self._counters[name]
+        (counter if label is None else counter.labels(label)).inc(amount)
+
+    def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
+        """What counts one series, for those counted often: called with the amount, 1 by default. Raises as ``add``."""
+        counter = self._counters[name]
+        found = counter if label is None else counter.labels(label)
+        inc: Callable[[float], None] = found._value.inc  # noqa: SLF001 - without prometheus's checks: 3 µs a time
+        return lambda amount=1: inc(amount)
+
+    def count_fetched(self, size_bytes: int) -> None:
+        """Bytes that came from the store for a fetch."""
+        self._count_fetched(size_bytes)
+
+    def set(self, name: str, value: float, *, label: str | None = None) -> None:
+        """Set a gauge. Raises KeyError for a name that is none of SERIES."""
+        gauge = self._gauges[name]
+        (gauge if label is None else gauge.labels(label)).set(value)
+
+    def ask(self, name: str, function: Callable[[], float], *, label: str | None = None) -> None:
+        """A gauge whose value is asked for when it is collected; ``function`` must not raise, nor wait."""
+        gauge = self._gauges[name]
+        (gauge if label is None else gauge.labels(label)).set_function(function)
+
+    def observe(self, name: str, seconds: float) -> None:
+        """One duration of a histogram. Raises KeyError for a name that is none of SERIES."""
+        self._histograms[name].observe(seconds)
+
+    def ask_requests(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Where the requests by verb come from; must not raise, nor wait."""
+        self._requests.counts = counts
+
+    def tell_store(self, state: str, store: str, traits: StoreTraits | None = None) -> None:
+        """What STORE_INFO shows from here on: one of its states, the store's URL without secrets, what it does."""
+        found = {} if traits is None else asdict(traits)
+        shown = {name: str(value).lower() for name, value in found.items() if name != "addressing"}
+        self._store_info.told = {"state": state, "store": store, **shown}
+
+    def add_error(self, operation: Operation, kind: str) -> None:
+        """One failed call; ``kind`` is one of ERROR_KINDS."""
+        self._errors.labels(operation, kind).inc()
+
+    def value(self, name: str, **labels: str) -> float:
+        """As it would be collected now (of a histogram give ``name + "_count"``). Raises KeyError: no such series."""
+        found = self.registry.get_sample_value(PREFIX + name, labels)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+def render_metrics_page() -> str:
+    """docs/metrics.md."""
+    rows = [
+        f"| `{s.full_name}` | {s.kind} | {_labels(s)} | {s.text} | {s.jmx or '–'} |"
+        for s in (*SERIES, REQUESTS, STORE_INFO, ERRORS)
+    ]
+    return _PAGE.format(
+        rows="\n".join(rows),
+        partition_rows=partition_rows(),
+        partitions_max=PARTITIONS_MAX,
+        others=OTHERS[0],
+        operations=", ".join(f"`{o}`" for o in OPERATIONS),
+        kinds="\n".join(f"| `{kind}` | {meaning} | {remedy} |" for kind, meaning, remedy in _KINDS),
+    )
+
+
+def _labels(series: Series) -> str:
+    if not series.label:
+        return "–"
+    return f"`{series.label}`" + (f": {', '.join(series.values)}" if series.values else "")
+
+
+_KINDS: Final = (
+    (
+        "unavailable",
+        "the store timed out, throttled or reset, after all tries",
+        "nothing, unless it stays: Kafka tries again",
+    ),
+    ("refused", "the store does not know us, or forbids it", "credentials, rights of the bucket"),
+    (
+        "not_found",
+        "an object (or, of a copy, a local file) is gone",
+        "`tierlog verify`, `tierlog orphans`",
+    ),
+    (
+        "corrupt",
+        "bytes that are wrong: a bad local segment or index, or a damaged object",
+        "`tierlog verify` of the log directory or of the bucket",
+    ),
+    ("key", "a segment under a key that the ring does not have", "put the key back"),
+    (
+        "deadline",
+        "a copy took longer than its deadline and was called off",
+        "the log line of running copies says phase and part",
+    ),
+    ("memory", "this process could not get memory", "smaller upload buffers, a smaller `chunk.size`"),
+    ("store", "the store or a disk said no for good (disk full, bucket gone)", "its message"),
+    ("other", "anything else", "the log has the stack trace"),
+)
+
+_PAGE: Final = """# Metrics of the storage manager
+
+Generated from `tierlog/remote/storage/metrics/storage_metrics.py`; a test fails when it is stale.
+
+All series are there from the start, at zero. Units are base units (seconds, bytes), counters end with `_total`. The
+last column names what the Aiven plugin exposes over JMX (domains `aiven.kafka.server.tieredstorage`, `….cache`, `….s3`,
+`….gcs`, `….azure`), for boards that are to be carried over: `rate` and `avg` of JMX are `rate()` and a quotient of
+`_sum` and `_count` in Prometheus.
+
+| series | kind | label | meaning | the plugin's |
+| --- | --- | --- | --- | --- |
+{rows}
+
+`errors_total` has the operations {operations} and these kinds:
+
+| kind | what it means | what to do |
+| --- | --- | --- |
+{kinds}
+
+## By topic and partition
+
+With `metrics.recording.level=DEBUG` (or `TRACE`), and not without, these are there too, each with the labels `topic`
+and `partition`, from the first event of a partition on; sum them for a topic. The first {partitions_max} partitions
+that a manager meets are told apart; all further ones count together under the topic `{others}`, so that memory has a
+bound. A partition that is copied, read and deleted has about 25 of them, each with its `_created`: look at what your
+Prometheus takes before you turn this on.
+
+| series | kind | further label | meaning | the plugin's |
+| --- | --- | --- | --- | --- |
+{partition_rows}
+"""

@@ -1,0 +1,38 @@
+"""Where the objects of a segment may be: as its custom metadata says, then as configured.
+
+``key.prefix`` may have changed since a segment was copied. The plugin then finds its manifest no more, and leaves its
+objects for ever (18.3 of the object format).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlace:
+    """What all keys of a segment share, and the prefix of that, which messages mask."""
+
+    prefix: str
+    path: str
+
+    @property
+    def base(self) -> str:
+        return self.prefix + self.path
+
+
+def places_of(custom: SegmentCustomMetadata, segment_path: str, key_prefix: str) -> list[SegmentPlace]:
+    """One or two of them, to be tried in this order.
+
+    Args:
+        custom: Of the segment.
+        segment_path: As its ids give it, without the prefix.
+        key_prefix: As configured.
+    """
+    named = SegmentPlace(
+        key_prefix if custom.object_prefix is None else custom.object_prefix,
+        segment_path if custom.object_key is None else custom.object_key,
+    )
+    return list(dict.fromkeys((named, SegmentPlace(key_prefix, segment_path))))

@@ -1,0 +1,224 @@
+"""One load for all who want the same thing at the same time.
+
+A load is told to those who wait by calls, so that it needs no thread of its own: who asks first begins it, whoever has
+the bytes lands it. A load that computes, or reads a disk, is work that is done once, by the first thread that needs
+its result or by a pool's, whichever comes first.
+
+A caller who gave up does not cancel the load where a cache will keep what comes, for her next try; where none does, the
+load ends when the last one has left. A failed load is told to those who wait for it and kept for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from tierlog.errors import StoreUnavailableError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Lock, NotSubmitted, Pool, PoolClosedError
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Flight(Generic[Key, Value]):
+    """One load under way. Made by ``Flights``; any number of threads.
+
+    Args:
+        key: Of the value.
+        lock: Of all flights.
+
+    Attributes:
+        readers: Who wait for it.
+        on_unwanted: Called, by the one who leaves, when nobody waits any more.
+        began_at_seconds: When its request was sent; None while it waits for its turn.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_error",
+        "_is_done",
+        "_lock",
+        "_value",
+        "_work",
+        "began_at_seconds",
+        "key",
+        "on_unwanted",
+        "readers",
+    )
+
+    def __init__(self, key: Key, lock: Lock, *, readers: int = 0) -> None:
+        self.key = key
+        self.readers = readers
+        self.on_unwanted: Callable[[], None] | None = None
+        self.began_at_seconds: float | None = None
+        self._lock = lock
+        self._work: Callable[[], None] | None = None
+        self._value: Value | None = None
+        self._error: BaseException | None = None
+        self._is_done = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has landed or failed."""
+        return self._is_done
+
+    @property
+    def has_work(self) -> bool:
+        """Whether ``run`` has something to do that nobody has begun."""
+        return self._work is not None
+
+    @property
+    def needs_looks(self) -> bool:
+        """See Pending."""
+        return False
+
+    def offer(self, work: Callable[[], None]) -> None:
+        """What makes the value and lands it, for the first who calls ``run``; it raises nothing."""
+        self._work = work
+
+    def run(self) -> bool:
+        """Do the work in this thread; False if there is none, or somebody has begun it."""
+        with self._lock:
+            work, self._work = self._work, None
+        if work is None:
+            return False
+        work()
+        return True
+
+    def call_for_help(self) -> None:
+        """Wake those who wait: there is work, and nobody else does it."""
+        with self._lock:
+            callbacks = list(self._callbacks)
+        for function in callbacks:
+            function()
+
+    def look(self) -> None:
+        """See Pending: who lands it needs nobody for that."""
+
+    def withdraw(self) -> bool:
+        """Take the work back; False if it was begun, or there was none."""
+        with self._lock:
+            work, self._work = self._work, None
+        return work is not None
+
+    def add_done_callback(self, function: Callable[[], None]) -> None:
+        """Called once it is done, in the thread that landed it; at once if it is. It must not raise, nor wait."""
+        with self._lock:
+            if not self._is_done:
+                self._callbacks.append(function)
+                return
+        function()
+
+    def result(self) -> Value:
+        """What landed. Raises what it failed with; only of one that is done."""
+        if self._error is not None:
+            raise self._error
+        value: Value = self._value  # type: ignore[assignment]
+        return value
+
+    def end(self, value: Value | None, error: BaseException | None) -> None:
+        """Tell all who wait; the first outcome counts. For ``Flights``, and for a load that nobody shares."""
+        with self._lock:
+            if self._is_done:
+                return
+            self._value, self._error, self._is_done = value, error, True
+            callbacks, self._callbacks = self._callbacks, []
+            self._work = self.on_unwanted = None  # they know the flight: with its value it would wait for the collector
+        for function in callbacks:
+            function()
+
+
+class Flights(Generic[Key, Value]):
+    """The loads that are under way, by key. Thread safety: any number of threads."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._lock = machine.scheduler.lock()
+        self._flights: dict[Key, Flight[Key, Value]] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._flights
+
+    def alone(self, key: Key) -> Flight[Key, Value]:
+        """A load of one reader's own, which nobody can join; who lands it calls ``Flight.end``."""
+        return Flight(key, self._lock, readers=1)
+
+    def join(self, key: Key) -> tuple[Flight[Key, Value], bool]:
+        """The load under way, or a new one that the caller has to begin; whether it is new.
+
+        Who begins one looks into the cache once more: an earlier load may have landed there since she looked first.
+        """
+        with self._lock:
+            found = self._flights.get(key)
+            if found is not None:
+                found.readers += 1
+                return found, False
+            made = self._flights[key] = Flight(key, self._lock, readers=1)
+            return made, True
+
+    def begin(self, key: Key) -> Flight[Key, Value] | None:
+        """A new load that nobody waits for; None if one is under way."""
+        with self._lock:
+            if key in self._flights:
+                return None
+            made = self._flights[key] = Flight(key, self._lock)
+            return made
+
+    def land(self, flight: Flight[Key, Value], value: Value) -> None:
+        """Give it to all who wait. The cache has it already, or nobody will."""
+        self._forget(flight)
+        flight.end(value, None)
+
+    def fail(self, flight: Flight[Key, Value], error: BaseException) -> None:
+        """Tell all who wait."""
+        self._forget(flight)
+        flight.end(None, error)
+
+    def _forget(self, flight: Flight[Key, Value]) -> None:
+        with self._lock:
+            if self._flights.get(flight.key) is flight:  # one that was abandoned may have a successor
+                del self._flights[flight.key]
+
+    def continue_in(self, pool: Pool, flight: Flight[Key, Value], work: Callable[[], None]) -> None:
+        """Run the next step of a load in a pool; one that is closed before it ran fails the load."""
+        try:
+            future = pool.submit(work)
+        except NotSubmitted as error:
+            self.fail(flight, refusal(error))
+            return
+        future.add_done_callback(lambda done: self.fail(flight, closed_error()) if done.cancelled() else None)
+
+    def leave(self, flight: Flight[Key, Value]) -> None:
+        """One who joined waits no more."""
+        with self._lock:
+            flight.readers -= 1
+            on_unwanted = flight.on_unwanted if flight.readers == 0 else None
+        if on_unwanted is not None:
+            on_unwanted()
+
+    def abandon(self, flights: Sequence[Flight[Key, Value]]) -> bool:
+        """End those of these loads that are under way, if nobody waits for any of them; False if somebody does.
+
+        Who asks for one from now on begins a load of her own.
+        """
+        with self._lock:
+            under_way = [flight for flight in flights if self._flights.get(flight.key) is flight]
+            if any(flight.readers for flight in under_way):
+                return False
+            for flight in under_way:
+                del self._flights[flight.key]
+            return True
+
+
+def closed_error() -> StoreUnavailableError:
+    """For who waits while everything is closed."""
+    return StoreUnavailableError("the fetcher was closed while this was fetched")
+
+
+def refusal(error: Exception) -> Exception:
+    """For who waits for what a pool did not take (``NotSubmitted``)."""
+    return closed_error() if isinstance(error, PoolClosedError) else error

@@ -1,0 +1,262 @@
+"""A tier: what a bucket prefix holds, as segments and their untransformed bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.remote.api import IndexType, Uuid
+from tierlog.remote.storage.chunks.background import Background
+from tierlog.remote.storage.chunks.decoding import fetch_part
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.chunks.windows import iter_windows
+from tierlog.remote.storage.layouts import Layout, SegmentFilter
+from tierlog.remote.storage.layouts.listing import Scope
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+
+#: Store calls that one tier has under way at once.
+CONCURRENCY = 16
+#: Window of a local disk: small enough to be decoded while it is in the processor's cache.
+LOCAL_WINDOW_BYTES = 2 << 20
+#: Window of an object store: large enough that the latency of a GET does not count.
+REMOTE_WINDOW_BYTES = 8 << 20
+REMOTE_PREFETCH = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoredTopic:
+    """A topic as the keys of a tier show it. ``topic_id`` is ZERO_UUID where the layout has none."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[int, ...]
+
+
+class Tier:
+    """One folder of a store under one layout. Made by ``open_tier``; a context manager.
+
+    Attributes:
+        url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if nobody said.
+        scope: Where in the store the segments are.
+
+    Thread safety: any number of threads; nothing is locked across a store call. Iterators belong to one thread each.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: Layout,
+        *,
+        key_ring: KeyRing | None = None,
+        machine: Machine | None = None,
+        url: str = "",
+        scope: Scope | None = None,
+    ) -> None:
+        self.url = url
+        self.scope = scope or Scope()
+        self._store = store
+        self._layout = layout
+        self._key_ring = key_ring or KeyRing({})
+        self._machine = machine or Machine()
+        self._background = Background(CONCURRENCY, self._machine)
+
+    @property
+    def layout(self) -> str:
+        """Name of the layout, as ``open_tier`` takes it: give it to an executor, so that it need not look again."""
+        return self._layout.name
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._store
+
+    @property
+    def machine(self) -> Machine:
+        """What it runs on, for whoever works on it."""
+        return self._machine
+
+    @property
+    def foreign_objects(self) -> int:
+        """Objects of the last listing that belong to no whole segment: foreign keys, incomplete uploads."""
+        return self._layout.foreign_objects
+
+    def describe(self) -> str:
+        """For messages: where and which layout; no secrets."""
+        return f"{self._store.describe()} ({self.layout})"
+
+    def topics(self) -> tuple[StoredTopic, ...]:
+        """What topics the keys name, by name and id; nothing but a listing is read."""
+        found: dict[tuple[str, Uuid], set[int]] = {}
+        for candidate in self._layout.find_candidates(SegmentFilter()):
+            partition = candidate.topic_id_partition
+            found.setdefault((partition.topic, partition.topic_id), set()).add(partition.partition)
+        return tuple(
+            StoredTopic(name, topic_id, tuple(sorted(found[name, topic_id]))) for name, topic_id in sorted(found)
+        )
+
+    def iter_segments(
+        self,
+        topic: str | None = None,
+        topic_pattern: str | re.Pattern[str] | None = None,
+        *,
+        partitions: Collection[int] | None = None,
+        faults: list[TierlogError] | None = None,
+    ) -> Iterator[StoredSegment]:
+        """The whole segments of the tier, by topic, partition, start offset and segment id.
+
+        The listing comes first, then the descriptions of the wanted segments (manifests, checkpoints, index ends),
+        several at a time; nothing of other topics is fetched. Uploads that never became whole are no segments.
+
+        Args:
+            topic: One topic by name.
+            topic_pattern: A regular expression that the whole name must match; excludes ``topic``.
+            partitions: Only these.
+            faults: Where errors of single segments go, which are then left out; None raises the first.
+
+        Raises:
+            CorruptObjectError: a manifest is unreadable or belongs to another segment; names its key.
+            ObjectNotFoundError: an object of a listed segment is gone; names the segment's age.
+            EncryptionKeyError: only of a segment whose manifest lacks its description, which is then in its bytes.
+            ConfigError: both a topic and a pattern. StoreError and its kinds.
+        """
+        wanted = SegmentFilter.of(topic, topic_pattern, partitions)
+        candidates = self._layout.find_candidates(wanted)
+        ahead = 0 if self._store.is_local else 2 * CONCURRENCY
+        with closing(self._background.map(self._layout.load, candidates, ahead=ahead)) as loads:
+            for outcome in loads:
+                if isinstance(outcome, TierlogError):
+                    if faults is None:
+                        raise outcome
+                    faults.append(outcome)
+                elif outcome is not None:
+                    yield outcome
+
+    def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | memoryview | None:
+        """A part of a segment beside its log, decrypted: the bytes that the broker had.
+
+        Returns:
+            None if the part is known to be absent (always possible for TRANSACTION; for the others where a layout
+            lacks them); b"" for an empty one, without a request.
+
+        Raises:
+            CorruptObjectError: shorter than its description says, or not authentic.
+            ObjectNotFoundError: the object is gone; names the segment's age.
+            EncryptionKeyError: no key of the ring opens it. StoreError and its kinds.
+        """
+        with self._aged(segment):
+            return fetch_part(self._store, self._key_ring, segment, segment.part(index_type))
+
+    def log_size_bytes(self, segment: StoredSegment) -> int:
+        """Untransformed size of the log, as far as it counts; no request."""
+        return segment.size_bytes
+
+    def iter_log_windows(
+        self,
+        segment: StoredSegment,
+        start_position: int = 0,
+        end_position_exclusive: int | None = None,
+        *,
+        window_bytes: int | None = None,
+        prefetch: int | None = None,
+        store: ObjectStore | None = None,
+    ) -> Generator[tuple[int, memoryview]]:
+        """The untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
+
+        Neighbouring chunks come in one GET a window; ``prefetch`` windows are under way while one is used. Memory:
+        (prefetch + 2) windows, each at least one chunk. Closing the iterator drops what is under way. A window is the
+        caller's for as long as it holds it.
+
+        Args:
+            segment: Of this tier.
+            start_position: First byte, in the untransformed log.
+            end_position_exclusive: Behind the last byte; None is the end of what counts.
+            window_bytes: About the size of one window; by default 2 MiB on a local disk, else 8 MiB.
+            prefetch: By default 0 for plain local files, else 3.
+            store: Read from in place of the tier's own: one around it that counts what this read asks.
+
+        Raises:
+            ValueError: not 0 <= start <= end <= ``log_size_bytes(segment)``.
+            CorruptObjectError: the object is shorter than described, a chunk is not authentic or does not decompress
+                to its size; with the position in the object and what was expected and found.
+            ObjectNotFoundError: the object is gone; names the segment's age.
+            EncryptionKeyError: no key of the ring opens it. StoreError and its kinds.
+        """
+        end = segment.size_bytes if end_position_exclusive is None else end_position_exclusive
+        if not 0 <= start_position <= end <= segment.size_bytes:
+            raise ValueError(
+                f"range {start_position} … {end} is not within the {segment.size_bytes} bytes of {segment.name}"
+            )
+        plain_local = self._store.is_local and not segment.transformed
+        window = window_bytes or (LOCAL_WINDOW_BYTES if self._store.is_local else REMOTE_WINDOW_BYTES)
+        ahead = (0 if plain_local else REMOTE_PREFETCH) if prefetch is None else prefetch
+        return self._iter_aged(
+            segment,
+            iter_windows(
+                store or self._store,
+                self._key_ring,
+                self._background,
+                segment,
+                start_position=start_position,
+                end_position_exclusive=end,
+                window_bytes=window,
+                prefetch=ahead,
+            ),
+        )
+
+    def _iter_aged(
+        self, segment: StoredSegment, windows: Generator[tuple[int, memoryview]]
+    ) -> Generator[tuple[int, memoryview]]:
+        with self._aged(segment):
+            yield from windows
+
+    def _aged(self, segment: StoredSegment) -> _Aged:
+        return _Aged(segment, self._machine.clock)
+
+    def close(self) -> None:
+        """Wait for what is under way and release threads and the store; idempotent."""
+        self._background.close()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Aged:
+    """Adds the segment and its age to "not found": retention may have deleted it since it was listed."""
+
+    def __init__(self, segment: StoredSegment, clock: Clock) -> None:
+        self._segment = segment
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, ObjectNotFoundError):
+            age_ms = max(0, self._clock.time_ms() - self._segment.last_modified_ms)
+            told = ObjectNotFoundError(
+                f"{self._segment.name}: gone since it was listed (retention may have deleted it; it was written "
+                f"{_in_words(age_ms)} ago): {error}"
+            )
+            raise told from error
+
+
+def _in_words(age_ms: int) -> str:
+    minutes, hours, days = age_ms // 60_000, age_ms // 3_600_000, age_ms // 86_400_000
+    if days:
+        return f"{days} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"

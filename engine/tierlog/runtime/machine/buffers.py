@@ -1,0 +1,40 @@
+"""Memory for bytes that come and go by the megabyte, used again.
+
+What malloc maps anew for each of them, and gives back, costs a page fault for every 4 KiB: a random read of 1 MiB from
+the page cache took 1.4 ms into such memory and 0.35 ms into this. What malloc has learned to keep it keeps for ever:
+after fifty threads of fetches a process had 2 GiB that nobody held. So these bytes are mapped by a pool of the process:
+a buffer returns there by itself when nobody holds a view of it any more, and what nobody wants for some seconds goes
+back to the system.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tierlog._native.buffers import BufferPool
+
+#: Buffers that nobody holds are kept up to so much in all, for some seconds: fifty threads with a chunk of 4 MiB each.
+KEPT_BYTES_MAX: Final = 256 << 20
+#: So much of them beside what is lent: beyond that they make room for buffers of other sizes.
+KEPT_BYTES_SPARE: Final = 48 << 20
+#: So much of them for good.
+KEPT_BYTES_MIN: Final = 4 << 20
+_IDLE_MS: Final = 2000
+
+PROCESS_BUFFERS: Final = BufferPool(
+    kept_bytes_max=KEPT_BYTES_MAX,
+    kept_bytes_spare=KEPT_BYTES_SPARE,
+    kept_bytes_min=KEPT_BYTES_MIN,
+    idle_ms=_IDLE_MS,
+)
+PROCESS_BUFFERS.share()
+
+
+def new_buffer(size_bytes: int) -> memoryview:
+    """Writable memory of the process's pool, not cleared; the holder's until the last view of it is gone."""
+    return PROCESS_BUFFERS.take(size_bytes)
+
+
+def note_foreign(size_bytes: int) -> None:
+    """A library's own memory held so many bytes of ours: its malloc is asked to give back once none come any more."""
+    PROCESS_BUFFERS.note_foreign(size_bytes)

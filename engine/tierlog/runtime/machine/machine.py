@@ -1,0 +1,55 @@
+"""The machine that code runs on, as one argument: its clock, chance, threads and files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tierlog.runtime.machine.clock import Clock, SystemClock
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.posix_files import PosixFiles
+from tierlog.runtime.machine.randomness import Rng, SystemRng
+from tierlog.runtime.machine.scheduling import Scheduler
+from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
+
+Shared = TypeVar("Shared")
+
+
+class Process:
+    """Things of which a process has one each, whoever asks: what bounds its memory, for one."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a fork of this process does: what there was is the parent's."""
+        self._lock = threading.Lock()
+        self._things: dict[str, Any] = {}
+
+    def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
+        """The one of this name, made by who asks first. ``make`` only makes it: it waits for nothing."""
+        with self._lock:
+            if name not in self._things:
+                self._things[name] = make()
+            thing: Shared = self._things[name]
+            return thing
+
+
+#: The one that runs this.
+THIS_PROCESS = Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=THIS_PROCESS.forget)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is of it; by default this machine and this process."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    rng: Rng = field(default_factory=SystemRng)
+    scheduler: Scheduler = field(default_factory=ThreadScheduler)
+    files: Files = field(default_factory=PosixFiles)
+    process: Process = THIS_PROCESS

@@ -1,0 +1,437 @@
+"""The machine's file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat as stat_bits
+import threading
+from collections.abc import Iterator
+
+from typing_extensions import Buffer
+
+from tierlog._native.buffers import read_range_into
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
+from tierlog.runtime.machine.files import (
+    TEMPORARY_SUFFIX,
+    FileInfo,
+    FileLock,
+    ReadableFile,
+    UpdatableFile,
+    WritableFile,
+    store_error,
+    translated,
+)
+
+#: Of a file system that has no locks: there one who writes at the same time is not seen.
+_NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
+
+
+def _info(path: str, found: os.stat_result) -> FileInfo:
+    directory = stat_bits.S_ISDIR(found.st_mode)
+    size = 0 if directory else found.st_size
+    identity = (found.st_dev, found.st_ino)
+    for_all = bool(found.st_mode & stat_bits.S_IROTH)
+    return FileInfo(path, size, found.st_mtime_ns // 1_000_000, directory, identity, for_all)
+
+
+class _Descriptor:
+    """An open file; gone with the object at the latest."""
+
+    def __init__(self, path: str, flags: int, *, mode: int = 0o644) -> None:
+        self.path = path
+        self.number = -1
+        with translated(path):
+            self.number = os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def regular_size_bytes(self) -> int:
+        """Its size. Raises StoreError, and closes it: it is no regular file."""
+        with translated(self.path):
+            found = os.fstat(self.number)
+        if not stat_bits.S_ISREG(found.st_mode):
+            self.close()
+            raise StoreError(f"{self.path}: not a regular file")
+        return found.st_size
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """By pread: no shared position, so any number of threads."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        with translated(self.path):
+            while done < len(view):
+                count = os.preadv(self.number, [view[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        return done
+
+    def write(self, data: Buffer, position: int | None = None) -> None:
+        """All of it: at the descriptor's own position if none is given."""
+        view = memoryview(data).cast("B")
+        with translated(self.path):
+            while view:
+                count = os.write(self.number, view) if position is None else os.pwrite(self.number, view, position)
+                position = None if position is None else position + count
+                view = view[count:]
+
+    def begin_write_out(self, position: int, size_bytes: int) -> None:
+        """By the one call that Python has for it: Linux begins to write what is dirty before it drops what is clean."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self.number, position, size_bytes, os.POSIX_FADV_DONTNEED)
+
+    def fsync(self) -> None:
+        with translated(self.path):
+            os.fsync(self.number)
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        if number >= 0:
+            with translated(self.path):
+                os.close(number)
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class PosixFile(ReadableFile):
+    """See ReadableFile."""
+
+    def __init__(self, path: str) -> None:
+        self._file = _Descriptor(path, os.O_RDONLY)
+        self.size_bytes = self._file.regular_size_bytes()
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class PosixNewFile(WritableFile):
+    """A WritableFile beside its final name; gone with the object at the latest: a signal can come before any block.
+
+    It is locked, since two who write under one temporary name would mix their bytes. What a killed writer left there is
+    overwritten: the kernel lets go of its lock.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._temporary = path + TEMPORARY_SUFFIX
+        self._open = False
+        try:
+            while not self._take_name():
+                pass
+            with translated(self._temporary):
+                os.ftruncate(self._file.number, 0)
+        except StoreUnavailableError:
+            raise
+        except BaseException:  # a signal's too: the file may be there, and this not know it yet
+            self._leave_name()
+            raise
+
+    def _take_name(self) -> bool:
+        """Open and lock the file under the temporary name; False if its writer finished meanwhile and took it away."""
+        self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT)
+        with translated(self._temporary):
+            try:
+                fcntl.flock(self._file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreUnavailableError(f"{self._path}: is being written by somebody else") from None
+            except OSError as cause:
+                if cause.errno not in _NO_LOCKS:
+                    raise
+            self._open = True
+            try:
+                self._open = os.stat(self._temporary).st_ino == os.fstat(self._file.number).st_ino
+            except FileNotFoundError:
+                self._open = False
+        return self._open
+
+    def _leave_name(self) -> None:
+        """Remove the file under the temporary name, unless it is somebody else's."""
+        self._open = False
+        if "_file" in self.__dict__:
+            self._file.close()
+        with contextlib.suppress(StoreError, OSError):
+            found = _Descriptor(self._temporary, os.O_WRONLY)
+            fcntl.flock(found.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(self._temporary)
+            found.close()
+
+    def write(self, data: Buffer) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._file.fsync()
+        with translated(self._path):
+            os.replace(self._temporary, self._path)  # while it is locked: then nobody else has it open
+            self._open = False
+            self._file.close()
+            _fsync_directory(_parent(self._path))
+
+    def abort(self) -> None:
+        if self._open:
+            self._open = False
+            self._unlink()
+            self._file.close()
+
+    def _unlink(self) -> None:
+        with translated(self._path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def __del__(self) -> None:
+        if self._open:
+            with contextlib.suppress(StoreError):
+                self._unlink()
+
+
+class PosixStream(WritableFile):
+    """A WritableFile over what is no regular file: a rename would put a file in place of the device."""
+
+    def __init__(self, path: str) -> None:
+        self._file = _Descriptor(path, os.O_WRONLY)
+
+    def write(self, data: Buffer) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._file.close()
+
+    def abort(self) -> None:
+        self._file.close()
+
+
+class PosixUpdatableFile(UpdatableFile):
+    """See UpdatableFile."""
+
+    def __init__(self, path: str, *, private: bool = False) -> None:
+        self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT, mode=0o600 if private else 0o644)
+        self._size_bytes = self._file.regular_size_bytes()
+        self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def append(self, data: Buffer) -> int:
+        position = self._size_bytes
+        try:
+            self.write_at(data, position=position)
+        except StoreError:
+            with contextlib.suppress(StoreError):  # a full disk: what of it was written counts for nobody
+                self.truncate(position)
+            raise
+        return position
+
+    def write_at(self, data: Buffer, *, position: int) -> None:
+        self._file.write(data, position)
+        with self._lock:
+            self._size_bytes = max(self._size_bytes, position + memoryview(data).nbytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        with translated(self._file.path):
+            os.ftruncate(self._file.number, size_bytes)
+        self._size_bytes = size_bytes
+
+    def begin_write_out(self, *, position: int, size_bytes: int) -> None:
+        self._file.begin_write_out(position, size_bytes)
+
+    def fsync(self) -> None:
+        self._file.fsync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class PosixLock(FileLock):
+    """A lock that is held: the kernel frees it when the process ends, however it ends."""
+
+    def __init__(self, file: _Descriptor) -> None:
+        self._file = file
+
+    @classmethod
+    def taken(cls, path: str) -> PosixLock | None:
+        file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who had it removes the file and lets go: what was locked then may be a file without a name.
+            named = os.stat(path).st_ino == os.fstat(file.number).st_ino
+        except (BlockingIOError, FileNotFoundError):
+            named = False
+        except OSError as cause:
+            file.close()
+            raise store_error(cause, path) from cause
+        if not named:
+            file.close()
+            return None
+        return cls(file)
+
+    def release(self) -> None:
+        if self._file.number >= 0:
+            with contextlib.suppress(OSError):  # gone, or a disk that fails: the lock is the descriptor's
+                os.unlink(self._file.path)
+            self._file.close()
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _read_error(cause: OSError | ValueError, path: str) -> StoreError:
+    return store_error(cause, path) if isinstance(cause, OSError) else StoreError(f"{path!r}: {cause}")
+
+
+def _fsync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PosixFiles:
+    """See Files."""
+
+    def stat(self, path: str) -> FileInfo:
+        """See Files."""
+        with translated(path):
+            return _info(path, os.stat(path))
+
+    def find(self, path: str) -> FileInfo | None:
+        """See Files."""
+        try:
+            return self.stat(path)
+        except ObjectNotFoundError:
+            return None
+
+    def iter_directory(self, path: str) -> Iterator[FileInfo]:
+        """See Files."""
+        with translated(path):
+            names = sorted(os.listdir(path))
+        for name in names:
+            child = f"{path.rstrip('/')}/{name}"
+            try:
+                found = os.stat(child)
+            except OSError as cause:
+                if isinstance(store_error(cause, child), ObjectNotFoundError) or cause.errno == errno.ELOOP:
+                    continue
+                raise store_error(cause, child) from cause
+            if stat_bits.S_ISREG(found.st_mode) or stat_bits.S_ISDIR(found.st_mode):
+                yield _info(child, found)
+
+    def open_read(self, path: str) -> ReadableFile:
+        """See Files."""
+        return PosixFile(path)
+
+    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
+        """See Files."""
+        with PosixFile(path) as file:
+            if file.size_bytes > limit_bytes:
+                raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
+            data = bytearray(file.size_bytes)
+            count = file.read_into(data, position=0)
+        return bytes(memoryview(data)[:count])
+
+    def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
+        """See Files."""
+        file, data = _Descriptor(path, os.O_RDONLY), bytearray()
+        try:
+            with translated(path):
+                while piece := os.read(file.number, 1 << 16):
+                    data += piece
+                    if len(data) > limit_bytes:
+                        raise StoreError(f"{path}: more than the limit of {limit_bytes} bytes")
+        finally:
+            file.close()
+        return bytes(data)
+
+    def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
+        """See Files; one call without the interpreter's lock."""
+        try:
+            return PROCESS_BUFFERS.read_range(path, start_position, end_position_exclusive)
+        except (OSError, ValueError) as cause:
+            raise _read_error(cause, path) from cause
+
+    def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
+        """See Files; one call without the interpreter's lock."""
+        try:
+            return read_range_into(path, start_position, out)
+        except (OSError, ValueError) as cause:
+            raise _read_error(cause, path) from cause
+
+    def open_write(self, path: str) -> WritableFile:
+        """See Files."""
+        with translated(path):
+            target = os.path.realpath(path) if os.path.islink(path) else path
+            with contextlib.suppress(FileNotFoundError):
+                mode = os.stat(target).st_mode
+                if not stat_bits.S_ISREG(mode) and not stat_bits.S_ISDIR(mode):
+                    return PosixStream(target)
+        return PosixNewFile(target)
+
+    def write_whole(self, path: str, data: Buffer) -> None:
+        """See Files."""
+        with self.open_write(path) as file:
+            file.write(data)
+            file.commit()
+
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
+        """See Files."""
+        return PosixUpdatableFile(path, private=private)
+
+    def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
+        """See Files."""
+        missing = []
+        at = os.path.abspath(path)
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = _parent(at)
+        with translated(path):
+            for each in reversed(missing):
+                try:
+                    os.mkdir(each, 0o700 if private else 0o777)
+                except FileExistsError:
+                    # Another thread was quicker; if it is no directory and still there, it is in the way.
+                    if not os.path.isdir(each) and os.path.lexists(each):
+                        raise
+                # Also then: the other may not have come to this yet. What was removed meanwhile is "not found".
+                if durable:
+                    _fsync_directory(_parent(each))
+
+    def rename(self, source: str, target: str, *, durable: bool = True) -> None:
+        """See Files."""
+        with translated(source):
+            os.replace(source, target)
+            if durable:
+                _fsync_directory(_parent(target))
+
+    def remove(self, path: str) -> None:
+        """See Files."""
+        with translated(path), contextlib.suppress(FileNotFoundError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+
+    def fsync_directory(self, path: str) -> None:
+        """See Files."""
+        with translated(path):
+            _fsync_directory(path)
+
+    def free_bytes(self, path: str) -> int:
+        """See Files."""
+        with translated(path):
+            return shutil.disk_usage(path).free
+
+    def try_lock(self, path: str) -> FileLock | None:
+        """See Files."""
+        return PosixLock.taken(path)

@@ -1,0 +1,145 @@
+"""Worker threads that come with work and go when there is none, and that no stalled call can keep a process alive by.
+
+The standard library's pool keeps every thread that it ever made until it is closed, and joins them all at the end of
+the process, however long a store takes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from typing import Any, Final, TypeVar
+
+from tierlog.errors import NoThreadError
+from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.scheduling import Future, Pool, PoolClosedError, run_into
+
+Result = TypeVar("Result")
+
+#: A worker without work ends after so long.
+IDLE_SECONDS: Final = 5.0
+#: What still runs at the end of the process has so long.
+_EXIT_SECONDS: Final = 2.0
+
+_Call = tuple[ThreadFuture[Any], Callable[[], Any]]
+
+
+class ThreadPool(Pool):
+    """See Pool and the module.
+
+    Args:
+        workers: Threads at most.
+        name: Of them.
+        idle_seconds: How long one waits for work.
+    """
+
+    def __init__(self, workers: int, name: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._most = workers
+        self._name = name
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        self._waiting = 0  # workers that wait for a call
+        self._queued = 0  # calls that no worker has taken
+        self._count = 0
+        self._closed = False
+        self._origin: Origin | None = None
+        _pools.add(self)
+
+    def submit(self, function: Callable[[], Result], /) -> Future[Result]:
+        """See Pool. Workers begin with the first call: a pool that had none before a fork is as good behind it."""
+        if self._origin is None:
+            self._origin = Origin()
+        self._origin.require(f"what runs on {self._name} threads")
+        future: ThreadFuture[Result] = ThreadFuture()
+        with self._lock:
+            if self._closed:
+                raise PoolClosedError
+            if self._queued >= self._waiting and len(self._threads) < self._most:
+                self._start_worker()
+            self._queued += 1
+            self._calls.put((future, function))
+        return future
+
+    def _start_worker(self) -> None:
+        """While holding the lock. Where the system gives no thread, those that are there do the work."""
+        self._count += 1
+        thread = threading.Thread(target=self._work, name=f"{self._name}_{self._count}", daemon=True)
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError as cause:
+            self._threads.discard(thread)
+            if not self._threads:
+                raise NoThreadError(f"no thread for {self._name}: {cause}") from cause
+
+    def _work(self) -> None:
+        while (call := self._next()) is not None:
+            run_into(*call)
+            del call  # or what it refers to would live until the next one
+
+    def _next(self) -> _Call | None:
+        """The next call, or None when this worker is to end."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            call = self._calls.get(timeout=self._idle_seconds)
+        except queue.Empty:
+            call = None
+        with self._lock:
+            self._waiting -= 1
+            if call is None and not self._closed:
+                try:  # one may have come just now
+                    call = self._calls.get_nowait()
+                except queue.Empty:
+                    call = None
+            if call is None:
+                self._threads.discard(threading.current_thread())
+            else:
+                self._queued -= 1
+        return call
+
+    def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
+        """See Pool. In a fork there is nobody to wait for, and the lock may be held by who is not here."""
+        if self._origin is not None and not self._origin.is_here:
+            return
+        with self._lock:
+            self._closed = True
+            dropped = self._take_queued() if cancel else []
+            for _ in self._threads:
+                self._calls.put(None)
+            threads = [thread for thread in self._threads if thread is not threading.current_thread()]
+        for future, _ in dropped:
+            future.cancel()
+        until = None if wait_seconds is None else time.monotonic() + wait_seconds
+        for thread in threads:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+
+    def _take_queued(self) -> list[_Call]:
+        """While holding the lock: the calls that no worker has taken."""
+        found: list[_Call] = []
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return found
+            if call is not None:
+                self._queued -= 1
+                found.append(call)
+
+
+_pools: Final[weakref.WeakSet[ThreadPool]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Or a thread in native code would be torn out of it when the interpreter is gone."""
+    until = time.monotonic() + _EXIT_SECONDS
+    for pool in list(_pools):
+        pool.close(wait_seconds=max(0.0, until - time.monotonic()))

@@ -1,0 +1,303 @@
+"""A file system in memory, for tests and simulation; it forgets in a crash what was not fsynced."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from typing_extensions import Buffer
+
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.machine.clock import Clock, ManualClock
+from tierlog.runtime.machine.files import (
+    TEMPORARY_SUFFIX,
+    FileInfo,
+    FileLock,
+    ReadableFile,
+    UpdatableFile,
+    WritableFile,
+)
+from tierlog.runtime.machine.randomness import Rng
+from tierlog.runtime.simulated.memory_disk import Content, MemoryDisk, OpenContent, normal, parent
+
+
+class MemoryFiles:
+    """See the module; paths as in Files, with "/" as the root of all. Thread-safe.
+
+    Directories are durable at once, as ``make_directories`` promises.
+
+    Args:
+        clock: Gives files their time of change.
+        capacity_bytes: Of all files together; writing more fails as on a full disk.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40) -> None:
+        self.clock = clock or ManualClock()
+        self._disk = MemoryDisk(self.clock, capacity_bytes)
+
+    def crash(self, rng: Rng | None = None) -> MemoryFiles:
+        """The machine loses its power: this, and all that was opened from it, fails from now on.
+
+        Returns:
+            What the machine finds when it is started again.
+
+        Args:
+            rng: Decides of everything that was not fsynced whether it survived: of each sector of a file that was
+                written, its length, each change of a name. None: nothing of it did.
+        """
+        left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
+        left._disk = self._disk.crash(rng)
+        return left
+
+    def find(self, path: str) -> FileInfo | None:
+        """See Files."""
+        name = normal(path)
+        with self._disk.held():
+            content = self._disk.files.get(name)
+            if content is not None:
+                return FileInfo(path, len(content.data), content.modified_ms, is_directory=False)
+            return FileInfo(path, 0, 0, is_directory=True) if self._disk.is_directory(name) else None
+
+    def stat(self, path: str) -> FileInfo:
+        """See Files."""
+        found = self.find(path)
+        if found is None:
+            raise ObjectNotFoundError(f"{path}: no such file or directory")
+        return found
+
+    def iter_directory(self, path: str) -> Iterator[FileInfo]:
+        """See Files."""
+        if not self.stat(path).is_directory:
+            raise ObjectNotFoundError(f"{path}: not a directory")
+        folder = normal(path)
+        with self._disk.held():
+            below = self._disk.children(folder)
+        for name in below:
+            found = self.find(name)
+            if found is not None:
+                child = f"{path.rstrip('/')}/{name.rpartition('/')[2]}"
+                yield FileInfo(child, found.size_bytes, found.modified_ms, found.is_directory)
+
+    def open_read(self, path: str) -> ReadableFile:
+        """See Files; what is open keeps its content when the name goes."""
+        return _MemoryFile(self._open(path, make=False))
+
+    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
+        """See Files."""
+        with self._disk.held():
+            data = bytes(self._open(path, make=False).content.data)
+        if len(data) > limit_bytes:
+            raise StoreError(f"{path}: {len(data)} bytes, more than the limit of {limit_bytes}")
+        return data
+
+    def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
+        """See Files: there is nothing but regular files here."""
+        return self.read_whole(path, limit_bytes=limit_bytes)
+
+    def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
+        """See Files."""
+        with self.open_read(path) as file:
+            buffer = new_buffer(max(0, min(end_position_exclusive, file.size_bytes) - start_position))
+            return buffer[: file.read_into(buffer, position=start_position)]
+
+    def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
+        """See Files."""
+        with self.open_read(path) as file:
+            return file.read_into(out, position=start_position)
+
+    def open_write(self, path: str) -> WritableFile:
+        """See Files."""
+        temporary = path + TEMPORARY_SUFFIX
+        with self._disk.held():
+            if normal(temporary) in self._disk.locked:
+                raise StoreUnavailableError(f"{path}: is being written by somebody else")
+            self.remove(temporary)
+            file = self._open(temporary, make=True)
+            self._disk.locked.add(normal(temporary))
+        return _MemoryNewFile(self, path, file)
+
+    def write_whole(self, path: str, data: Buffer) -> None:
+        """See Files."""
+        with self.open_write(path) as file:
+            file.write(data)
+            file.commit()
+
+    def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - nobody else is here
+        """See Files."""
+        return _MemoryUpdatableFile(self._open(path, make=True))
+
+    def put(self, path: str, data: bytes) -> None:
+        """A file under its name at once, durable, with its directories."""
+        self.make_directories(parent(normal(path)))
+        self.write_whole(path, data)
+
+    def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:  # noqa: ARG002
+        """See Files; always durable."""
+        name = above = normal(path)
+        with self._disk.held():
+            while above and not self._disk.is_directory(above):
+                if above in self._disk.files:
+                    raise StoreError(f"{path}: a file is in the way")
+                above = parent(above)
+            self._disk.add_directory(name)
+
+    def rename(self, source: str, target: str, *, durable: bool = True) -> None:
+        """See Files."""
+        old, new = normal(source), normal(target)
+        with self._disk.held():
+            self._require_parent(new, target)
+            content = self._disk.files.get(old)
+            if content is None:
+                raise ObjectNotFoundError(f"{source}: no such file")
+            if old != new:
+                self._disk.change({old: None, new: content})
+            if durable:
+                self._disk.make_durable(parent(new))
+
+    def remove(self, path: str) -> None:
+        """See Files."""
+        name = normal(path)
+        with self._disk.held():
+            if name in self._disk.files:
+                self._disk.change({name: None})
+            elif self._disk.is_directory(name):
+                if not name or self._disk.children(name):
+                    raise StoreError(f"{path}: directory not empty")
+                self._disk.remove_directory(name)
+
+    def fsync_directory(self, path: str) -> None:
+        """See Files."""
+        with self._disk.held():
+            if not self.stat(path).is_directory:
+                raise StoreError(f"{path}: not a directory")
+            self._disk.make_durable(normal(path))
+
+    def free_bytes(self, path: str) -> int:
+        """See Files."""
+        self.stat(path)
+        with self._disk.held():
+            return self._disk.free_bytes()
+
+    def try_lock(self, path: str) -> FileLock | None:
+        """See Files."""
+        name = normal(path)
+        with self._disk.held():
+            self._require_parent(name, path)
+            if name in self._disk.locked:
+                return None
+            held = self._open(path, make=True)
+            self._disk.locked.add(name)
+            return _MemoryLock(self, held)
+
+    def unlock(self, held: OpenContent) -> None:
+        """Of a lock of ``try_lock``."""
+        if held.is_open:
+            held.is_open = False
+            with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
+                self.remove(held.path)
+                self._disk.locked.discard(normal(held.path))
+
+    def _require_parent(self, name: str, path: str) -> None:
+        if not self._disk.is_directory(parent(name)):
+            raise ObjectNotFoundError(f"{path}: its directory does not exist")
+
+    def _open(self, path: str, *, make: bool) -> OpenContent:
+        name = normal(path)
+        with self._disk.held():
+            if self._disk.is_directory(name):
+                raise StoreError(f"{path}: a directory")
+            content = self._disk.files.get(name)
+            if content is None:
+                if not make:
+                    raise ObjectNotFoundError(f"{path}: no such file")
+                self._require_parent(name, path)
+                content = Content(self.clock.time_ms())
+                self._disk.change({name: content})
+            return OpenContent(self._disk, path, content)
+
+
+class _MemoryFile(ReadableFile):
+    """See ReadableFile."""
+
+    def __init__(self, file: OpenContent) -> None:
+        self._file = file
+        self.size_bytes = file.size_bytes
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def close(self) -> None:
+        self._file.is_open = False
+
+
+class _MemoryNewFile(WritableFile):
+    """See WritableFile."""
+
+    def __init__(self, files: MemoryFiles, path: str, file: OpenContent) -> None:
+        self._files = files
+        self._path = path
+        self._file = file
+
+    def write(self, data: Buffer) -> None:
+        self._file.write(data, self._file.size_bytes)
+
+    def commit(self) -> None:
+        self._file.fsync()
+        self._files.rename(self._file.path, self._path)
+        self._close()
+
+    def abort(self) -> None:
+        if self._file.is_open:
+            if not self._file.disk.lost:
+                self._files.remove(self._file.path)
+            self._close()
+
+    def _close(self) -> None:
+        self._file.is_open = False
+        self._file.disk.locked.discard(normal(self._file.path))
+
+
+class _MemoryUpdatableFile(UpdatableFile):
+    """See UpdatableFile."""
+
+    def __init__(self, file: OpenContent) -> None:
+        self._file = file
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
+
+    def read_into(self, buffer: Buffer, *, position: int) -> int:
+        return self._file.read_into(buffer, position)
+
+    def append(self, data: Buffer) -> int:
+        position = self._file.size_bytes
+        self._file.write(data, position)
+        return position
+
+    def write_at(self, data: Buffer, *, position: int) -> None:
+        self._file.write(data, position)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._file.truncate(size_bytes)
+
+    def begin_write_out(self, *, position: int, size_bytes: int) -> None:
+        pass  # what is not fsynced may survive a crash or not, as before
+
+    def fsync(self) -> None:
+        self._file.fsync()
+
+    def close(self) -> None:
+        self._file.is_open = False
+
+
+class _MemoryLock(FileLock):
+    """See FileLock."""
+
+    def __init__(self, files: MemoryFiles, held: OpenContent) -> None:
+        self._files = files
+        self._held = held
+
+    def release(self) -> None:
+        self._files.unlock(self._held)

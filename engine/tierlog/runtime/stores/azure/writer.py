@@ -1,0 +1,215 @@
+"""Writing to Azure Blob Storage: blobs and blocks by requests of our own, to addresses that obstore signs.
+
+A shared access signature covers the blob and the right to write it, not the rest of the query: one signature serves all
+blocks of an upload, whatever kind of credentials obstore has. Each body carries its MD5, which Azure checks.
+
+Azure has no request that throws away blocks of an upload that was given up: nobody sees them, and Azure removes them
+after a week. So ``abort`` sends nothing, and ``iter_uploads`` finds nothing.
+
+obstore 0.12 signs keys wrongly that a URL must encode (a space, a letter of another alphabet). No topic has such a
+name, a prefix may: such objects go through obstore's own PUT, without an encryption scope, and cannot have parts.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+import obstore
+from obstore.store import AzureStore
+from typing_extensions import Buffer
+
+from tierlog.errors import ObjectConflictError, StoreError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.cancelling import CancelScope
+from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, Upload, UploadLimits, views_of
+from tierlog.runtime.stores.protocol.part_checksums import content_md5
+from tierlog.runtime.stores.protocol.part_sizes import PartSizes
+from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.reading.obstore_errors import translated
+from tierlog.runtime.stores.reading.obstore_writer import ObstoreWriter
+from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError
+from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
+from tierlog.runtime.stores.writing.messages import error_of
+
+LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=4000 << 20, parts_max=50_000, put_bytes_max=5000 << 20)
+#: Of a signature. An upload that takes longer is signed anew at half of it.
+_SIGNED_SECONDS: Final = 3600.0
+_VERSION: Final = {"x-ms-version": "2021-12-02"}
+_BLOCK_TOKEN_BYTES: Final = 8
+_SIGNED_WELL: Final = re.compile(r"[A-Za-z0-9/._~-]*")
+_CONDITION: Final = frozenset(("412", "BlobAlreadyExists"))
+
+
+class AzureWriter(ObstoreWriter):
+    """See StoreWriter. Deletions are obstore's.
+
+    Args:
+        store: obstore's, rooted where keys begin.
+        client: Sends and tries again.
+        sas_token: The one that is configured; obstore signs nothing with it, it is the signature.
+        url: Of the folder, for such a token.
+        identity: Who we are, for messages.
+        tier: Of what is written; the account's if None.
+        encryption_scope: Of what is written; the container's if None.
+    """
+
+    checksum_name = "md5"
+
+    def __init__(
+        self,
+        store: AzureStore,
+        client: BucketClient,
+        counts: RequestCounts,
+        machine: Machine,
+        *,
+        sas_token: str | None = None,
+        url: str = "",
+        identity: str = "",
+        tier: str | None = None,
+        encryption_scope: str | None = None,
+    ) -> None:
+        super().__init__(store, client.name, LIMITS, counts)
+        self._azure = store
+        self.client = client
+        self.machine = machine
+        self._sas_token = sas_token
+        self._url = url
+        self._identity = identity
+        self._scope_header = {"x-ms-encryption-scope": encryption_scope} if encryption_scope else {}
+        self._tier_header = {"x-ms-access-tier": tier} if tier else {}
+
+    def _can_sign(self, key: str) -> bool:
+        return self._sas_token is not None or _SIGNED_WELL.fullmatch(self.client.place(key)[len("az://") :]) is not None
+
+    def signed(self, key: str) -> str:
+        """The address of a blob, signed for writing."""
+        if self._sas_token is not None:
+            return f"{self._url}/{quote(key, safe='/-_.~')}?{self._sas_token.lstrip('?')}"
+        with translated(self.client.place(key)):
+            return obstore.sign(self._azure, "PUT", key, datetime.timedelta(seconds=_SIGNED_SECONDS))
+
+    def send(
+        self,
+        key: str,
+        url: str,
+        headers: Mapping[str, str],
+        data: Sequence[memoryview],
+        scope: CancelScope | None = None,
+        *,
+        passing: frozenset[str] = frozenset(),
+    ) -> HttpAnswer:
+        """PUT with the checksum of the body; see BucketClient.send."""
+        checked = {"Content-MD5": content_md5(data), **_VERSION, **self._scope_header, **headers}
+        return self.client.send(key, lambda: HttpRequest("PUT", url, checked, data), scope, passing=passing)
+
+    def put(self, key: str, data: Sequence[memoryview], *, expected_etag: str | None) -> StoredObject:
+        """See StoreWriter."""
+        if not self._can_sign(key):
+            if self._scope_header:
+                raise StoreError(f"{self.client.place(key)}: a key that Azure's encryption scope cannot be set for")
+            return super().put(key, data, expected_etag=expected_etag)
+        headers = {"x-ms-blob-type": "BlockBlob", **self._tier_header}
+        if expected_etag == ABSENT:
+            headers["If-None-Match"] = "*"
+        elif expected_etag is not None:
+            headers["If-Match"] = expected_etag
+        try:
+            answer = self.send(key, self.signed(key), headers, data, passing=_CONDITION)
+        except RefusedError as refused:
+            if refused.tries and self._is_ours(key, data):
+                with translated(self.client.place(key)):
+                    found = obstore.head(self._azure, key)
+                return StoredObject(found["size"], found["e_tag"])
+            told = error_of(self.client.place(key), "PUT", refused.answer, refused.fault)
+            raise ObjectConflictError(str(told)) from None
+        return StoredObject(sum(len(view) for view in data), answer.headers.get("etag"))
+
+    def _is_ours(self, key: str, data: Sequence[memoryview]) -> bool:
+        """Whether a try of ours, whose answer got lost, has stored the object."""
+        self._counts.add("GET")
+        with translated(self.client.place(key)):
+            return bytes(obstore.get(self._azure, key).bytes()) == b"".join(data)
+
+    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+        """See StoreWriter. Sends nothing yet. Raises StoreError: a key that cannot be signed."""
+        if not self._can_sign(key):
+            raise StoreError(f"{self.client.place(key)}: a key that can have no parts on Azure: use letters and digits")
+        return AzureUpload(self, key, part_bytes, self._tier_header)
+
+    def identity(self) -> str:
+        """See ProbedStore."""
+        return self._identity
+
+    def close(self) -> None:
+        """See StoreWriter."""
+        self.client.close()
+
+
+class AzureUpload:
+    """See Upload. Blocks are named by the upload and their number: two uploads to one blob do not mix."""
+
+    def __init__(self, writer: AzureWriter, key: str, part_bytes: int, headers: Mapping[str, str]) -> None:
+        self.key = key
+        self._writer = writer
+        self._headers = headers
+        self._token = writer.machine.rng.secret_bytes(_BLOCK_TOKEN_BYTES).hex()
+        self._scope = writer.client.scope()
+        self._lock = writer.machine.scheduler.lock()
+        self._sizes = PartSizes(key, part_bytes)
+        self._url = ""
+        self._signed_at = 0.0
+        self._aborted = False
+        self._stored: StoredObject | None = None
+
+    def _signed(self) -> str:
+        now = self._writer.machine.clock.monotonic_seconds()
+        if not self._url or now - self._signed_at > _SIGNED_SECONDS / 2:
+            self._url, self._signed_at = self._writer.signed(self.key), now
+        return self._url
+
+    def _block(self, number: int) -> str:
+        return base64.b64encode(f"{self._token}-{number:06d}".encode()).decode()
+
+    def _check_open(self) -> None:
+        if self._aborted or self._stored is not None:
+            state = "aborted" if self._aborted else "completed"
+            raise StoreError(f"{self._writer.client.place(self.key)}: the upload was {state}")
+
+    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
+        """See Upload."""
+        views = views_of(data)
+        size = sum(len(view) for view in views)
+        self._sizes.check(number, size)
+        self._check_open()
+        url = f"{self._signed()}&comp=block&blockid={quote(self._block(number), safe='')}"
+        self._writer.send(self.key, url, {}, views, self._scope)
+        with self._lock:
+            self._check_open()
+            self._sizes.take(number, size)
+
+    def complete(self) -> StoredObject:
+        """See Upload. Asking again for the same blocks is the same blob."""
+        with self._lock:
+            if self._stored is not None:
+                return self._stored
+            self._check_open()
+            count, size = self._sizes.whole(), self._sizes.size_bytes
+        listed = "".join(f"<Latest>{self._block(number)}</Latest>" for number in range(1, count + 1))
+        body = memoryview(f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'.encode())
+        answer = self._writer.send(self.key, f"{self._signed()}&comp=blocklist", self._headers, [body], self._scope)
+        with self._lock:
+            self._stored = StoredObject(size, answer.headers.get("etag"))
+        return self._stored
+
+    def abort(self) -> None:
+        """See Upload: ends what runs, and leaves the blocks to Azure."""
+        with self._lock:
+            if self._aborted or self._stored is not None:
+                return
+            self._aborted = True
+        self._scope.cancel()

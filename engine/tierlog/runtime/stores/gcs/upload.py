@@ -1,0 +1,180 @@
+"""A resumable upload to Google Cloud Storage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import Buffer
+
+from tierlog._native.checksums import crc32c
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
+from tierlog.runtime.stores.protocol.part_checksums import crc32c_text
+from tierlog.runtime.stores.protocol.part_sizes import PartSizes
+from tierlog.runtime.stores.writing.bucket_client import RefusedError
+from tierlog.runtime.stores.writing.http_client import HttpAnswer
+from tierlog.runtime.stores.writing.resending import before_resending
+
+if TYPE_CHECKING:
+    from tierlog.runtime.stores.gcs.writer import GcsWriter
+
+#: What is not the end comes in multiples of this.
+_UNIT_BYTES: Final = 256 << 10
+_MORE: Final = frozenset(("308",))
+_GONE: Final = frozenset(("499", "404", "410"))
+_RANGE: Final = re.compile(r"bytes=0-(\d+)")
+_TRIES: Final = 5
+
+
+class GcsUpload:
+    """See Upload: parts wait for those before them. What does not fill a unit is kept and goes with the next part.
+
+    Args:
+        session: The address of the upload; it needs no other right.
+    """
+
+    def __init__(self, writer: GcsWriter, key: str, part_bytes: int, session: str) -> None:
+        self.key = key
+        self._writer = writer
+        self._session = session
+        self._scope = writer.client.scope()
+        self._turn = writer.machine.scheduler.condition()
+        self._sizes = PartSizes(key, part_bytes)
+        self._next = 1
+        self._sending = False
+        self._sent = 0
+        self._rest = b""
+        self._crc = 0
+        self._aborted = False
+        self._stored: StoredObject | None = None
+
+    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
+        """See Upload. Raises StoreError also where the parts before it do not come in time."""
+        views = views_of(data)
+        size = sum(len(view) for view in views)
+        self._sizes.check(number, size)
+        if not self._wait_for_turn(number):
+            return  # it is there already: what was sent cannot be sent again
+        try:
+            self._send_units(views)
+            for view in views:
+                self._crc = crc32c(view, self._crc)
+            self._sizes.take(number, size)
+            self._next = number + 1
+        finally:
+            with self._turn:
+                self._sending = False
+                self._turn.notify_all()
+
+    def _wait_for_turn(self, number: int) -> bool:
+        clock = self._writer.machine.clock
+        deadline = clock.monotonic_seconds() + self._writer.settings.turn_seconds
+        with self._turn:
+            while True:
+                self._check_open()
+                if number < self._next:
+                    return False
+                if number == self._next and not self._sending:
+                    self._sending = True
+                    return True
+                if clock.monotonic_seconds() > deadline:
+                    raise StoreError(f"{self._place()}: part {number}: part {self._next} did not come before it")
+                self._turn.wait(1.0)
+
+    def _place(self) -> str:
+        return self._writer.client.place(self.key)
+
+    def _check_open(self) -> None:
+        if self._aborted or self._stored is not None:
+            raise StoreError(f"{self._place()}: the upload was {'aborted' if self._aborted else 'completed'}")
+
+    def _send_units(self, views: Sequence[memoryview]) -> None:
+        """The kept rest and the views, as far as they fill units; the new rest is kept."""
+        pieces = [memoryview(self._rest), *views] if self._rest else list(views)
+        total = sum(len(piece) for piece in pieces)
+        whole = total - total % _UNIT_BYTES
+        start = self._sent
+        for tries in range(_TRIES):
+            if self._sent == start + whole:
+                self._rest = b"".join(_cut(pieces, whole, total))
+                return
+            if tries:
+                before_resending()
+            sent = self._send_from(pieces, self._sent - start, whole)
+            if not self._sent <= sent <= start + whole:
+                raise StoreError(f"{self._place()}: the store says that it has {sent} bytes, {start + whole} were sent")
+            self._sent = sent
+        raise StoreUnavailableError(f"{self._place()}: the store takes {self._sent} of {start + whole} bytes")
+
+    def _send_from(self, pieces: Sequence[memoryview], begin: int, end: int) -> int:
+        """Send a part of the pieces; returns how much the store has of all. What it has already it passes over."""
+        body = _cut(pieces, begin, end)
+        headers = {"Content-Range": f"bytes {self._sent}-{self._sent + end - begin - 1}/*"}
+        try:
+            self._writer.send(self.key, "PUT", self._session, headers, body, self._scope, passing=_MORE)
+        except RefusedError as more:
+            return _sent_of(more.answer)
+        raise StoreError(f"{self._place()}: the store ended the upload before its end")
+
+    def complete(self) -> StoredObject:
+        """See Upload. Asking again is answered with the object."""
+        with self._turn:
+            if self._stored is not None:
+                return self._stored
+            self._check_open()
+            self._sizes.whole()
+        size = self._sent + len(self._rest)
+        span = f"{self._sent}-{size - 1}" if self._rest else "*"
+        headers = {"Content-Range": f"bytes {span}/{size}"}
+        try:
+            answer = self._writer.send(
+                self.key, "PUT", self._session, headers, views_of(self._rest), self._scope, passing=_MORE
+            )
+        except RefusedError as more:
+            raise StoreUnavailableError(f"{self._place()}: {_sent_of(more.answer)} of {size} bytes came") from None
+        except ObjectNotFoundError:  # perhaps since it was completed already, and the answer got lost
+            found = self._writer.find_ours(self.key, crc32c_text(self._crc))
+            if found is None:
+                raise
+            stored = found
+        else:
+            stored = self._writer.confirmed(self.key, answer, crc32c_text(self._crc), size)
+        with self._turn:
+            self._stored = stored
+        return stored
+
+    def abort(self) -> None:
+        """See Upload."""
+        with self._turn:
+            if self._aborted or self._stored is not None:
+                return
+            self._aborted = True
+            self._turn.notify_all()
+        self._scope.cancel()
+        try:
+            self._writer.send(self.key, "DELETE", self._session, {}, (), passing=_GONE)
+        except RefusedError:
+            return  # 499 is how Google says that it is done
+        except StoreError:
+            self._aborted = False  # may be called again
+            raise
+
+
+def _sent_of(answer: HttpAnswer) -> int:
+    """How many bytes the store has."""
+    found = _RANGE.fullmatch(answer.headers.get("range", ""))
+    return int(found[1]) + 1 if found else 0
+
+
+def _cut(pieces: Sequence[memoryview], begin: int, end: int) -> list[memoryview]:
+    """Bytes ``begin`` to ``end`` of the pieces, as they lie."""
+    found = []
+    position = 0
+    for piece in pieces:
+        first, last = max(begin - position, 0), min(end - position, len(piece))
+        if first < last:
+            found.append(piece[first:last])
+        position += len(piece)
+    return found

@@ -1,0 +1,53 @@
+"""Reads of a store that hold no thread: begun by one call, answered by another one from the thread that has the bytes.
+
+A store that can begin a read has ``start_fetch_range`` beside ``fetch_range``. One that only blocks, a third party's
+for instance, has not: whoever needs to go on meanwhile calls it in a thread of a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from typing_extensions import Buffer
+
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+
+#: The bytes, or what the read failed with.
+Answer = Buffer | BaseException
+#: Called once with the answer, on any thread, possibly before the read's beginning returns; must not raise, nor wait.
+OnAnswer = Callable[[Answer], None]
+#: Ends the read, from any thread: its connection closes, and a CancelledReadError is the answer if none has come yet.
+Cancel = Callable[[], None]
+
+
+class StartedReads(Protocol):
+    """A store that begins reads. Any number of threads."""
+
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        """Begin what ``ObjectStore.fetch_range`` does; returns at once, and raises nothing of the store."""
+
+
+def find_started_reads(store: ObjectStore) -> StartedReads | None:
+    """The store, if it begins the very reads that its ``fetch_range`` does; None for one that only blocks.
+
+    A class that overrides ``fetch_range`` of another and leaves ``start_fetch_range`` as it was (a wrapper that counts,
+    or breaks, reads) is one that blocks: the other way would go around it. One around another store says by
+    ``starts_reads`` whether that one begins them.
+    """
+    is_one = reads_by(store, "start_fetch_range") and getattr(store, "starts_reads", True)
+    return cast(StartedReads, store) if is_one else None
+
+
+def reads_by(store: ObjectStore, method: str) -> bool:
+    """Whether the class that says last how the store reads a range says how it does that by ``method`` too."""
+    if "fetch_range" in getattr(store, "__dict__", ()):
+        return False
+    for kind in type(store).__mro__:
+        if method in vars(kind):
+            return True
+        if "fetch_range" in vars(kind):
+            return False
+    return False

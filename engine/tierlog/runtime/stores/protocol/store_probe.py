@@ -1,0 +1,103 @@
+"""What a store can do, found out by asking it.
+
+S3's dialects differ in what they check, refuse and batch; what a copy relies on is better known before the first one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from tierlog.errors import ObjectConflictError, StoreError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
+from tierlog.runtime.stores.protocol.store_traits import ProbedStore, StoreTraits
+
+_log = logging.getLogger(__name__)
+#: What the keys of the probe begin with, behind the prefix of all keys.
+PROBE_PREFIX: Final = ".tierlog-probe-"
+#: Behind the key of an object that is sent in parts.
+PARTS_SUFFIX: Final = "-parts"
+
+
+def probe_store(store: ObjectStore, key: str) -> StoreTraits:
+    """Ask. Leaves nothing behind, as far as the store lets it: what it does leave, ``remove_probe`` takes away.
+
+    Args:
+        store: Its write half is told what is found.
+        key: Of ``probe_key``.
+
+    Raises:
+        StoreError and its kinds: the store cannot be written to, or does not let us remove.
+    """
+    inner = unwrapped(store)
+    return inner.traits(key) if isinstance(inner, ProbedStore) else plain_traits(store, key)
+
+
+def remove_probe(store: ObjectStore, key: str) -> None:
+    """Take away what a probe that was ended has left. Raises StoreError and its kinds."""
+    store.delete([key, f"{key}{PARTS_SUFFIX}"])
+    for upload in list(store.iter_uploads(key)):
+        store.abort_upload(upload)
+
+
+def identity_of(store: ObjectStore) -> str:
+    """Who we are to a store, never a secret. Raises StoreError and its kinds: nobody, or the source does not answer."""
+    inner = unwrapped(store)
+    return inner.identity() if isinstance(inner, ProbedStore) else "not known: a store of a third party"
+
+
+def probe_key(machine: Machine, key_prefix: str = "") -> str:
+    """A key that no object has."""
+    return f"{key_prefix}{PROBE_PREFIX}{machine.rng.secret_bytes(8).hex()}"
+
+
+def unwrapped(store: ObjectStore) -> ObjectStore:
+    """The store inside all that count, break and mask."""
+    while (inner := getattr(store, "inner", None)) is not None:
+        store = inner
+    return store
+
+
+@contextmanager
+def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> Iterator[None]:
+    """Removes the objects at the end; where the block failed, its error is the one that is told."""
+    try:
+        yield
+    except StoreError as error:
+        try:
+            delete(keys)
+        except StoreError as left:
+            error.add_note(f"what was written may be left: {left}")
+        raise
+    delete(keys)
+
+
+def plain_traits(
+    store: ObjectStore, key: str, *, addressing: str | None = None, checksums: str = "none"
+) -> StoreTraits:
+    """What can be found out of any store."""
+    with removing(store.delete, [key]):
+        conditional = refuses_second(store, key)
+    return StoreTraits(
+        addressing=addressing or store.describe(),
+        checksums=checksums,
+        checks_bodies=checksums != "none",
+        conditional_put=conditional,
+        batch_delete=False,
+        part_bytes_min=store.upload_limits.part_bytes_min,
+    )
+
+
+def refuses_second(store: ObjectStore, key: str) -> bool:
+    """Whether an object "only if absent" is refused where there is one. Leaves the first."""
+    store.put(key, b"tierlog")
+    try:
+        store.put(key, b"tierlog", expected_etag=ABSENT)
+    except ObjectConflictError:
+        return True
+    except StoreError as error:  # without its text, which has a key that may be masked
+        _log.info("%s: conditional put: %s", store.describe(), type(error).__name__)
+    return False

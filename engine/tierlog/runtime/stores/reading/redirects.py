@@ -1,0 +1,101 @@
+"""How obstore is kept from following a redirect to another host.
+
+Its HTTP client follows up to ten and has no switch for it. With such a request goes AWS's session token, and what
+another host answers would be taken for the object. But the client takes a proxy, and hosts that are reached without it:
+with a proxy that nothing can listen at, and the store's own hosts excepted, all others are out of reach. No request
+passes a proxy then, and none is slower. Where a proxy is really used there is no room for this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tierlog.errors import StoreError
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.stores.s3.opening import S3Options
+
+#: Port 0: connecting to it is refused at once, and nothing can listen there.
+_NOWHERE: Final = "127.0.0.1:0"
+_HOST: Final = re.compile(r"https?://(?:\[([0-9A-Fa-f:.]+)\]|([^\s/:?#\"'\\]+))", re.IGNORECASE)
+#: What the environment says of a store, its accounts and its sources of credentials.
+_AMBIENT: Final = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_", "AZURITE_", "IDENTITY_", "MSI_")}
+#: Where obstore asks by itself for what options leave open: the store, tokens, the machine's identity.
+_USUAL: Final[dict[str, frozenset[str]]] = {
+    "s3": frozenset(),
+    "gs": frozenset(("googleapis.com", "metadata.google.internal", "metadata", "169.254.169.254")),
+    "az": frozenset(
+        (
+            "blob.core.windows.net",
+            "fabric.microsoft.com",
+            "login.microsoftonline.com",
+            "169.254.169.254",
+            "127.0.0.1",  # Azurite's, which `use_emulator` means
+        )
+    ),
+}
+_PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
+_DIRECTORY_BUCKET: Final = re.compile(r".+--([^-]+(?:-[^-]+)*)--xa?-s3")
+_KEY_FILES: Final = tuple(
+    f"{prefix}{name}"
+    for prefix in ("", "google_")
+    for name in ("service_account", "service_account_path", "application_credentials")
+)
+_KEY_FILE_BYTES_MAX: Final = 1 << 20
+
+
+def own_hosts_only(
+    scheme: str, bucket: str, config: Mapping[str, str], client: Mapping[str, str], files: Files
+) -> dict[str, str]:
+    """Options of obstore's HTTP client by which it reaches the store's hosts alone; none where a proxy is used.
+
+    Args:
+        scheme: s3, gs or az.
+        bucket: Its name.
+        config: What obstore's store is given.
+        client: What its HTTP client is given.
+        files: Where a key of Google's may lie, which may name hosts.
+    """
+    if "proxy_url" in client or _has_ambient_proxy():
+        return {}
+    named = [*config.values(), *(text for name, text in os.environ.items() if name.startswith(_AMBIENT[scheme]))]
+    hosts = {found[1] or found[2] for text in named for found in _HOST.finditer(text)} | _USUAL[scheme]
+    if scheme == "s3":
+        hosts |= _s3_hosts(bucket, config)
+    if scheme == "gs":
+        hosts |= _google_hosts(config, files)
+    return {"proxy_url": f"http://{_NOWHERE}", "proxy_excludes": ",".join(sorted(hosts))}
+
+
+def is_refused_redirect(debug_text: str) -> bool:
+    """Whether obstore's long form of an error tells of another host that it was sent to."""
+    return _NOWHERE in debug_text
+
+
+def _has_ambient_proxy() -> bool:
+    return any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXY_VARIABLES)
+
+
+def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
+    """Amazon's, and of a directory bucket; a host below such a one, as a bucket's own, counts as it."""
+    region = S3Options(config).find("region", "default_region") or "us-east-1"
+    found = {f"s3.{region}.amazonaws.com"}
+    if zone := _DIRECTORY_BUCKET.fullmatch(bucket):
+        found.add(f"s3express-{zone[1]}.{region}.amazonaws.com")
+    return found
+
+
+def _google_hosts(config: Mapping[str, str], files: Files) -> set[str]:
+    """Those of the machine's identity, and those that a key file names, an emulator's say."""
+    found = {text.partition(":")[0] for name, text in os.environ.items() if name.startswith("GCE_METADATA_")}
+    ambient = {name.lower(): text for name, text in os.environ.items()}
+    for name in _KEY_FILES:
+        path = config.get(name) or ambient.get(name)
+        if path is not None:
+            with contextlib.suppress(StoreError):  # obstore says what is wrong with it
+                text = files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX).decode("utf-8", "replace")
+                found |= {host[1] or host[2] for host in _HOST.finditer(text)}
+    return found

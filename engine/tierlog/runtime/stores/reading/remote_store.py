@@ -1,0 +1,235 @@
+"""Buckets: S3 and what speaks like it, GCS, Azure, and memory. Read through obstore, written through a StoreWriter.
+
+Every call has a time limit and bounded retries (``store.timeout``, ``store.max_retries``, ``store.retry_timeout``), set
+where the store is made. Reads within a block of ``cancelling.cancelled_by`` can be ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import obstore
+from obstore import exceptions
+from obstore.store import ObjectStore as ObstoreStore
+from typing_extensions import Buffer
+
+from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.runtime.machine.buffers import note_foreign
+from tierlog.runtime.machine.cancelling import is_cancellable
+from tierlog.runtime.machine.forking import OBSTORE
+from tierlog.runtime.stores.protocol.object_store import (
+    FolderListing,
+    ObjectInfo,
+    StoredObject,
+    UnfinishedUpload,
+    Upload,
+    UploadLimits,
+    check_part_bytes,
+    views_of,
+)
+from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.store_probe import plain_traits
+from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+from tierlog.runtime.stores.protocol.store_writer import StoreWriter
+from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
+from tierlog.runtime.stores.reading.obstore_errors import BEHIND_END, translate, translated
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+_PAGE_KEYS: Final = 1000
+_Answer = TypeVar("_Answer", bound=Buffer)
+
+
+class RemoteStore:
+    """See ObjectStore.
+
+    Args:
+        store: obstore's, rooted where keys begin.
+        name: The URL, without secrets.
+        make_writer: Makes the write half, over the same root, when it is first needed: who only reads does without what
+            it imports.
+        counts: Where the writer counts too.
+        is_local: Memory of this process.
+        etag_field: What obstore calls that by which ``put`` knows an object: "e_tag" or "version".
+    """
+
+    def __init__(
+        self,
+        store: ObstoreStore,
+        name: str,
+        make_writer: Callable[[], StoreWriter],
+        counts: RequestCounts,
+        *,
+        is_local: bool = False,
+        etag_field: Literal["e_tag", "version"] = "e_tag",
+    ) -> None:
+        self._store = store
+        self._name = name.rstrip("/")
+        self._make_writer = make_writer
+        self._writer: StoreWriter | None = None
+        self._lock = threading.Lock()
+        self._etag_field = etag_field
+        self._counts = counts
+        self.is_local = is_local
+
+    def _writing(self) -> StoreWriter:
+        with self._lock:
+            if self._writer is None:
+                self._writer = self._make_writer()
+            return self._writer
+
+    @property
+    def upload_limits(self) -> UploadLimits:
+        """Of the kind of store."""
+        return self._writing().limits
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """See ObjectStore; what obstore tries again by itself is not seen."""
+        return self._counts.snapshot()
+
+    def _place(self, key: str) -> str:
+        return f"{self._name}/{key}"
+
+    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """See ObjectStore. Stores list whole folders only: the rest of the prefix is compared here."""
+        folder = prefix[: prefix.rfind("/") + 1]
+        with translated(self._place(prefix)):
+            pages = iter(obstore.list(self._store, folder.rstrip("/") or None, chunk_size=_PAGE_KEYS))
+        while True:
+            with translated(self._place(prefix)):
+                self._counts.add("LIST")
+                page = next(pages, None)
+            if page is None:
+                return
+            for found in page:
+                if found["path"].startswith(prefix):
+                    yield _info(found)
+
+    def list_folder(self, prefix: str = "") -> FolderListing:
+        """See ObjectStore."""
+        self._counts.add("LIST")
+        with translated(self._place(prefix)):
+            found = obstore.list_with_delimiter(self._store, prefix.rstrip("/") or None)
+        return FolderListing(
+            tuple(f"{folder.rstrip('/')}/" for folder in found["common_prefixes"]),
+            tuple(_info(each) for each in found["objects"]),
+        )
+
+    def fetch(self, key: str) -> Buffer:
+        """See ObjectStore."""
+        self._counts.add("GET")
+        with translated(self._place(key)):
+            if not is_cancellable():
+                return _noted(obstore.get(self._store, key).bytes())
+            answer = read_cancellable(lambda: obstore.get_async(self._store, key))
+            return _noted(read_cancellable(answer.bytes_async))
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        """See ObjectStore; the client's buffer as it is."""
+        self._counts.add("GET")
+        with translated(self._place(key)):
+            try:
+                if not is_cancellable():
+                    return _noted(obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive))
+                return _noted(
+                    read_cancellable(
+                        lambda: obstore.get_range_async(
+                            self._store, key, start=start_position, end=end_position_exclusive
+                        )
+                    )
+                )
+            except exceptions.GenericError as error:
+                if BEHIND_END.search(str(error)):
+                    return b""
+                raise
+
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        """See StartedReads."""
+
+        def told(answer: Answer) -> None:
+            if not isinstance(answer, BaseException):
+                on_answer(_noted(answer))
+            elif isinstance(answer, exceptions.GenericError) and BEHIND_END.search(str(answer)):
+                on_answer(b"")
+            else:
+                on_answer(answer if isinstance(answer, TierlogError) else translate(answer, self._place(key)))
+
+        def start() -> Awaitable[Buffer]:
+            OBSTORE.enter()
+            return obstore.get_range_async(self._store, key, start=start_position, end=end_position_exclusive)
+
+        self._counts.add("GET")
+        return start_read(start, told)
+
+    def find(self, key: str) -> ObjectInfo | None:
+        """See ObjectStore."""
+        self._counts.add("HEAD")
+        try:
+            with translated(self._place(key)):
+                if not is_cancellable():
+                    found = obstore.head(self._store, key)
+                else:
+                    found = read_cancellable(lambda: obstore.head_async(self._store, key))
+                return replace(_info(found), etag=found[self._etag_field])
+        except ObjectNotFoundError:
+            return None
+
+    def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
+        """See ObjectStore."""
+        return self._writing().put(key, views_of(data), expected_etag=expected_etag)
+
+    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+        """See ObjectStore."""
+        check_part_bytes(part_bytes, self._writing().limits)
+        return self._writing().begin_upload(key, part_bytes=part_bytes)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore."""
+        if keys:
+            self._writing().delete(keys)
+
+    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """See ObjectStore."""
+        return self._writing().iter_uploads(prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See ObjectStore."""
+        self._writing().abort_upload(upload)
+
+    def describe(self) -> str:
+        """The URL."""
+        return self._name
+
+    def identity(self) -> str:
+        """See ProbedStore."""
+        return self._writing().identity()
+
+    def traits(self, key: str) -> StoreTraits:
+        """See ProbedStore."""
+        return self._writing().traits(key) or plain_traits(self, key, checksums=self._writing().checksum_name)
+
+    def close(self) -> None:
+        """Ends what is being written; obstore keeps its connections until the process ends."""
+        with self._lock:
+            writer = self._writer
+        if writer is not None:
+            writer.close()
+
+
+def _noted(answer: _Answer) -> _Answer:
+    """An answer, whose memory is the client's: malloc's arenas would keep it when it is free."""
+    note_foreign(memoryview(answer).nbytes)
+    return answer
+
+
+def _info(found: ObjectMeta) -> ObjectInfo:
+    modified_ms = int(found["last_modified"].timestamp() * 1000)
+    return ObjectInfo(found["path"], found["size"], modified_ms, found["e_tag"])

@@ -1,0 +1,107 @@
+"""How a bucket of S3 is opened: one set of options and one source of credentials, for reading and writing."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.stores.credentials.aws import AwsCredentials, FixedCredentials, choose_credentials, read_key_file
+from tierlog.runtime.stores.settings.options import StoreOptions
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+#: obstore asks again when its keys are about to end in this time: soon after each request, and the answer is at hand.
+_ASK_AGAIN: Final = datetime.timedelta(seconds=310)
+
+
+class S3Options:
+    """Options in obstore's words; what they leave open its environment says."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = config
+
+    def find(self, *names: str) -> str | None:
+        """The first that is set."""
+        for where in (self._option, self._environment):
+            for name in names:
+                if found := where(name):
+                    return found
+        return None
+
+    def _option(self, name: str) -> str | None:
+        return self._config.get(name) or self._config.get(f"aws_{name}")
+
+    def _environment(self, name: str) -> str | None:
+        return os.environ.get(f"AWS_{name.upper()}")
+
+    def is_set(self, name: str) -> bool:
+        """Of a boolean."""
+        return (self.find(name) or "").lower() in ("true", "1", "yes", "on", "y", "t")
+
+
+def choose_s3_credentials(options: StoreOptions, machine: Machine) -> AwsCredentials:
+    """The one source of the options. Raises ConfigError."""
+    return choose_credentials(
+        options.config,
+        machine,
+        source=options.credentials_source,
+        file=options.credentials_file,
+        region=S3Options(options.config).find("region", "default_region") or "",
+    )
+
+
+def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credential] | None:
+    """The source as obstore asks for it; None where obstore finds the same by itself."""
+    if isinstance(credentials, FixedCredentials):
+        return None
+
+    def give() -> S3Credential:
+        keys = credentials.keys()
+        assert keys is not None, "only fixed credentials can be none"
+        return {
+            "access_key_id": keys.access_key_id,
+            "secret_access_key": keys.secret_access_key,
+            "token": keys.session_token,
+            "expires_at": datetime.datetime.now(datetime.UTC) + _ASK_AGAIN,
+        }
+
+    return give
+
+
+def address_config(bucket: str, options: StoreOptions, files: Files) -> dict[str, str]:
+    """What the crate under obstore is given in another process: a file of keys as it is now."""
+    config = _placed(bucket, options)
+    if options.credentials_file is not None:
+        keys = read_key_file("storage.aws.credentials.file", options.credentials_file, files)
+        config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
+        config |= {"session_token": keys.session_token} if keys.session_token else {}
+    if options.credentials_source == "anonymous":
+        config["skip_signature"] = "true"
+    return config
+
+
+def _placed(bucket: str, options: StoreOptions) -> dict[str, str]:
+    config = dict(options.config)
+    if options.bucket_in_host and "endpoint" in config:
+        # obstore takes the endpoint of such a bucket as it is.
+        config["endpoint"] = with_host(config["endpoint"], bucket)
+    return config
+
+
+def obstore_config(bucket: str, options: StoreOptions, credentials: AwsCredentials) -> dict[str, str]:
+    """What obstore's own half is given."""
+    config = _placed(bucket, options)
+    if isinstance(credentials, FixedCredentials) and credentials.keys() is None:
+        config["skip_signature"] = "true"
+    return config
+
+
+def with_host(endpoint: str, bucket: str) -> str:
+    """The endpoint with the bucket's name in front of its host."""
+    scheme, _, rest = endpoint.partition("://")
+    return f"{scheme}://{bucket}.{rest}"

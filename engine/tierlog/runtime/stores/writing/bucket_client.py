@@ -1,0 +1,128 @@
+"""Requests to a bucket of any cloud: sent, counted, tried again where that helps, and their errors told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.cancelling import CancelScope, ended_by_scopes
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpClient, HttpRequest
+from tierlog.runtime.stores.writing.messages import StoreFault, error_of, find_fault
+from tierlog.runtime.stores.writing.resending import before_resending
+from tierlog.runtime.stores.writing.retrying import RetryPolicy, retrying
+
+
+class RefusedError(Exception):
+    """An answer that says no in a way that its caller asked to see.
+
+    Attributes:
+        tries: How many tries came before: what they asked may have been done.
+    """
+
+    def __init__(self, answer: HttpAnswer, fault: StoreFault, tries: int) -> None:
+        super().__init__(fault.code)
+        self.answer = answer
+        self.fault = fault
+        self.tries = tries
+
+
+class BucketClient:
+    """See the module. Any number of threads.
+
+    Args:
+        name: The URL of the store, for messages.
+        http: What sends; closed by its owner.
+    """
+
+    def __init__(
+        self, name: str, http: HttpClient, policy: RetryPolicy, machine: Machine, counts: RequestCounts
+    ) -> None:
+        self.name = name
+        self._http = http
+        self._policy = policy
+        self._machine = machine
+        self._counts = counts
+        self._closing = CancelScope(machine.scheduler)
+
+    def place(self, key: str | None) -> str:
+        """Of an object, for messages."""
+        return f"{self.name}/{key}" if key else self.name
+
+    @property
+    def clock(self) -> Clock:
+        """Of its pauses."""
+        return self._machine.clock
+
+    def scope(self) -> CancelScope:
+        """For requests that end together."""
+        return CancelScope(self._machine.scheduler)
+
+    def close(self) -> None:
+        """Cancel what runs, and what waits for its next try."""
+        self._closing.cancel()
+        self._http.close()
+
+    def send(
+        self,
+        key: str | None,
+        build: Callable[[], HttpRequest],
+        scope: CancelScope | None = None,
+        *,
+        passing: frozenset[str] = frozenset(),
+        counted: str | None = None,
+        mends: Callable[[StoreFault], bool] = lambda _: False,
+    ) -> HttpAnswer:
+        """Send until an answer comes that is no passing failure.
+
+        Args:
+            key: For messages.
+            build: Makes the request, signed as of now.
+            scope: What cancels it, beside the blocks of ``cancelled_by`` that this thread is in.
+            passing: Codes and statuses of errors that the caller wants to see, as RefusedError.
+            counted: What it counts as; its verb if None.
+            mends: Whether an error that is none of a passing kind is worth another try.
+
+        Raises:
+            RefusedError: one of ``passing``. StoreError and its kinds: all others, after the tries that make sense.
+        """
+
+        has_body = False
+        ending = self.scope()
+
+        def attempt(tries: int) -> HttpAnswer:
+            nonlocal has_body
+            request = build()
+            has_body = bool(request.body)
+            self._counts.add(counted or request.method)
+            try:
+                answer = self._http.send(request, ending)
+            except StoreUnavailableError as error:
+                unreached = isinstance(error, StoreNotReachedError)
+                kind = StoreNotReachedError if unreached else StoreUnavailableError
+                raise kind(f"{self.place(key)}: {error}") from None
+            fault = find_fault(answer)
+            if fault is None:
+                return answer
+            if fault.code in passing or str(answer.status) in passing:
+                raise RefusedError(answer, fault, tries)
+            meant = error_of(self.place(key), request.method, answer, fault)
+            if not isinstance(meant, StoreUnavailableError) and mends(fault):
+                raise StoreUnavailableError(str(meant))
+            raise meant
+
+        with ExitStack() as entered:
+            entered.enter_context(ended_by_scopes(ending.cancel))
+            for outer in (self._closing, *([] if scope is None else [scope])):
+                entered.enter_context(outer.entered(ending.cancel))
+            try:
+                again = lambda: before_resending() if has_body else None  # noqa: E731 - read when it is called
+                return retrying(self._machine, self._policy, attempt, ending, again=again)
+            except StoreError as error:
+                if str(error) == "cancelled":
+                    why = "the store is closed" if self._closing.cancelled else "cancelled"
+                    raise StoreError(f"{self.place(key)}: {why}") from None
+                raise

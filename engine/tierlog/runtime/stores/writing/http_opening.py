@@ -1,0 +1,44 @@
+"""From options to the client that the write half sends through."""
+
+from __future__ import annotations
+
+from tierlog._extras import require_extra
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.settings.options import StoreOptions
+from tierlog.runtime.stores.writing.bucket_client import BucketClient
+from tierlog.runtime.stores.writing.http_client import HttpClient, HttpSettings
+from tierlog.runtime.stores.writing.retrying import RetryPolicy
+
+
+def make_client(
+    name: str, options: StoreOptions, machine: Machine, counts: RequestCounts, *, extra: str
+) -> BucketClient:
+    """With the limits and the trust of obstore's.
+
+    Args:
+        name: URL of the store.
+        options: Of it.
+        machine: Its threads.
+        counts: Of its requests.
+        extra: Of the packages that writing there takes.
+
+    Raises:
+        ConfigError: the packages are not installed.
+    """
+    require_extra(extra, f"{name}: writing there")
+    client = options.client
+    proxy_url = client.get("proxy_url")
+    if proxy_url is not None and proxy_url.startswith("socks"):
+        require_extra("socks", f"{name}: writing through a SOCKS proxy")
+    settings = HttpSettings(
+        timeout_seconds=options.timeout_seconds,
+        connect_seconds=options.connect_seconds,
+        check_certificates=client.get("allow_invalid_certificates", "false").lower() != "true",
+        root_certificate=client.get("root_certificate"),
+        proxy_url=proxy_url,
+        user_agent=client.get("user_agent", "tierlog"),
+    )
+    policy = RetryPolicy(options.max_retries, options.retry_timeout.total_seconds())
+    http = HttpClient(settings, machine.scheduler, name=name.partition(":")[0])
+    return BucketClient(name, http, policy, machine, counts)

@@ -1,0 +1,248 @@
+"""The history of the partitions of a tier: lineage, with what has to be asked of the tier for it.
+
+One listing, then one small part (the leader-epoch checkpoint of the newest segment) a partition. Nothing of other
+topics is fetched, and no log bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tierlog.errors import (
+    ConfigError,
+    CorruptDataError,
+    EncryptionKeyError,
+    ObjectNotFoundError,
+    TierlogError,
+    UnknownTopicError,
+)
+from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
+from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.objects.object_keys import key_prefix_hint
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import run_all
+
+#: Checkpoints that are fetched at once.
+CONCURRENCY = 16
+#: Layouts that hold one broker's log, which has no branches.
+SINGLE_LOG_LAYOUTS = frozenset({"log-dir", "file"})
+
+_TOPIC_WITH_ID = re.compile(r"([A-Za-z0-9_-]{22}):(.+)")
+
+StoredSpan = Span[StoredSegment]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHistory:
+    """What counts of one partition.
+
+    Attributes:
+        topic_id_partition: Of which partition.
+        lineage: Spans of segments; see Lineage.
+        log_start_offset: What lies below is deleted; 0 where nobody said so.
+        warnings: What could not be told for certain, naming objects.
+    """
+
+    topic_id_partition: TopicIdPartition
+    lineage: Lineage[StoredSegment]
+    log_start_offset: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def topic(self) -> str:
+        return self.topic_id_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_id_partition.partition
+
+    @property
+    def spans(self) -> tuple[StoredSpan, ...]:
+        """By offset ascending, disjoint, without what lies below the log start offset."""
+        return tuple(self.spans_between(self.log_start_offset, self.end_offset_exclusive))
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return tuple(gap for gap in self.lineage.gaps if gap.end_offset_exclusive > self.log_start_offset)
+
+    @property
+    def unreferenced(self) -> tuple[StoredSegment, ...]:
+        return self.lineage.unreferenced
+
+    @property
+    def earliest_offset(self) -> int:
+        """First offset that the tier holds and that is not deleted; the end offset if there is none."""
+        start = max(self.lineage.earliest_offset, self.log_start_offset)
+        return min(start, self.end_offset_exclusive)
+
+    @property
+    def end_offset_exclusive(self) -> int:
+        return self.lineage.end_offset_exclusive
+
+    def spans_between(self, first_offset: int, end_offset_exclusive: int) -> list[StoredSpan]:
+        """The spans that hold any of [first, end), cut to it."""
+        return list(self.iter_spans_between(first_offset, end_offset_exclusive))
+
+    def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[StoredSpan]:
+        """The same, one by one."""
+        for span in self.lineage.spans:
+            first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
+            if first < end:
+                yield Span(span.segment, first, end)
+
+
+class TierHistory:
+    """The partitions of a tier as they count. Lists at each call; keep the result to keep one view.
+
+    Args:
+        tier: Stays the caller's.
+        log_start_offsets: Topic -> partition -> offset below which records are deleted.
+        faults: Where errors of single segments go: unreadable manifests, whose segments are then left out, and newest
+            checkpoints that no key opens; None raises.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        *,
+        log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
+        faults: list[TierlogError] | None = None,
+    ) -> None:
+        self._tier = tier
+        self._log_start_offsets = log_start_offsets or {}
+        self._faults = faults
+
+    def partitions(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        assigned: Mapping[str, Collection[int]] | None = None,
+    ) -> list[PartitionHistory]:
+        """The partitions of some topics, by topic name and partition; of all topics if nothing is given.
+
+        Args:
+            names: Topics; ``<topic id>:<topic>`` picks one of two topics of the same name.
+            pattern: A regular expression that the whole name must match; nothing matching is an empty result.
+            assigned: Topic to partitions, topics named as above.
+
+        Raises:
+            UnknownTopicError: a topic or partition that was named is not there.
+            ConfigError: one name stands for several topic ids; not where all topics are wanted.
+            CorruptObjectError, StoreError and its kinds: as ``Tier.iter_segments``.
+        """
+        wanted = None if names is None and assigned is None else _Wanted(names or (), assigned or {})
+        found = self._grouped(wanted.pattern if wanted else pattern)
+        if wanted:
+            found = wanted.chosen(found, self._tier)
+        if wanted or pattern is not None:  # a listing of everything shows both
+            _refuse_ambiguous(found)
+        ordered = sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition, item[0].topic_id))
+        with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
+            return list(run_all(pool, lambda item: self._resolve(*item), ordered))
+
+    def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
+        found: dict[TopicIdPartition, list[StoredSegment]] = {}
+        for segment in self._tier.iter_segments(topic_pattern=pattern, faults=self._faults):
+            found.setdefault(segment.topic_id_partition, []).append(segment)
+        return dict(sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition)))
+
+    def _resolve(self, partition: TopicIdPartition, segments: list[StoredSegment]) -> PartitionHistory:
+        log_start = self._log_start_offsets.get(partition.topic, {}).get(partition.partition, 0)
+        if segments[0].layout in SINGLE_LOG_LAYOUTS:
+            epochs, warnings = self._checkpoint(max(segments, key=lambda s: s.end_offset))
+            return PartitionHistory(partition, resolve_single_log(segments, epochs or ()), log_start, warnings)
+        newest = newest_segment(segments)
+        epochs, warnings = self._checkpoint(newest)
+        try:
+            lineage = resolve_lineage(segments, epochs)
+        except CorruptDataError as error:
+            lineage = resolve_lineage(segments, None)
+            warnings = (_without_checkpoint(newest, error.text),)
+        return PartitionHistory(partition, lineage, log_start, warnings)
+
+    def _checkpoint(self, segment: StoredSegment) -> tuple[tuple[tuple[int, int], ...] | None, tuple[str, ...]]:
+        """(pairs, warnings); None if the checkpoint is missing or damaged."""
+        try:
+            data = self._tier.fetch_index(segment, IndexType.LEADER_EPOCH)
+            if data is not None:
+                return tuple(parse_leader_epochs(data)), ()
+            reason = "there is none"
+        except (CorruptDataError, ObjectNotFoundError) as error:
+            reason = str(error)
+        except EncryptionKeyError as error:
+            if self._faults is None:
+                raise
+            self._faults.append(error)
+            reason = str(error)
+        if segment.layout in SINGLE_LOG_LAYOUTS:
+            return None, ()
+        return None, (_without_checkpoint(segment, reason),)
+
+
+class _Wanted:
+    """Topics asked for by name, some with their topic id."""
+
+    def __init__(self, names: Iterable[str], assigned: Mapping[str, Collection[int]]) -> None:
+        self._partitions: dict[tuple[str | None, str], frozenset[int] | None] = {}
+        for text in names:
+            self._partitions[_parsed(text)] = None
+        for text, partitions in assigned.items():
+            self._partitions[_parsed(text)] = frozenset(partitions)
+
+    @property
+    def pattern(self) -> str:
+        return "|".join(sorted({re.escape(name) for _, name in self._partitions}))
+
+    def chosen(
+        self, found: Mapping[TopicIdPartition, list[StoredSegment]], tier: Tier
+    ) -> dict[TopicIdPartition, list[StoredSegment]]:
+        chosen: dict[TopicIdPartition, list[StoredSegment]] = {}
+        for (topic_id, name), partitions in self._partitions.items():
+            matching = {
+                partition: segments
+                for partition, segments in found.items()
+                if partition.topic == name and topic_id in (None, str(partition.topic_id))
+            }
+            if not matching:
+                raise UnknownTopicError(_unknown(f"{topic_id}:{name}" if topic_id else name, tier))
+            missing = sorted((partitions or frozenset()) - {partition.partition for partition in matching})
+            if missing:
+                raise UnknownTopicError(f"{tier.describe()}: topic {name} has no segments of partitions {missing}")
+            chosen |= {p: s for p, s in matching.items() if partitions is None or p.partition in partitions}
+        return chosen
+
+
+def _parsed(text: str) -> tuple[str | None, str]:
+    match = _TOPIC_WITH_ID.fullmatch(text)
+    return (match[1], match[2]) if match else (None, text)
+
+
+def _unknown(topic: str, tier: Tier) -> str:
+    names = sorted({known.name for known in tier.topics()})
+    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    hint = next(filter(None, (key_prefix_hint(name, topic) for name in names)), "")
+    return f"{tier.describe()}: no topic {topic}; there are: {listed or 'none'}{hint}"
+
+
+def _refuse_ambiguous(found: Iterable[TopicIdPartition]) -> None:
+    ids: dict[str, set[Uuid]] = {}
+    for partition in found:
+        ids.setdefault(partition.topic, set()).add(partition.topic_id)
+    for topic, several in ids.items():
+        if len(several) > 1:
+            choices = " or ".join(f"{topic_id}:{topic}" for topic_id in sorted(several))
+            raise ConfigError(f"topic {topic} has {len(several)} topic ids here (it was recreated): ask for {choices}")
+
+
+def _without_checkpoint(segment: StoredSegment, reason: str) -> str:
+    return (
+        f"{segment.name}: the leader-epoch checkpoint of the newest segment cannot be used ({reason}); "
+        "the segments' own epochs stand in, which may let records of an abandoned branch through"
+    )

@@ -1,0 +1,197 @@
+"""Key rotation without rewriting data: the data key of each segment under the active pair, in its manifest.
+
+Only the text of ``dataKey`` changes; chunks and indexes stay as they are. A manifest is replaced in one request, and
+only if it is still the one that was read: what is deleted or rewritten meanwhile stays as it is. A run that was
+interrupted is continued by the next one, which leaves alone what is under the active pair already.
+
+A segment's metadata may hold the SHA-256 of its manifest (``manifest.digest.enabled``): a new manifest of such a
+segment would be refused by its brokers, for good, since no wrapping ever comes again. Only the metadata topic says
+which segments these are; they are left alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.errors import (
+    ConfigError,
+    CorruptDataError,
+    CorruptObjectError,
+    EncryptionKeyError,
+    ObjectConflictError,
+    ObjectNotFoundError,
+    TierlogError,
+)
+from tierlog.remote.metadata.topic_folder import MetadataTopic
+from tierlog.remote.storage.chunks.key_ring import KeyRing, read_key_ring
+from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.storage.layouts.aiven import MANIFEST
+from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
+from tierlog.remote.storage.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
+from tierlog.remote.storage.objects.manifest_writing import rewrap_manifest
+from tierlog.remote.storage.objects.object_keys import ObjectKey, parse_aiven
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import run_all
+
+_BATCH: Final = 250
+#: Of these one segment suffers; whatever else is raised ends the run.
+_OF_ONE_SEGMENT: Final = (CorruptDataError, EncryptionKeyError, ObjectConflictError)
+
+
+class RewrapState(enum.StrEnum):
+    """What became of one manifest."""
+
+    PENDING = "pending"
+    """Under another pair than the active one; nothing was written."""
+    REWRAPPED = "rewrapped"
+    """Under the active pair now, and read back."""
+    FAILED = "failed"
+    """As it was, or not known; the error says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrap:
+    """One manifest that is, or was, not under the active pair.
+
+    Attributes:
+        name: Of the manifest, for messages.
+        key_id: The pair that it was under; None if it cannot be read.
+    """
+
+    name: str
+    key: ObjectKey
+    state: RewrapState
+    key_id: str | None
+    error: TierlogError | None = None
+
+
+class KeyRotation:
+    """See the module.
+
+    Args:
+        tier: The bucket; stays the caller's.
+        key_ring: Has the private keys of old pairs, and both of the active one.
+        metadata: Says which segments have a digest; what it does not know is left alone. None: no segment has one.
+        apply: Write; else only say what would be.
+        workers: Manifests under way at once.
+
+    Attributes:
+        counts: After a run: manifests by the id of their pair before it; "" for segments that are not encrypted.
+
+    Raises:
+        ConfigError: a layout without encryption, or no active pair.
+    """
+
+    def __init__(
+        self, tier: Tier, key_ring: KeyRing, *, metadata: MetadataTopic | None, apply: bool, workers: int = 16
+    ) -> None:
+        if tier.layout != "aiven":
+            raise ConfigError(f"{tier.describe()}: nothing is encrypted in this layout")
+        if key_ring.active_key_id is None:
+            raise ConfigError("no encryption.key.pair.id is configured: there is no pair to go to")
+        self._tier = tier
+        self._store = tier.store
+        self._key_ring = key_ring
+        self._metadata = metadata
+        self._apply = apply
+        self._workers = workers
+        self.counts: Counter[str] = Counter()
+        self._lock = tier.machine.scheduler.lock()
+
+    def __iter__(self) -> Iterator[Rewrap]:
+        """By key, those that are not under the active pair.
+
+        Raises:
+            StoreError and its kinds: the store fails in a way that every manifest would meet.
+        """
+        self.counts.clear()
+        found = self._manifests()
+        with self._tier.machine.scheduler.pool(self._workers, name="tierlog-rewrap") as pool:
+            while batch := list(itertools.islice(found, _BATCH)):
+                for outcome in run_all(pool, self._outcome, batch):
+                    if outcome is not None:
+                        yield outcome
+
+    def _manifests(self) -> Iterator[tuple[str, ObjectKey]]:
+        """Listed to the end before the first is touched: a listing must not meet what it was begun before."""
+        prefix = self._tier.scope.key_prefix
+        listed = []
+        for info in self._store.iter_objects(self._tier.scope.folder or prefix):
+            key = parse_aiven(info.key[len(prefix) :])
+            if key is not None and key.suffix == MANIFEST and not (prefix and key.prefix):
+                listed.append((info.key, key))
+        yield from sorted(listed, key=lambda each: each[0])
+
+    def _outcome(self, manifest: tuple[str, ObjectKey]) -> Rewrap | None:
+        full_key, key = manifest
+        name = self._tier.scope.name(full_key, self._tier.scope.key_prefix)
+        key_id: str | None = None
+        try:
+            # The etag first: a manifest that is replaced between the two is then another one than is expected.
+            info = self._store.find(full_key)
+            if info is None:
+                return None  # deleted since it was listed
+            data = bytes(
+                self._store.fetch_range(full_key, start_position=0, end_position_exclusive=MANIFEST_BYTES_MAX + 1)
+            )
+            encryption = parse_manifest(data, where=name).encryption
+            key_id = encryption.key_id if encryption is not None else None
+            with self._lock:
+                self.counts[key_id or ""] += 1
+            moved = rewrap_manifest(data, self._key_ring, where=name)
+            if moved is None:
+                return None
+            self._require_no_digest(key, name)
+            if not self._apply:
+                return Rewrap(name, key, RewrapState.PENDING, key_id)
+            self._replace(full_key, name, data, moved, info.etag)
+        except ObjectNotFoundError:
+            return None
+        except _OF_ONE_SEGMENT as error:
+            return Rewrap(name, key, RewrapState.FAILED, key_id, error)
+        return Rewrap(name, key, RewrapState.REWRAPPED, key_id)
+
+    def _require_no_digest(self, key: ObjectKey, name: str) -> None:
+        """Raises ObjectConflictError."""
+        if self._metadata is None or key.segment_id is None:
+            return
+        known = self._metadata.segments.get(key.segment_id)
+        if known is None:
+            raise ObjectConflictError(f"{name}: the metadata does not know the segment, which may have a digest")
+        if decode_custom_metadata(known.custom_metadata, where=name).manifest_digest is not None:
+            raise ObjectConflictError(f"{name}: its digest is in the metadata topic: copy the segment anew instead")
+
+    def _replace(self, full_key: str, name: str, data: bytes, moved: bytes, etag: str | None) -> None:
+        """Checked before it is written, and after.
+
+        Raises:
+            ObjectConflictError: it is not the one that was read any more. CorruptObjectError: what was stored is not
+                what comes back. EncryptionKeyError. StoreError and its kinds.
+        """
+        if etag is None:
+            raise ConfigError(f"{self._store.describe()}: tells no etags, so that nothing can be replaced safely")
+        before, after = (parse_manifest(each, where=name) for each in (data, moved))
+        assert before.encryption is not None
+        assert after.encryption is not None
+        self._key_ring.require_same_data_key(before.encryption, after.encryption)
+        self._store.put(full_key, moved, expected_etag=etag)
+        if bytes(self._store.fetch(full_key)) != moved:
+            text = "the manifest does not come back as it was written; the old one has the data key under the old pair"
+            raise CorruptObjectError(text, fault="NOT_EQUAL", where=name)
+
+
+def rotation_key_ring(config: Mapping[str, str], tier: Tier) -> KeyRing:
+    """The ring of a configuration, with its active pair.
+
+    Raises:
+        ConfigError: encryption is not enabled, or a pair cannot be read.
+    """
+    read = read_storage_config(config, machine=tier.machine)
+    if not read.encryption_enabled:
+        raise ConfigError("encryption.enabled and encryption.key.pair.id have to name the pair to go to")
+    return read_key_ring(read, tier.machine, writing=True)

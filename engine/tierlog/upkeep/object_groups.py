@@ -1,0 +1,114 @@
+"""The objects of one segment in a listing, and whether all of them are there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierlog.errors import CorruptDataError, ObjectNotFoundError
+from tierlog.remote.api import IndexType, RemoteLogSegmentId
+from tierlog.remote.storage.layouts.kafka import describe_kafka
+from tierlog.remote.storage.objects.manifest import parse_manifest
+from tierlog.remote.storage.objects.object_keys import ObjectKey
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, UnfinishedUpload
+
+#: Layout → the part that makes a segment whole (None: all of them do), and those that it needs.
+DESCRIPTIONS: Final[dict[str, str | None]] = {"aiven": "rsm-manifest", "kafka": "segment.json", "local-tiered": None}
+_NEEDED: Final = {
+    "aiven": frozenset(("log", "indexes")),
+    "kafka": frozenset(("log", "index", "timeindex", "snapshot", "leader-epoch-checkpoint")),
+    "local-tiered": frozenset(("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")),
+}
+_TRANSACTIONS: Final = "txnindex"
+_BATCH: Final = 250
+_CONCURRENCY: Final = 16
+
+
+@dataclass(slots=True)
+class ObjectGroup:
+    """The objects of one segment path, and uploads under way to them."""
+
+    key: ObjectKey
+    path: str
+    objects: dict[str, ObjectInfo] = field(default_factory=dict)
+    uploads: list[UnfinishedUpload] = field(default_factory=list)
+
+    @property
+    def newest_ms(self) -> int:
+        times = [info.last_modified_ms for info in self.objects.values()]
+        return max(times + [upload.started_ms for upload in self.uploads])
+
+
+class Wholeness:
+    """Says what groups lack. One thread.
+
+    Args:
+        tier: Of the objects; its descriptions are asked where the listing does not tell.
+    """
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+        self._store = tier.store
+        self._description = DESCRIPTIONS[tier.layout]
+        self._wanting: set[str] = set()
+
+    def look(self, groups: Iterable[ObjectGroup]) -> None:
+        """Read the descriptions of those that may lack a transaction index, which not every segment has.
+
+        Raises:
+            StoreError and its kinds.
+
+        Cost: kafka layout: one small request a segment without one, several at a time. Else nothing.
+        """
+        if self._tier.layout != "kafka":
+            return
+        asked = (g for g in groups if self._description in g.objects and _TRANSACTIONS not in g.objects)
+        with self._tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-orphans") as pool:
+            while batch := list(itertools.islice(asked, _BATCH)):
+                found = run_all(pool, self._wants_transactions, batch)
+                self._wanting.update(itertools.compress((group.path for group in batch), found))
+
+    def _wants_transactions(self, group: ObjectGroup) -> bool:
+        scope = self._tier.scope
+        if group.key.segment_id is None:
+            return False
+        try:
+            segment = describe_kafka(
+                self._store.fetch(group.objects["segment.json"].key),
+                folder=f"{group.path}/",
+                identity=RemoteLogSegmentId(group.key.topic_id_partition, group.key.segment_id),
+                name=scope.name,
+                prefix=scope.key_prefix,
+            )
+        except (CorruptDataError, ObjectNotFoundError):
+            return False  # damage is the verifier's to name, and what is gone lacks everything
+        return segment.part(IndexType.TRANSACTION) is not None
+
+    def is_whole(self, group: ObjectGroup) -> bool:
+        """Whether it is a segment with all of its objects."""
+        if self._description is not None and self._description not in group.objects:
+            return False
+        return not self.lacking(group)
+
+    def lacking(self, group: ObjectGroup) -> list[str]:
+        """Suffixes of what a segment needs and this has not."""
+        lacking = sorted(_NEEDED[self._tier.layout] - group.objects.keys())
+        if lacking and self._tier.layout == "aiven" and self._description in group.objects:
+            lacking = self._lacking_of_manifest(group, lacking)
+        return lacking + ([_TRANSACTIONS] if group.path in self._wanting else [])
+
+    def _lacking_of_manifest(self, group: ObjectGroup, lacking: list[str]) -> list[str]:
+        """Some stores keep no object of 0 bytes: the manifest says whether one is needed."""
+        try:
+            manifest = parse_manifest(self._store.fetch(group.objects["rsm-manifest"].key), where=group.path)
+        except (CorruptDataError, ObjectNotFoundError):
+            return lacking
+        sizes = {
+            "log": manifest.chunk_index.object_size_bytes,
+            "indexes": max((position + size for _, position, size in manifest.indexes), default=0),
+        }
+        return [suffix for suffix in lacking if sizes[suffix]]

@@ -1,0 +1,366 @@
+"""Orphans: objects that no segment owns, segments whose objects miss, uploads that were begun and never ended.
+
+The bucket is listed first; then the metadata is read to its end. A copy that began meanwhile is in the metadata and not
+in the listing, never the other way round. A segment owns its objects in every state but DELETE_SEGMENT_FINISHED: what a
+failed copy left is the broker's to remove as long as its metadata says that there is something.
+
+Never touched: keys of no segment, other people's; what is younger than the given age; topics that the metadata does not
+know, which may be another cluster's; what may be newer than the metadata. Those last two are a refusal, unless they are
+to be left alone. Without metadata, what is no whole segment is an orphan, but for a segment that has a description and
+lacks objects: whether that is half a deletion or a loss only the metadata can say.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError
+from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition, Uuid
+from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
+from tierlog.remote.storage.layouts.segment_lookup import look_up, make_lookup
+from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
+from tierlog.remote.storage.objects.object_keys import PARSERS, ObjectKey
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import run_all
+from tierlog.runtime.stores.protocol.object_store import ABSENT, UnfinishedUpload
+from tierlog.runtime.stores.protocol.store_probe import probe_key
+from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
+
+_BATCH: Final = 250
+_CONCURRENCY: Final = 16
+_SHOWN: Final = 3
+
+
+class OrphanKind(enum.StrEnum):
+    """What was found."""
+
+    LEFTOVER = "leftover"
+    """Objects of no whole segment: a copy that was killed, or half a deletion."""
+    UNOWNED = "unowned"
+    """Objects, perhaps of a whole segment, that the metadata gives to nobody."""
+    BROKEN = "broken"
+    """A segment whose objects miss. Never deleted."""
+    UPLOAD = "upload"
+    """A multipart upload that nobody ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One segment's worth of them, or one upload.
+
+    Attributes:
+        key: For messages: of the segment's objects without suffix, or of the upload; masked where that is asked for.
+        reason: Why it counts as one.
+        description: The key of its description, present or not; None where the layout has none.
+        keys: Of its objects, without the description.
+        size_bytes: Of the objects that are there.
+        age_ms: Of the youngest.
+    """
+
+    kind: OrphanKind
+    key: str
+    partition: TopicIdPartition
+    segment_id: Uuid | None
+    reason: str
+    description: str | None = None
+    has_description: bool = False
+    keys: tuple[str, ...] = ()
+    size_bytes: int = 0
+    age_ms: int = 0
+    upload: UnfinishedUpload | None = None
+
+    @property
+    def deletable(self) -> bool:
+        return self.kind is not OrphanKind.BROKEN
+
+
+@dataclass(slots=True)
+class OrphanReport:
+    """What a bucket holds.
+
+    Attributes:
+        orphans: By key.
+        objects, segments: Objects of segments, and whole segments.
+        foreign: Objects whose keys are no segment's: left alone.
+        young: Segments' worth of objects that would count were they older.
+        left_alone: The same that the metadata does not know, or may not know yet.
+    """
+
+    orphans: list[Orphan] = field(default_factory=list)
+    objects: int = 0
+    segments: int = 0
+    foreign: int = 0
+    young: int = 0
+    left_alone: int = 0
+
+
+class OrphanSearch:
+    """See the module.
+
+    Args:
+        tier: The bucket; stays the caller's.
+        read_metadata: Reads the metadata to its end, when it is called; None for a bucket alone.
+        older_than_ms: What is younger is left alone.
+        skip_unknown: Leave alone what the metadata does not know, or may not know yet, instead of refusing.
+
+    Raises:
+        ConfigError: not a bucket.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        read_metadata: Callable[[], MetadataTopic] | None = None,
+        *,
+        older_than_ms: int,
+        skip_unknown: bool = False,
+    ) -> None:
+        if tier.layout not in DESCRIPTIONS:
+            raise ConfigError(f"{tier.describe()}: orphans are searched for in a bucket")
+        self._tier = tier
+        self._store = tier.store
+        self._scope = tier.scope
+        self._read_metadata = read_metadata
+        self._older_than_ms = older_than_ms
+        self._skip_unknown = skip_unknown
+        self._parse = PARSERS[tier.layout]
+        self._description = DESCRIPTIONS[tier.layout]
+        self._wholeness = Wholeness(tier)
+        self._now_ms = 0
+        self._unknown: list[tuple[ObjectGroup, str]] = []
+
+    def run(self, *, ask_store: bool = False) -> OrphanReport:
+        """List, read the metadata, compare.
+
+        Args:
+            ask_store: Take the time from the store, by writing a small object and removing it. Else this machine's
+                clock serves, or the newest object of the listing if that is later.
+
+        Raises:
+            ConfigError: the metadata is empty, behind, or not of this bucket: nothing may be concluded from it.
+            CorruptDataError: the metadata is damaged. StoreError and its kinds.
+        """
+        report = OrphanReport()
+        groups = self._list(report)
+        self._now_ms = self._store_time_ms() if ask_store else self._tier.machine.clock.time_ms()
+        self._now_ms = max([self._now_ms, *(group.newest_ms for group in groups.values() if not ask_store)])
+        metadata = None if self._read_metadata is None else self._read_metadata()
+        self._unknown = []
+        owned = set() if metadata is None else _owned_places(metadata)
+        self._wholeness.look(group for group in groups.values() if not _has_no_transactions(group, metadata))
+        for _, group in sorted(groups.items()):
+            found = self._judge(group, report) if metadata is None else self._compare(group, metadata, owned, report)
+            report.orphans += found
+        if metadata is not None:
+            report.orphans += self._missing(metadata, groups)
+            report.left_alone = len(self._unknown)
+            if self._unknown and not self._skip_unknown:
+                raise self._refusal()
+        return report
+
+    def _list(self, report: OrphanReport) -> dict[str, ObjectGroup]:
+        prefix, groups = self._scope.key_prefix, dict[str, ObjectGroup]()
+
+        def group_of(full_key: str) -> tuple[ObjectGroup, ObjectKey] | None:
+            key = self._parse(full_key[len(prefix) :])
+            if key is None or (prefix and key.prefix):
+                report.foreign += 1
+                return None
+            return groups.setdefault(key.segment_path, ObjectGroup(key, prefix + key.segment_path)), key
+
+        place = self._scope.folder or prefix
+        # Uploads first: one that ends meanwhile is an object of the listing then.
+        for upload in self._store.iter_uploads(place):
+            if (found := group_of(upload.key)) is not None:
+                found[0].uploads.append(upload)
+        for info in self._store.iter_objects(place):
+            if (found := group_of(info.key)) is not None:
+                found[0].objects[found[1].suffix] = info
+                report.objects += 1
+        return groups
+
+    def _store_time_ms(self) -> int:
+        key = probe_key(self._tier.machine, self._scope.key_prefix)
+        try:
+            self._store.put(key, b"tierlog", expected_etag=ABSENT)
+            info = self._store.find(key)
+        finally:
+            self._store.delete([key])
+        if info is None:
+            raise ObjectNotFoundError(f"{key}: gone as soon as it was written")
+        return info.last_modified_ms
+
+    def _judge(self, group: ObjectGroup, report: OrphanReport) -> list[Orphan]:
+        """By the bucket alone."""
+        if self._wholeness.is_whole(group):
+            report.segments += 1
+            return self._old_uploads(group, report)
+        if self._description in group.objects:
+            lacking = ", ".join(self._wholeness.lacking(group))
+            reason = f"lacks {lacking}: half a deletion or a loss, which the metadata knows"
+            return [self._orphan(OrphanKind.BROKEN, group, reason), *self._old_uploads(group, report)]
+        if not self._is_old(group, report):
+            return []
+        reason = "no whole segment: a copy that never ended, or half a deletion"
+        return self._all_of(OrphanKind.LEFTOVER, group, reason)
+
+    def _compare(
+        self, group: ObjectGroup, metadata: MetadataTopic, owned: set[str], report: OrphanReport
+    ) -> list[Orphan]:
+        """By what the metadata says."""
+        whole = self._wholeness.is_whole(group)
+        report.segments += whole
+        partition = group.key.topic_id_partition
+        known = metadata.segments.get(group.key.segment_id) if group.key.segment_id else None
+        if not metadata.knows(partition):
+            self._unknown.append((group, f"{partition.topic}-{partition.topic_id} partition {partition.partition}"))
+            return []
+        if (known is not None and known.owns) or group.path in owned:
+            return self._of_owned(group, known, report, whole=whole)
+        if not self._is_old(group, report):
+            return []
+        if known is None and group.newest_ms > metadata.newest_record_ms(partition):
+            self._unknown.append((group, f"{partition}: objects newer than its newest record"))
+            return []
+        reason = "the metadata knows no segment of this id" if known is None else "the segment was deleted"
+        return self._all_of(OrphanKind.UNOWNED, group, reason)
+
+    def _of_owned(
+        self, group: ObjectGroup, known: KnownSegment | None, report: OrphanReport, *, whole: bool
+    ) -> list[Orphan]:
+        if known is None or known.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            return []  # it may still be running
+        found = []
+        if group.objects and not whole and known.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            reason = f"lacks {', '.join(self._wholeness.lacking(group))}, and the metadata says that it is there"
+            found.append(self._orphan(OrphanKind.BROKEN, group, reason))
+        return found + self._old_uploads(group, report)
+
+    def _missing(self, metadata: MetadataTopic, groups: dict[str, ObjectGroup]) -> Iterator[Orphan]:
+        """Segments that are to be there and of which the listing had nothing."""
+        listed = {group.key.segment_id for group in groups.values() if group.objects}
+        seen = {(g.key.topic_id_partition.topic_id, g.key.topic_id_partition.partition) for g in groups.values()}
+        lookup = make_lookup(self._tier.layout, key_prefix=self._scope.key_prefix, mask=self._scope.mask)
+        for known in metadata.segments.values():
+            wanted = known.located()
+            if known.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or wanted is None:
+                continue
+            partition = known.segment_id.topic_id_partition
+            if known.segment_id.id in listed:
+                continue
+            if self._scope.folder and (partition.topic_id, partition.partition) not in seen:
+                continue  # PATH is a part of the bucket
+            try:
+                if self._store.find(look_up(lookup, self._store, wanted).segment.log.key) is not None:
+                    continue  # it came after the listing
+                reason = "its log is gone, and the metadata says that it is there"
+            except (ObjectNotFoundError, CorruptDataError) as error:
+                reason = f"the metadata says that it is there: {error}"
+            yield Orphan(OrphanKind.BROKEN, str(known.segment_id), partition, known.segment_id.id, reason)
+
+    def _is_old(self, group: ObjectGroup, report: OrphanReport) -> bool:
+        old = self._now_ms - group.newest_ms >= self._older_than_ms
+        report.young += not old
+        return old
+
+    def _old_uploads(self, group: ObjectGroup, report: OrphanReport) -> list[Orphan]:
+        if not group.uploads:
+            return []
+        old = [u for u in group.uploads if self._now_ms - u.started_ms >= self._older_than_ms]
+        report.young += len(group.uploads) - len(old)
+        return self._uploads(group, old)
+
+    def _uploads(self, group: ObjectGroup, uploads: Sequence[UnfinishedUpload] | None = None) -> list[Orphan]:
+        return [
+            Orphan(
+                OrphanKind.UPLOAD,
+                self._scope.name(upload.key, self._scope.key_prefix),
+                group.key.topic_id_partition,
+                group.key.segment_id,
+                "an upload that was begun and neither completed nor aborted",
+                age_ms=max(0, self._now_ms - upload.started_ms),
+                upload=upload,
+            )
+            for upload in (group.uploads if uploads is None else uploads)
+        ]
+
+    def _all_of(self, kind: OrphanKind, group: ObjectGroup, reason: str) -> list[Orphan]:
+        return ([self._orphan(kind, group, reason)] if group.objects else []) + self._uploads(group)
+
+    def _orphan(self, kind: OrphanKind, group: ObjectGroup, reason: str) -> Orphan:
+        described = self._description in group.objects
+        separator = "/" if self._tier.layout == "kafka" else "."
+        return Orphan(
+            kind,
+            self._scope.name(group.path, self._scope.key_prefix),
+            group.key.topic_id_partition,
+            group.key.segment_id,
+            reason,
+            description=None if self._description is None else f"{group.path}{separator}{self._description}",
+            has_description=described,
+            keys=tuple(sorted(info.key for suffix, info in group.objects.items() if suffix != self._description)),
+            size_bytes=sum(info.size_bytes for info in group.objects.values()),
+            age_ms=max(0, self._now_ms - group.newest_ms),
+        )
+
+    def _refusal(self) -> ConfigError:
+        places = list(dict.fromkeys(place for _, place in self._unknown))
+        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+        return ConfigError(
+            f"the metadata does not cover this bucket: {'; '.join(places[:_SHOWN])}{more}. It is another cluster's, "
+            "lacks partitions of the metadata topic, or is behind the bucket: nothing is concluded and nothing was "
+            "deleted (--skip-unknown leaves alone what it does not know)"
+        )
+
+    def delete(self, orphans: Sequence[Orphan]) -> Iterator[Orphan]:
+        """Remove what can be, descriptions first; yields each one that is gone.
+
+        One that has become a whole segment since it was listed stays.
+
+        Raises:
+            StoreError and its kinds: some of it could not be removed; run it again.
+        """
+        wanted = [orphan for orphan in orphans if orphan.deletable]
+        with self._tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-orphans") as pool:
+            while wanted:
+                batch, wanted = wanted[:_BATCH], wanted[_BATCH:]
+                checked = list(run_all(pool, self._still_one, batch))
+                gone = list(itertools.compress(batch, checked))
+                described = [each.description for each in gone if each.has_description and each.description]
+                if described:
+                    self._store.delete(described)
+                others = [key for each in gone for key in each.keys]
+                if others:
+                    self._store.delete(others)
+                aborts = [partial(self._store.abort_upload, each.upload) for each in gone if each.upload is not None]
+                for _ in run_all(pool, lambda abort: abort(), aborts):
+                    pass
+                yield from gone
+
+    def _still_one(self, orphan: Orphan) -> bool:
+        if orphan.description is None or orphan.has_description:
+            return True
+        return self._store.find(orphan.description) is None
+
+
+def _has_no_transactions(group: ObjectGroup, metadata: MetadataTopic | None) -> bool:
+    """Whether the metadata says that the segment has no transaction index; brokers before 4.0 say nothing."""
+    known = None if metadata is None or group.key.segment_id is None else metadata.segments.get(group.key.segment_id)
+    return known is not None and known.metadata is not None and known.metadata.txn_idx_empty
+
+
+def _owned_places(metadata: MetadataTopic) -> set[str]:
+    """Where custom metadata says that objects of segments are, which may not be where their ids say."""
+    places = set()
+    for known in metadata.segments.values():
+        if not known.owns or known.custom_metadata is None:
+            continue
+        custom = decode_custom_metadata(known.custom_metadata, where=str(known.segment_id))
+        if custom.object_key is not None:
+            places.add((custom.object_prefix or "") + custom.object_key)
+    return places

@@ -1,0 +1,131 @@
+"""Verify one file of a log directory (or of LocalTieredStorage) by itself; an index also against the log beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from tierlog._native import indexes
+from tierlog.errors import ConfigError, CorruptIndexError
+from tierlog.log.checked_run import SegmentCheck
+from tierlog.log.checkpoints import parse_offset_checkpoint
+from tierlog.log.findings import Finding, Report, fault_of
+from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.log.partition_metadata import parse_partition_metadata
+from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.runtime.machine.files import Files
+from tierlog.upkeep.verify.file_windows import iter_file_windows
+from tierlog.upkeep.verify.log_walk import LogWalk
+from tierlog.upkeep.verify.producer_checks import ProducerChecks
+from tierlog.upkeep.verify.segment_checks import RangeCheck
+
+INDEX_SIZE_BYTES_MAX = 256 << 20
+_BASE_OFFSET = re.compile(r"([0-9]{20})(-[A-Za-z0-9_-]{22})?\.")
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_PARSERS: dict[str, Callable[[bytes], object]] = {
+    ".snapshot": parse_producer_snapshot,
+    "leader-epoch-checkpoint": parse_leader_epochs,
+    ".leader_epoch_checkpoint": parse_leader_epochs,
+    "partition.metadata": parse_partition_metadata,
+    "recovery-point-offset-checkpoint": parse_offset_checkpoint,
+    "log-start-offset-checkpoint": parse_offset_checkpoint,
+    "replication-offset-checkpoint": parse_offset_checkpoint,
+}
+
+
+def verify_file(files: Files, path: str) -> Report:
+    """Check one file by what its name says it is.
+
+    Raises:
+        ConfigError: the name is not that of a file that can be checked by itself.
+        StoreError and its kinds: it cannot be read.
+    """
+    name = path.rsplit("/", 1)[-1]
+    if name.endswith(".log"):
+        bounds = RangeCheck(path, start_offset=_base_offset(name), end_offset=None, max_timestamp_ms=None)
+        return _verify_log(files, path, [bounds])
+    for suffix in _INDEX_SUFFIXES:
+        if name.endswith(suffix):
+            return _verify_index(files, path, suffix)
+    for ending, parse in _PARSERS.items():
+        if name.endswith(ending):
+            return _verify_parsed(files, path, parse)
+    raise ConfigError(
+        f"{path}: not a file that can be verified by itself; known are .log, {', '.join(_INDEX_SUFFIXES)}, "
+        f"{', '.join(_PARSERS)}. Of a bucket, give the folder."
+    )
+
+
+def _base_offset(name: str) -> int | None:
+    match = _BASE_OFFSET.match(name)
+    return int(match[1]) if match and int(match[1]) < 2**63 else None
+
+
+def _verify_log(files: Files, path: str, checks: list[SegmentCheck]) -> Report:
+    report = Report(path)
+    walk = LogWalk(iter_file_windows(files, path), path)
+    for run in walk:
+        for check in checks:
+            report.findings.extend(check.observe(run))
+    report.findings.extend(_told_of_one_file(finding) for finding in walk.findings)
+    for check in checks:
+        report.findings.extend(check.finish(walk))
+    report.size_bytes, report.batches, report.records = walk.end_position, walk.batches, walk.records
+    return report
+
+
+def _told_of_one_file(finding: Finding) -> Finding:
+    """Which segment a broker writes to only the log directory shows: a cut file looks the same."""
+    if finding.kind != "TRUNCATED":
+        return finding
+    return replace(
+        finding,
+        text=f"{finding.text}: normal for the active segment, which a broker is writing to (`tierlog verify` of its "
+        "log directory knows it, and calls this a note); any other file was cut",
+    )
+
+
+def _verify_index(files: Files, path: str, suffix: str) -> Report:
+    data = files.read_whole(path, limit_bytes=INDEX_SIZE_BYTES_MAX)
+    base_offset = _base_offset(path.rsplit("/", 1)[-1])
+    log = path[: -len(suffix)] + ".log"
+    if base_offset is None or files.find(log) is None:
+        return Report(path, _alone(data, base_offset or 0, suffix, path), size_bytes=len(data))
+    report = _verify_log(files, log, [_index_check(data, base_offset, suffix, path)])
+    report.name = path
+    return report
+
+
+def _index_check(data: bytes, base_offset: int, suffix: str, path: str) -> SegmentCheck:
+    if suffix == ".index":
+        return OffsetIndexCheck(data, base_offset, path)
+    if suffix == ".timeindex":
+        return TimeIndexCheck(data, base_offset, path)
+    return ProducerChecks(
+        transaction_index=data, transaction_index_where=path, snapshot=None, snapshot_where=path, end_offset=None
+    )
+
+
+def _alone(data: bytes, base_offset: int, suffix: str, path: str) -> list[Finding]:
+    check = {
+        ".index": indexes.check_offset_index,
+        ".timeindex": indexes.check_time_index,
+        ".txnindex": indexes.check_transaction_index,
+    }[suffix]
+    try:
+        check(data, base_offset)
+    except CorruptIndexError as error:
+        return [fault_of(error, path)]
+    return []
+
+
+def _verify_parsed(files: Files, path: str, parse: Callable[[bytes], object]) -> Report:
+    data = files.read_whole(path, limit_bytes=INDEX_SIZE_BYTES_MAX)
+    report = Report(path, size_bytes=len(data))
+    try:
+        parse(data)
+    except CorruptIndexError as error:
+        report.findings.append(fault_of(error, path))
+    return report

@@ -1,0 +1,275 @@
+"""The transaction index and the producer snapshot of a segment against its log.
+
+Both say what producers did: the log tells for those that wrote in this very segment, and nothing of what came before
+it; so only what the segment itself proves is a fault. A compacted log has lost batches and markers that the snapshot,
+which the cleaner leaves as it is, still tells of: what lies in a gap of the offsets is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from typing_extensions import Buffer
+
+from tierlog._native import indexes
+from tierlog.errors import CorruptIndexError
+from tierlog.log.checked_run import CheckedRun, Walk
+from tierlog.log.findings import Finding, fault, fault_of, note
+from tierlog.log.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
+from tierlog.scan.cleaned_offsets import CleanedOffsets
+
+TRANSACTION_ENTRY_BYTES = 34
+#: More producers than this in one segment are not followed: each costs memory, and the bytes are not trusted.
+PRODUCERS_MAX = 1 << 20
+
+
+class ProducerEntry(Protocol):
+    """What is asked of an entry of a producer snapshot."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def transaction_first_offset(self) -> int: ...
+
+
+@dataclass(slots=True)
+class ProducerTrace:
+    """What one producer did in this segment.
+
+    Attributes:
+        last_offset: Of its last data batch here; -1 if there is none.
+        epoch: Of its last batch or marker here.
+        newest_offset: Of its last batch or marker here.
+        marked: Its last batch here is a marker.
+        first_open_offset: First offset here of the transaction that is open at the end; -1 if none began here.
+    """
+
+    last_offset: int = -1
+    epoch: int = -1
+    newest_offset: int = -1
+    marked: bool = False
+    first_open_offset: int = -1
+
+
+class ProducerChecks:
+    """Follows producers through a segment; compares with the transaction index and the producer snapshot."""
+
+    def __init__(
+        self,
+        *,
+        transaction_index: Buffer | None,
+        transaction_index_where: str,
+        snapshot: Sequence[ProducerEntry] | None,
+        snapshot_where: str,
+        end_offset: int | None,
+    ) -> None:
+        self._index_where = transaction_index_where
+        self._snapshot_where = snapshot_where
+        self._snapshot = snapshot
+        told = [offset for each in snapshot or () for offset in (each.last_offset, each.transaction_first_offset)]
+        self._cleaned = CleanedOffsets(told, end_offset)
+        self._end_offset = end_offset
+        self._early: list[Finding] = []
+        self._known = transaction_index is not None
+        self._entries = self._read_index(transaction_index)
+        self._traces: dict[int, ProducerTrace] = {}
+        self._next_entry = 0
+        self._followed = True
+
+    def _read_index(self, data: Buffer | None) -> list[tuple[int, int, int, int]]:
+        if data is None:
+            return []
+        spare = memoryview(data).nbytes % TRANSACTION_ENTRY_BYTES
+        if spare:
+            self._early.append(
+                fault(
+                    "BAD_SIZE",
+                    "the size is no multiple of an entry",
+                    self._index_where,
+                    position=memoryview(data).nbytes - spare,
+                    expected=f"a multiple of {TRANSACTION_ENTRY_BYTES}",
+                    found=memoryview(data).nbytes,
+                )
+            )
+        try:
+            entries = indexes.read_transaction_index(data)
+        except CorruptIndexError as error:
+            self._early.append(fault_of(error, self._index_where))
+            self._known = False
+            return []
+        return [
+            (int(producer), int(first), int(last), int(stable)) for producer, first, last, stable in entries.tolist()
+        ]
+
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
+        yield from self._early
+        self._early = []
+        if not self._followed:
+            return
+        self._cleaned.observe(run)
+        attributes = run.column("attributes")
+        for batch in np.flatnonzero((run.column("producer_id") >= 0) & run.sound).tolist():
+            if attributes[batch] & CONTROL:
+                yield from self._marker(run, batch)
+            else:
+                self._data(run, batch, bool(attributes[batch] & TRANSACTIONAL))
+        if len(self._traces) > PRODUCERS_MAX:
+            self._followed = False
+            yield note(
+                "NOT_CHECKED",
+                f"more than {PRODUCERS_MAX} producers in one segment: their state was not checked",
+                self._snapshot_where,
+            )
+
+    def _data(self, run: CheckedRun, batch: int, transactional: bool) -> None:
+        trace = self._traces.setdefault(int(run.table["producer_id"][batch]), ProducerTrace())
+        trace.last_offset = trace.newest_offset = int(run.table["last_offset"][batch])
+        trace.epoch = int(run.table["producer_epoch"][batch])
+        trace.marked = False
+        if transactional and trace.first_open_offset < 0:
+            trace.first_open_offset = int(run.table["base_offset"][batch])
+
+    def _marker(self, run: CheckedRun, batch: int) -> Iterator[Finding]:
+        kind = run.markers.get(batch)
+        if kind not in (ABORT, COMMIT):
+            return
+        producer_id, offset = int(run.table["producer_id"][batch]), int(run.table["base_offset"][batch])
+        trace = self._traces.setdefault(producer_id, ProducerTrace())
+        if kind == ABORT and self._known:
+            yield from self._abort(producer_id, offset, trace.first_open_offset)
+        trace.epoch = int(run.table["producer_epoch"][batch])
+        trace.newest_offset = offset
+        trace.marked = True
+        trace.first_open_offset = -1
+
+    def _abort(self, producer_id: int, offset: int, first_open_offset: int) -> Iterator[Finding]:
+        """The entries up to an abort marker: those before it point at no marker, the one at it must fit."""
+        while self._next_entry < len(self._entries) and self._entries[self._next_entry][2] < offset:
+            yield self._without_marker(self._next_entry)
+            self._next_entry += 1
+        at = self._next_entry
+        if at == len(self._entries) or self._entries[at][2] > offset:
+            if first_open_offset >= 0:
+                yield fault(
+                    "MISSING_ABORT",
+                    f"no entry for the transaction of producer {producer_id} that begins at "
+                    f"{first_open_offset} and is aborted at {offset}",
+                    self._index_where,
+                    offset=offset,
+                )
+            return
+        self._next_entry += 1
+        found_producer, first, _, _ = self._entries[at]
+        position = at * TRANSACTION_ENTRY_BYTES
+        if found_producer != producer_id:
+            yield fault(
+                "ABORT_PRODUCER",
+                "the abort marker is another producer's",
+                self._index_where,
+                position=position,
+                offset=offset,
+                expected=producer_id,
+                found=found_producer,
+            )
+        elif first > offset or (first_open_offset >= 0 and first > first_open_offset):
+            yield fault(
+                "ABORT_FIRST_OFFSET",
+                "the transaction began earlier",
+                self._index_where,
+                position=position,
+                offset=offset,
+                expected=first_open_offset if first_open_offset >= 0 else f"at most {offset}",
+                found=first,
+            )
+
+    def _without_marker(self, entry: int) -> Finding:
+        producer_id, _, last, _ = self._entries[entry]
+        return fault(
+            "ABORT_WITHOUT_MARKER",
+            f"the log has no abort marker of producer {producer_id} there",
+            self._index_where,
+            position=entry * TRANSACTION_ENTRY_BYTES,
+            offset=last,
+        )
+
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
+        yield from self._early
+        if not (walk.complete and self._followed) or walk.findings:
+            return  # what the log could not show proves nothing against the others
+        for entry in range(self._next_entry, len(self._entries)):
+            yield self._without_marker(entry)
+        for place, state in enumerate(self._snapshot or ()):
+            yield from self._compare_state(place, state)
+
+    def _compare_state(self, place: int, state: ProducerEntry) -> Iterator[Finding]:
+        where, who = self._snapshot_where, f"producer {state.producer_id}"
+        position = 10 + 46 * place
+        if self._end_offset is not None and max(state.last_offset, state.transaction_first_offset) > self._end_offset:
+            yield fault(
+                "SNAPSHOT_OFFSET",
+                f"{who}: an offset above the end of the segment",
+                where,
+                position=position,
+                expected=f"at most {self._end_offset}",
+                found=max(state.last_offset, state.transaction_first_offset),
+            )
+            return
+        trace = self._traces.get(state.producer_id)
+        if trace is None:
+            return
+        if trace.last_offset >= 0 and not self._fits_last_offset(trace, state.last_offset):
+            yield fault(
+                "SNAPSHOT_OFFSET",
+                f"{who}: its newest batch in the log is another one",
+                where,
+                position=position,
+                expected=trace.last_offset,
+                found=state.last_offset,
+            )
+        newer = state.producer_epoch > trace.epoch and self._cleaned.is_any_gone_above(trace.newest_offset)
+        if state.producer_epoch != trace.epoch and not newer:
+            yield fault(
+                "SNAPSHOT_EPOCH",
+                f"{who}: its newest batch in the log has another epoch",
+                where,
+                position=position,
+                expected=trace.epoch,
+                found=state.producer_epoch,
+            )
+        opened = state.transaction_first_offset
+        if trace.marked and opened >= 0 and not (opened > trace.newest_offset and self._cleaned.is_gone(opened)):
+            yield fault(
+                "SNAPSHOT_TRANSACTION",
+                f"{who}: its transaction is over, but stands as open",
+                where,
+                position=position,
+                expected=-1,
+                found=opened,
+            )
+        elif trace.first_open_offset >= 0 and not 0 <= opened <= trace.first_open_offset:
+            yield fault(
+                "SNAPSHOT_TRANSACTION",
+                f"{who}: its open transaction is not there",
+                where,
+                position=position,
+                expected=trace.first_open_offset,
+                found=opened,
+            )
+
+    def _fits_last_offset(self, trace: ProducerTrace, last_offset: int) -> bool:
+        """Whether a snapshot's last offset is that of the newest batch here, or of a newer one that was cleaned away.
+
+        A marker of a newer epoch makes Kafka forget the batches (transactions v2): -1 then.
+        """
+        if last_offset == -1:
+            return trace.marked or self._cleaned.is_any_gone_above(trace.newest_offset)
+        return last_offset == trace.last_offset or (
+            last_offset > trace.last_offset and self._cleaned.is_gone(last_offset)
+        )

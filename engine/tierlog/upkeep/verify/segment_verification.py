@@ -1,0 +1,277 @@
+"""Verify one segment: its log, and every part beside it against the log.
+
+What is checked: each batch's checksum, payload and records; each index entry against the log; the producer snapshot;
+leader epochs; sizes and checksums of objects against their description; chunks and their authenticity (by reading them
+all). What is read is streamed: memory is some windows, the largest batch, and the indexes of the segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+from typing_extensions import Buffer
+
+from tierlog._native import indexes
+from tierlog._native.checksums import crc32c
+from tierlog.errors import CorruptIndexError, TierlogError
+from tierlog.log.checked_run import SegmentCheck
+from tierlog.log.findings import Finding, Report, fault, fault_of, finding_of, note
+from tierlog.log.index_checks import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    LiveIndexCheck,
+    OffsetIndexCheck,
+    TimeIndexCheck,
+    is_untrimmed,
+)
+from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.remote.api import IndexType
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.objects.object_keys import parse_log_dir
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import Event, Lock
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+from tierlog.scan.history import SINGLE_LOG_LAYOUTS
+from tierlog.upkeep.verify.file_windows import FILE_WINDOW_BYTES
+from tierlog.upkeep.verify.log_walk import LogWalk
+from tierlog.upkeep.verify.producer_checks import ProducerChecks
+from tierlog.upkeep.verify.segment_checks import EpochCheck, RangeCheck
+
+REQUIRED_PARTS = (IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH)
+#: Layouts that say where a segment ends; of the others its end was read from its own log.
+DESCRIBING_LAYOUTS = frozenset({"aiven", "kafka"})
+_PART_NAMES = {
+    IndexType.OFFSET: "offset index",
+    IndexType.TIMESTAMP: "time index",
+    IndexType.TRANSACTION: "transaction index",
+    IndexType.PRODUCER_SNAPSHOT: "producer snapshot",
+    IndexType.LEADER_EPOCH: "leader epochs",
+}
+
+
+def verify_segment(
+    tier: Tier, segment: StoredSegment, *, stopped: Event | None = None, large_batch: Lock | None = None
+) -> Report:
+    """Check one segment with all its parts; early, with what it has by then, when ``stopped`` is set.
+
+    Args:
+        tier: Of the segment.
+        segment: What to check.
+        stopped: Set when nobody wants the report any more.
+        large_batch: See LogWalk.
+
+    Errors of the store and of keys become findings of severity ERROR: the segment could not be checked.
+    """
+    check = _SegmentVerification(tier, segment, stopped, large_batch)
+    check.run()
+    partition = segment.topic_id_partition
+    check.report.findings = [f.placed(partition.topic, partition.partition) for f in check.report.findings]
+    return check.report
+
+
+class _StoppedEarly(Exception):
+    """The caller lost interest."""
+
+
+class _SegmentVerification:
+    def __init__(self, tier: Tier, segment: StoredSegment, stopped: Event | None, large_batch: Lock | None) -> None:
+        self._tier = tier
+        self._segment = segment
+        self._stopped = stopped
+        self._large_batch = large_batch
+        self._single = segment.layout in SINGLE_LOG_LAYOUTS
+        self.report = Report(segment.name)
+
+    def _say(self, *findings: Finding) -> None:
+        self.report.findings.extend(findings)
+
+    def run(self) -> None:
+        self._check_sizes()
+        checks = self._checks()
+        walk = LogWalk(
+            self._windows(),
+            self._segment.name,
+            live=self._single and not self._segment.closed,
+            large_batch=self._large_batch,
+        )
+        try:
+            for run in walk:
+                for check in checks:
+                    self._say(*check.observe(run))
+        except _StoppedEarly:
+            return  # what was not read is not missing
+        except TierlogError as error:
+            self._say(finding_of(error, self._segment.name))
+        self._say(*walk.findings)
+        for check in checks:
+            self._say(*check.finish(walk))
+        self.report.size_bytes = walk.end_position
+        self.report.batches, self.report.records = walk.batches, walk.records
+
+    def _windows(self) -> Iterator[memoryview]:
+        """All bytes of the log, also those of an active segment that a reader would leave out as torn."""
+        segment = self._segment
+        whole = segment.log.object_size_bytes
+        if self._single and whole > segment.size_bytes:
+            segment = replace(segment, metadata=replace(segment.metadata, segment_size_in_bytes=whole))
+        with closing(self._tier.iter_log_windows(segment)) as windows:
+            checksum, expected = 0, segment.log.crc32c
+            for _, window in windows:
+                if self._stopped is not None and self._stopped.is_set:
+                    raise _StoppedEarly
+                if expected is not None:
+                    checksum = crc32c(window, checksum)
+                yield window
+            self._compare_checksum(expected, checksum, self._segment.name)
+
+    def _compare_checksum(self, expected: int | None, found: int, where: str) -> None:
+        if expected not in (None, found):
+            self._say(
+                fault(
+                    "PART_CRC",
+                    "the checksum is not what the segment's description says",
+                    where,
+                    expected=f"0x{expected:08x}",
+                    found=f"0x{found:08x}",
+                )
+            )
+
+    def _check_sizes(self) -> None:
+        """What the description says of objects against what the listing found."""
+        log = self._segment.log
+        if not self._single and log.object_size_bytes >= 0 and log.object_size_bytes != log.size_bytes:
+            self._say(
+                fault(
+                    "OBJECT_SIZE",
+                    "the size of the log object is not what the segment's description says",
+                    self._segment.name,
+                    expected=log.size_bytes,
+                    found=log.object_size_bytes,
+                )
+            )
+        for kind, part in self._segment.parts:
+            end = part.position + part.size_bytes
+            if 0 <= part.object_size_bytes < end:
+                self._say(
+                    fault(
+                        "OBJECT_SIZE",
+                        "the object ends before this part does",
+                        self._name(kind),
+                        position=part.position,
+                        expected=f"at least {end}",
+                        found=part.object_size_bytes,
+                    )
+                )
+
+    def _name(self, kind: IndexType) -> str:
+        return f"{self._segment.name} ({_PART_NAMES[kind]})"
+
+    def _checks(self) -> list[SegmentCheck]:
+        segment, metadata = self._segment, self._segment.metadata
+        parts = {kind: self._fetch(kind) for kind in IndexType}
+        self._missing(parts)
+        described = segment.layout in DESCRIBING_LAYOUTS
+        checks: list[SegmentCheck] = [
+            RangeCheck(
+                segment.name,
+                start_offset=segment.start_offset,
+                end_offset=segment.end_offset if described else None,
+                max_timestamp_ms=metadata.max_timestamp_ms if described else None,
+            )
+        ]
+        offset_index, time_index = parts[IndexType.OFFSET], parts[IndexType.TIMESTAMP]
+        live = self._single and not segment.closed
+        if offset_index is not None:
+            where = self._name(IndexType.OFFSET)
+            positions = OffsetIndexCheck(offset_index, segment.start_offset, where)
+            untrimmed = is_untrimmed(offset_index, OFFSET_ENTRY_BYTES, indexes.offset_index_entries)
+            checks.append(LiveIndexCheck(positions, where) if live and untrimmed else positions)
+        if time_index is not None:
+            where = self._name(IndexType.TIMESTAMP)
+            times = TimeIndexCheck(time_index, segment.start_offset, where)
+            untrimmed = is_untrimmed(time_index, TIME_ENTRY_BYTES, indexes.time_index_entries)
+            checks.append(LiveIndexCheck(times, where) if live and untrimmed else times)
+        checks += self._epoch_checks(parts[IndexType.LEADER_EPOCH])
+        checks.append(self._producer_checks(parts))
+        return checks
+
+    def _fetch(self, kind: IndexType) -> memoryview | bytes | None:
+        part = self._segment.part(kind)
+        try:
+            data = self._tier.fetch_index(self._segment, kind)
+        except TierlogError as error:
+            self._say(finding_of(error, self._name(kind)))
+            return None
+        if data is not None and part is not None and part.crc32c is not None:
+            self._compare_checksum(part.crc32c, crc32c(data), self._name(kind))
+        return data
+
+    def _missing(self, parts: dict[IndexType, memoryview | bytes | None]) -> None:
+        """Parts that the description does not have. A broker makes lost indexes anew, a tier has nobody who would."""
+        for kind in REQUIRED_PARTS:
+            if self._segment.part(kind) is not None or parts[kind] is not None:
+                continue
+            if not self._single:
+                self._say(fault("MISSING_PART", "the segment lacks this part", self._name(kind)))
+            elif kind is not IndexType.PRODUCER_SNAPSHOT:
+                self._say(note("MISSING_PART", "there is no such file beside the log", self._name(kind)))
+
+    def _epoch_checks(self, data: memoryview | bytes | None) -> Iterator[SegmentCheck]:
+        segment = self._segment
+        if segment.metadata.segment_leader_epochs and not self._single:
+            yield EpochCheck(dict(segment.metadata.segment_leader_epochs), segment.name, "the segment's description")
+        if data is None:
+            return
+        try:
+            epochs = {entry.epoch: entry.start_offset for entry in parse_leader_epochs(data)}
+        except CorruptIndexError as error:
+            self._say(fault_of(error, self._name(IndexType.LEADER_EPOCH)))
+            return
+        yield EpochCheck(epochs, segment.name, "the leader-epoch checkpoint")
+
+    def _producer_checks(self, parts: dict[IndexType, memoryview | bytes | None]) -> ProducerChecks:
+        transactions = parts[IndexType.TRANSACTION]
+        absent = transactions is None and self._segment.part(IndexType.TRANSACTION) is None
+        if absent and parts[IndexType.OFFSET] is not None:
+            transactions = b""  # known to be absent, so no transaction was aborted here; a bare .log says nothing
+        entries = None
+        data = parts[IndexType.PRODUCER_SNAPSHOT]
+        if data is not None:
+            try:
+                entries = parse_producer_snapshot(data).entries
+            except CorruptIndexError as error:
+                self._say(fault_of(error, self._name(IndexType.PRODUCER_SNAPSHOT)))
+        return ProducerChecks(
+            transaction_index=transactions,
+            transaction_index_where=self._name(IndexType.TRANSACTION),
+            snapshot=entries,
+            snapshot_where=self._name(IndexType.PRODUCER_SNAPSHOT),
+            end_offset=self._segment.end_offset,
+        )
+
+
+def verify_left_out(tier: Tier, info: ObjectInfo, *, large_batch: Lock | None = None) -> Report:
+    """Check a log of a broker's disk that a reader leaves out, as no batch of it counts; see ``verify_segment``."""
+
+    def windows() -> Iterator[Buffer]:
+        for start in range(0, info.size_bytes, FILE_WINDOW_BYTES):
+            end = min(start + FILE_WINDOW_BYTES, info.size_bytes)
+            yield tier.store.fetch_range(info.key, start_position=start, end_position_exclusive=end)
+
+    report = Report(info.key)
+    key = parse_log_dir(info.key)
+    walk = LogWalk(windows(), info.key, live=True, large_batch=large_batch)
+    try:
+        for _ in walk:
+            pass
+    except TierlogError as error:
+        report.findings.append(finding_of(error, info.key))
+    report.findings += walk.findings
+    if key is not None:
+        partition = key.topic_id_partition
+        report.findings = [finding.placed(partition.topic, partition.partition) for finding in report.findings]
+    report.size_bytes, report.batches, report.records = walk.end_position, walk.batches, walk.records
+    return report

@@ -1,0 +1,199 @@
+"""Fetching segments against the plain bytes, what it asks of a store, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.golden import config_of
+from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
+from tierlog.errors import (
+    ObjectNotFoundError,
+    StoreError,
+)
+from tierlog.remote.api import IndexType
+from tierlog.remote.storage import open_tier
+from tierlog.remote.storage.chunks.key_ring import KeyRing, read_key_ring
+from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.local.store import LocalStore
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+
+MIB = 1 << 20
+RUNS = ["main-plain", "plain-4m", "zstd", "heuristic", "aes", "zstd-aes", "custom-meta", "local-tiered"]
+COMMITTED_RUNS = ["main-plain", "zstd-aes", "custom-meta", "local-tiered"]
+CACHES = {
+    "none": {},
+    "memory": {"fetch.chunk.cache.class": "memory", "fetch.chunk.cache.size": "200000"},
+    "disk": {"fetch.chunk.cache.class": "disk", "fetch.chunk.cache.size": "200000"},
+}
+
+
+@contextmanager
+def fetcher_over(
+    store: Bucket | ObjectStore,
+    *,
+    keys: KeyRing | None = None,
+    metrics: StorageMetrics | None = None,
+    layout: str | None = None,
+    **options: object,
+) -> Iterator[SegmentFetcher]:
+    """Options with "_" for "."."""
+    config = read_storage_config({name.replace("_", "."): str(value) for name, value in options.items()})
+    made = SegmentFetcher(store, config, keys or KeyRing({}), metrics=metrics, layout=layout)  # type: ignore[arg-type]
+    try:
+        yield made
+        deadline = time.monotonic() + 5  # what readers left behind lands in a cache
+        while made._budget.held_bytes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert made._budget.held_bytes == 0, "bytes of the budget are held by nobody"
+    finally:
+        made.close()
+
+
+def check_run(run: pathlib.Path, cache: dict[str, str]) -> None:
+    """Whole, and five random ranges of each segment; all indexes."""
+    chance = random.Random(1)
+    config = config_of(run) or {}
+    layout = "local-tiered" if run.name == "local-tiered" else None
+    prefix = {"key.prefix": "kafka-tiered-storage/"} if layout else {}
+    checked = read_storage_config({**config, **prefix, **cache})
+    machine = Machine()
+    store = LocalStore(str(run / "objects"), machine)
+    fetcher = SegmentFetcher(store, checked, read_key_ring(checked, machine), machine=machine, layout=layout)
+    with open_tier(str(run / "objects"), config=config) as tier:
+        for segment in tier.iter_segments():
+            log = b"".join(bytes(window) for _, window in tier.iter_log_windows(segment))
+            with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
+                assert stream.read() == log
+            for _ in range(5):
+                start = chance.randrange(len(log))
+                end = chance.choice([None, chance.randrange(start, len(log) + 100)])
+                with fetcher.fetch_log_segment(segment.metadata, start, end) as stream:
+                    assert b"".join(stream.buffers()) == log[start : None if end is None else end + 1]
+            for kind in IndexType:
+                wanted = tier.fetch_index(segment, kind)
+                if wanted is None:
+                    with pytest.raises(ObjectNotFoundError):
+                        fetcher.fetch_index(segment.metadata, kind)
+                else:
+                    assert fetcher.fetch_index(segment.metadata, kind).read() == bytes(wanted)
+    fetcher.close()
+
+
+class TestGoldenBuckets:
+    """What the plugin and Kafka wrote."""
+
+    @pytest.mark.parametrize("cache", CACHES)
+    @pytest.mark.parametrize("run", RUNS)
+    def test_any_range_is_the_brokers_bytes(
+        self, fixtures: pathlib.Path, tmp_path: pathlib.Path, run: str, cache: str
+    ) -> None:
+        """If this fails, a consumer gets other bytes than were produced."""
+        check_run(
+            fixtures / run, CACHES[cache] | ({"fetch.chunk.cache.path": str(tmp_path)} if cache == "disk" else {})
+        )
+
+    @pytest.mark.parametrize("run", COMMITTED_RUNS)
+    def test_any_range_is_the_brokers_bytes_of_the_committed_subset(self, data: pathlib.Path, run: str) -> None:
+        """If this fails, the same, where the full golden data is absent."""
+        check_run(data / run, CACHES["memory"])
+
+
+FORMS = {"plain": (False, False), "zstd": (True, False), "aes": (False, True), "zstd-aes": (True, True)}
+
+
+def segment_of(
+    data: pathlib.Path, form: str, *, size_bytes: int = 300_000, chunk_size: int = 32_768, **more: object
+) -> tuple[Segment, KeyRing]:
+    compression, encrypted = FORMS[form]
+    keys = throwaway_keys(data)
+    log, end_offset = sound_log(size_bytes)
+    made = make_segment(
+        log,
+        end_offset=end_offset,
+        chunk_size=chunk_size,
+        compression=compression,
+        key_ring=keys if encrypted else None,
+        **more,  # type: ignore[arg-type]
+    )
+    return made, keys
+
+
+class TestRanges:
+    """Every way to read gives exactly the bytes that were asked for."""
+
+    @pytest.mark.parametrize("cache", ["none", "memory"])
+    @pytest.mark.parametrize("is_local", [True, False])
+    @pytest.mark.parametrize("form", FORMS)
+    def test_any_range_in_any_way(self, data: pathlib.Path, form: str, is_local: bool, cache: str) -> None:
+        """If this fails, bytes at chunk borders are lost, doubled, or come from the wrong chunk."""
+        segment, keys = segment_of(data, form)
+        bucket = Bucket(is_local=is_local)
+        bucket.add(segment)
+        size = len(segment.log)
+        options = {name.replace(".", "_"): value for name, value in CACHES[cache].items()}
+        with fetcher_over(bucket, keys=keys, **options) as fetcher:
+
+            @given(st.integers(0, size - 1), st.none() | st.integers(0, size + 10), st.integers(1, 70_000))
+            @settings(max_examples=40, suppress_health_check=list(HealthCheck))
+            def holds(start: int, length: int | None, step: int) -> None:
+                end = None if length is None else start + length
+                wanted = segment.log[start : None if end is None else end + 1]
+                with fetcher.fetch_log_segment(segment.metadata, start, end) as stream:
+                    parts = [stream.read(step), b"".join(stream.buffers(step))]
+                    into = bytearray(step)
+                    parts.append(bytes(into[: stream.readinto(into)]))
+                    parts.append(stream.read())
+                    assert b"".join(parts) == wanted
+                    assert stream.read(1) == b""
+                    assert stream.readinto(into) == 0
+                    assert list(stream.buffers()) == []
+
+            holds()
+
+    def test_views_are_no_larger_than_a_chunk_and_read_only(self, data: pathlib.Path) -> None:
+        """If this fails, a reader can change what others get from the cache, or gets more than she can take."""
+        segment, keys = segment_of(data, "zstd")
+        bucket = Bucket()
+        bucket.add(segment)
+        with (
+            fetcher_over(bucket, keys=keys, fetch_chunk_cache_class="memory", fetch_chunk_cache_size=MIB) as fetcher,
+            fetcher.fetch_log_segment(segment.metadata, 0) as stream,
+        ):
+            views = list(stream.buffers())
+        assert all(view.readonly and 0 < len(view) <= 32_768 for view in views)
+
+    def test_positions_that_are_no_range(self, data: pathlib.Path) -> None:
+        """If this fails, a broker's mistake reads as the end of a segment."""
+        segment, keys = segment_of(data, "plain")
+        bucket = Bucket()
+        bucket.add(segment)
+        with fetcher_over(bucket, keys=keys) as fetcher:
+            for start, end in ((-1, None), (5, 4)):
+                with pytest.raises(ValueError, match="no range"):
+                    fetcher.fetch_log_segment(segment.metadata, start, end)
+            with pytest.raises(StoreError, match="behind"):
+                fetcher.fetch_log_segment(segment.metadata, len(segment.log))
+
+    def test_a_closed_stream_says_so(self, data: pathlib.Path) -> None:
+        """If this fails, a stream that was closed reads as one that ended."""
+        segment, keys = segment_of(data, "plain")
+        bucket = Bucket()
+        bucket.add(segment)
+        with fetcher_over(bucket, keys=keys) as fetcher:
+            stream = fetcher.fetch_log_segment(segment.metadata, 0)
+            stream.close()
+            stream.close()
+            for read in (stream.read, lambda: stream.readinto(bytearray(1)), lambda: list(stream.buffers())):
+                with pytest.raises(ValueError, match="closed"):
+                    read()

@@ -1,0 +1,141 @@
+"""Which stores begin reads, and what a read that was begun answers."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+import time
+
+import pytest
+from typing_extensions import Buffer
+
+from tests.support.servers import StoreServer
+from tierlog.errors import ObjectNotFoundError
+from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
+from tierlog.remote.storage.partition_store import PartitionStore
+from tierlog.remote.storage.wrappers.passing_store import PassingStore
+from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
+from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
+from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
+from tierlog.runtime.stores.local.store import LocalStore
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
+from tierlog.runtime.stores.protocol.started_reads import Answer, find_started_reads
+from tierlog.runtime.stores.reading.remote_store import RemoteStore
+
+MIB = 1 << 20
+
+
+class Slower(PassingStore):
+    """A wrapper as a user writes one."""
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        return super().fetch_range(key, start_position=start_position, end_position_exclusive=end_position_exclusive)
+
+
+class CountedRemote(RemoteStore):
+    """A store of ours whose reads a user changed."""
+
+    fetch_range = Slower.fetch_range  # type: ignore[assignment]
+
+
+def test_a_wrapper_is_not_gone_around(tmp_path: pathlib.Path) -> None:
+    """If this fails, a store that somebody wrapped to count, throttle or break reads is read past the wrapper."""
+    from prometheus_client import CollectorRegistry
+
+    local = LocalStore(str(tmp_path))
+    remote = open_store("memory://")
+    assert find_started_reads(local) is None
+    assert find_started_reads(remote) is remote
+    assert find_started_reads(PassingStore(remote)) is None
+    assert find_started_reads(Slower(remote)) is None
+    assert find_started_reads(CountedRemote.__new__(CountedRemote)) is None
+    metrics = PartitionMetrics(CollectorRegistry())
+    counting = PartitionStore(remote, "aiven", metrics)
+    assert find_started_reads(counting) is counting
+    assert find_started_reads(PartitionStore(local, "aiven", metrics)) is None
+    remote.fetch_range = lambda key, **_: b""  # type: ignore[method-assign]
+    assert find_started_reads(remote) is None
+
+
+def test_a_wrapper_is_not_read_past_either(tmp_path: pathlib.Path) -> None:
+    """If this fails, reads into a broker's own memory are not counted, throttled or broken as somebody wanted."""
+    from prometheus_client import CollectorRegistry
+
+    local = LocalStore(str(tmp_path))
+    metrics = PartitionMetrics(CollectorRegistry())
+    counting = PartitionStore(local, "aiven", metrics)
+    assert find_direct_reads(local) is local
+    assert find_direct_reads(counting) is counting
+    assert find_direct_reads(PartitionStore(open_store("memory://"), "aiven", metrics)) is None
+    assert find_direct_reads(PassingStore(local)) is None
+    assert find_direct_reads(PartitionStore(Slower(local), "aiven", metrics)) is None
+    local.fetch_range = lambda key, **_: b""  # type: ignore[method-assign]
+    assert find_direct_reads(local) is None
+
+
+class Told:
+    """What a read answered."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self._came = threading.Event()
+
+    def __call__(self, answer: Answer) -> None:
+        self.answers.append(answer)
+        self._came.set()
+
+    def wait(self) -> Answer:
+        assert self._came.wait(20)
+        return self.answers[0]
+
+
+@pytest.mark.server
+def test_answers_of_a_real_store(s3: StoreServer) -> None:
+    """If this fails, a read that holds no thread gives other bytes or errors than one that does."""
+    store = open_store(f"{s3.url}/started", s3.options)
+    started = find_started_reads(store)
+    assert started is not None
+    store.put("a", bytes(range(256)) * 4000)
+
+    def ask(key: str, start: int, end: int) -> Answer:
+        told = Told()
+        started.start_fetch_range(key, start_position=start, end_position_exclusive=end, on_answer=told)
+        return told.wait()
+
+    for start, end in ((0, 10), (100, 300_000), (1_023_990, 2_000_000), (5_000_000, 5_000_010)):
+        answer = ask("a", start, end)
+        assert not isinstance(answer, BaseException)
+        assert bytes(answer) == bytes(store.fetch_range("a", start_position=start, end_position_exclusive=end))
+    assert isinstance(ask("b", 0, 10), ObjectNotFoundError)
+    told = Told()
+    cancel = started.start_fetch_range("a", start_position=0, end_position_exclusive=1_000_000, on_answer=told)
+    cancel()
+    cancel()
+    assert isinstance(told.wait(), CancelledReadError)
+    assert len(told.answers) == 1
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["fetch", "fetch_range", "start_fetch_range", "cancellable"])
+def test_the_clients_memory_goes_back(how: str) -> None:
+    """If this fails, what a burst of reads of a bucket took stays in malloc's arenas until the broker is restarted."""
+    store = open_store("memory://")
+    store.put("k", bytes(MIB))
+    until = time.monotonic() + 20
+    while PROCESS_BUFFERS.has_thread:  # of tests before
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    if how == "fetch":
+        assert len(memoryview(store.fetch("k"))) == MIB
+    elif how == "start_fetch_range":
+        told = Told()
+        started = find_started_reads(store)
+        assert started is not None
+        started.start_fetch_range("k", start_position=0, end_position_exclusive=MIB, on_answer=told)
+        told.wait()
+    else:
+        with cancelled_by(CancelScope(ThreadScheduler())) if how == "cancellable" else contextlib.nullcontext():
+            assert len(memoryview(store.fetch_range("k", start_position=0, end_position_exclusive=MIB))) == MIB
+    assert PROCESS_BUFFERS.has_thread

@@ -1,0 +1,260 @@
+"""Options of stores: obstore's own, and the RSM's keys in obstore's words."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import pathlib
+from datetime import timedelta
+
+import obstore
+import pytest
+
+from tierlog.errors import ConfigError
+from tierlog.remote.storage.config.reference_page import configuration_page
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.runtime.stores.opening import address_store, open_store, split_last
+from tierlog.runtime.stores.settings import options as store_options
+from tierlog.runtime.stores.settings.keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
+from tierlog.runtime.stores.settings.options import StoreOptions, read_store_options
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/aws/credentials")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/aws/config")
+
+
+def read(scheme: str, files: MemoryFiles | None = None, **options: str) -> StoreOptions:
+    return read_store_options(scheme, {k.replace("__", "."): v for k, v in options.items()}, files or MemoryFiles())
+
+
+def test_every_call_has_a_time_limit_and_bounded_retries() -> None:
+    """If this fails, a store that stalls hangs the reader for ever."""
+    made = read("s3")
+    assert made.client == {"timeout": "30s", "connect_timeout": "5s"}
+    assert made.retry_config() == {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+    made = read("s3", store__timeout="2s", store__max_retries="1", store__retry_timeout="500ms")
+    assert made.client["timeout"] == "2s"
+    assert made.retry_config() == {"max_retries": 1, "retry_timeout": timedelta(milliseconds=500)}
+
+
+def test_the_plugins_s3_keys() -> None:
+    """If this fails, a broker's configuration does not reach its own bucket."""
+    options = {
+        "storage.s3.region": "eu-north-1",
+        "storage.s3.endpoint.url": "http://127.0.0.1:9000/",
+        "storage.s3.path.style.access.enabled": "true",
+        "storage.s3.api.call.attempt.timeout": "1500",
+        "storage.s3.api.call.timeout": "9000",
+        "storage.aws.access.key.id": "id",
+        "storage.aws.secret.access.key": "secret",
+        "storage.aws.certificate.check.enabled": "FALSE",
+        "storage.aws.credentials.provider.class": "profile",
+        "storage.gcs.endpoint.url": "https://not.for.us",
+    }
+    made = read_store_options("s3", options, MemoryFiles())
+    assert made.config == {
+        "region": "eu-north-1",
+        "endpoint": "http://127.0.0.1:9000",
+        "virtual_hosted_style_request": "false",
+        "access_key_id": "id",
+        "secret_access_key": "secret",
+    }
+    assert made.client["allow_http"] == "true"
+    assert made.client["allow_invalid_certificates"] == "true"
+    assert made.client["timeout"] == "1500ms"
+    assert made.retry_timeout == timedelta(seconds=9)
+    open_store("s3://bucket/folder", options).close()
+
+
+def test_credential_files() -> None:
+    """If this fails, credentials that a broker reads from a file are not found here."""
+    files = MemoryFiles()
+    files.put(
+        "/aws.properties", b"aws.access.key.id=a\nrsm.config.storage.aws.access.key.id=b\naws.secret.access.key=c"
+    )
+    made = read_store_options("s3", {"storage.aws.credentials.file": "/aws.properties"}, files)
+    assert made.credentials_file == "/aws.properties"
+    address = address_store("s3://b", {"storage.aws.credentials.file": "/aws.properties"}, machine=Machine(files=files))
+    assert (address.options["access_key_id"], address.options["secret_access_key"]) == ("b", "c")
+    files.put("/gcs.json", b'{"access_token": "t"}')
+    assert read_store_options("gs", {"storage.gcs.credentials.path": "/gcs.json"}, files).config == {
+        "bearer_token": "t"
+    }
+    account = json.dumps({"type": "service_account"})
+    assert read_store_options("gs", {"storage.gcs.credentials.json": account}, files).config == {
+        "service_account_key": account
+    }
+    with pytest.raises(ConfigError, match=r"credentials\.file: cannot read /none"):
+        read_store_options("s3", {"storage.aws.credentials.file": "/none"}, files)
+
+
+def test_the_region_of_the_usual_aws_files() -> None:
+    """If this fails, whoever uses the aws command line must type her region again."""
+    files = MemoryFiles()
+    files.put("/aws/config", b"[default]\nregion = eu-west-3\n")
+    assert read_store_options("s3", {}, files).config == {"region": "eu-west-3"}
+    assert read_store_options("s3", {"store.region": "mine"}, files).config == {"region": "mine"}
+    files.put("/aws/config", b"no section")
+    with pytest.raises(ConfigError, match="/aws/config"):
+        read_store_options("s3", {}, files)
+
+
+def test_azure() -> None:
+    """If this fails, a broker's Azure account is not reached."""
+    text = "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=a2V5PT0=;BlobEndpoint=http://127.0.0.1:1/acc;"
+    made = read_store_options("az", {"storage.azure.connection.string": text}, MemoryFiles())
+    assert made.config == {"account_name": "acc", "account_key": "a2V5PT0=", "endpoint": "http://127.0.0.1:1/acc"}
+    made = read_store_options(
+        "az", {"storage.azure.account.name": "acc", "storage.azure.sas.token": "sig=x"}, MemoryFiles()
+    )
+    assert made.config == {"account_name": "acc", "sas_key": "sig=x"}
+    proxy = {"storage.proxy.host": "h", "storage.proxy.port": "1080"}
+    assert read_store_options("az", proxy, MemoryFiles()).client["proxy_url"] == "socks5h://h:1080"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "told"),
+    [
+        ("s3", {"storage.s3.endpoint.url": "ftp://x"}, "http or https"),
+        ("s3", {"storage.s3.path.style.access.enabled": "maybe"}, "true or false"),
+        ("s3", {"storage.s3.api.call.timeout": "0"}, "milliseconds"),
+        ("s3", {"store.max_retries": "many"}, "number"),
+        ("s3", {"store.retry_timeout": "soon"}, "duration"),
+        ("s3", {"stroage.s3.region": "x"}, "storage.s3.region"),
+        (
+            "s3",
+            {"storage.s3.endpoint.url": "http://user:s3cret@h:9"},
+            "endpoint.url: a login does not",
+        ),
+        ("s3", {"store.endpoint": "https://s3cret@h/x"}, "endpoint: a login does not belong"),
+        ("gs", {"store.base_url": "https://u:s3cret@h"}, "base_url: a login does not belong"),
+        ("az", {"storage.azure.endpoint.url": "https://u:s3cret@h"}, "a login does not belong"),
+        ("az", {"storage.azure.connection.string": "AccountName=a;BlobEndpoint=http://u:s3cret@h"}, "a login does not"),
+        ("gs", {"storage.gcs.credentials.path": '{"private_key": "s3cret"}'}, "the path of a file is expected"),
+        ("gs", {"storage.gcs.credentials.json": "s3cret"}, "not JSON"),
+        ("az", {"storage.azure.connection.string": "AccountKey=s3cret"}, "AccountName"),
+        ("az", {"storage.proxy.host": "h"}, "port"),
+    ],
+)
+def test_wrong_values(scheme: str, options: dict[str, str], told: str) -> None:
+    """If this fails, a mistake shows up as a store that cannot be reached, or quotes a secret."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        read_store_options(scheme, options, MemoryFiles())
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_login_in_an_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be sent beside the signature, and the store's errors would name it."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:s3cret@h:9")
+    with pytest.raises(ConfigError, match="AWS_ENDPOINT_URL: a login does not belong") as caught:
+        read_store_options("s3", {}, MemoryFiles())
+    assert "s3cret" not in str(caught.value)
+    assert read_store_options("gs", {"store.base_url": "https://h/a@b"}, MemoryFiles()).config["base_url"]
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "told"),
+    [
+        ("s3://bucket", {"store.no_such_key": "s3cret"}, "no_such_key"),
+        ("az://container", {"store.account_name": "a", "store.account_key": "!s3cret"}, "az://container"),
+        ("s3://", {}, "bucket is missing"),
+        ("s3://id:s3cret@bucket/x", {}, "credentials do not belong"),
+        ("hdfs://x/y", {}, "unknown scheme hdfs"),
+        ("file://host/x", {}, "file:///"),
+    ],
+)
+def test_stores_that_cannot_be_made(url: str, options: dict[str, str], told: str) -> None:
+    """If this fails, a wrong option is a traceback of a library that the user does not know."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        open_store(url, options)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "folder", "name"),
+    [
+        ("s3://b/x/y.log", "s3://b/x", "y.log"),
+        ("s3a://b/x/", "s3://b", "x"),
+        ("s3://b", "", ""),
+        ("/x/y/z.log", "/x/y", "z.log"),
+        ("file:///x/y", "/x", "y"),
+        ("/", "", ""),
+    ],
+)
+def test_the_folder_above(url: str, folder: str, name: str) -> None:
+    """If this fails, one file, or the folder of one partition, does not open."""
+    assert split_last(url) == (folder, name)
+
+
+def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_keys() -> None:
+    """If this fails, Spark's executors read with the driver's keys, or these reach plans and event logs."""
+    files = MemoryFiles()
+    files.put("/aws/credentials", b"[default]\naws_access_key_id=ambient\naws_secret_access_key=ambient\n")
+    options = {"storage.s3.region": "eu-north-1", "store.timeout": "2s", "store.retry_timeout": "1.5s"}
+    address = address_store("s3a://bucket/a b/", options, machine=Machine(files=files))
+    assert (address.kind, address.url) == ("object", "s3://bucket/a b")
+    assert address.options == {
+        "region": "eu-north-1",
+        "timeout": "2s",
+        "connect_timeout": "5s",
+        "max_retries": "4",
+        "retry_timeout": "1500ms",
+    }
+    assert "eu-north-1" not in repr(address)
+    local = address_store("file:///tmp", options, machine=Machine(files=files))
+    assert (local.kind, local.url, local.options) == ("local", "/tmp", {})
+    with pytest.raises(ConfigError, match="memory://x"):
+        address_store("memory://x")
+
+
+class TestTheTableOfKeys:
+    """What the reference page is made of."""
+
+    def test_what_is_read_is_on_the_page(self) -> None:
+        """A key that works and is nowhere to be found helps nobody."""
+        assert {key.name for key in OWN_KEYS} == set(store_options._OWN)
+        page = configuration_page()
+        for key in (*OWN_KEYS, *CLIENT_KEYS, *itertools.chain(*KEYS_BY_SCHEME.values())):
+            assert f"| `store.{key.name}` |" in page
+
+    @pytest.mark.parametrize(
+        ("scheme", "file", "kind"),
+        [("s3", "_aws", "S3Config"), ("gs", "_gcs", "GCSConfig"), ("az", "_azure", "AzureConfig")],
+    )
+    def test_the_table_has_what_the_store_takes(self, scheme: str, file: str, kind: str) -> None:
+        """A key that obstore came to know is found on the page, or this test says that it is not."""
+        given_otherwise = {"bucket", "container_name"}
+        assert {key.name for key in KEYS_BY_SCHEME[scheme]} == typed_keys(file, kind) - given_otherwise
+        assert {key.name for key in CLIENT_KEYS} == typed_keys("_client", "ClientConfig") - {"default_headers"}
+
+    @pytest.mark.parametrize(("scheme", "url"), [("s3", "s3://b"), ("gs", "gs://b"), ("az", "az://c")])
+    def test_a_misspelt_key_names_the_nearest(self, scheme: str, url: str) -> None:
+        """A limit that is misspelt must not be one that silently does not hold."""
+        more = {"store.account_name": "a"} if scheme == "az" else {}
+        with pytest.raises(ConfigError, match=r"unknown store option store\.chekcsums; .*store\.checksums"):
+            open_store(url, more | {"store.chekcsums": "md5"})
+
+    def test_a_folder_knows_the_keys_of_all_stores_and_no_others(self, tmp_path: pathlib.Path) -> None:
+        """One file of keys serves a folder and a bucket; a misspelt key serves neither."""
+        for key in ("store.region", "store.timeout", "store.aws_region", "store.durable"):
+            open_store(str(tmp_path), {key: "true"}).close()
+        assert "NOT fsynced" in str(open_store(str(tmp_path), {"store.durable": "FALSE"}).traits("k"))  # type: ignore[attr-defined]
+        with pytest.raises(ConfigError, match=r"store\.durable"):
+            open_store(str(tmp_path), {"store.durabel": "false"})
+        with pytest.raises(ConfigError, match="true or false"):
+            open_store(str(tmp_path), {"store.durable": "no"})
+
+
+def typed_keys(file: str, kind: str) -> set[str]:
+    """Of a TypedDict in obstore's stubs."""
+    tree = ast.parse((pathlib.Path(obstore.__file__).parent / "_store" / f"{file}.pyi").read_text())
+    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind]
+    return {
+        node.target.id for node in found.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }

@@ -1,0 +1,81 @@
+"""What travels to a task: the chunks of its own range, and the same bytes and faults as from the whole segment."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+
+from tests.support.batches import Batch, encode
+from tests.support.buckets import Bucket
+from tierlog import open_tier
+from tierlog.errors import CorruptObjectError
+from tierlog.remote.storage import Tier
+from tierlog.scan.plan import plan_scan
+from tierlog.scan.read import read_scan_range
+from tierlog.scan.scan_range import ScanRange
+from tierlog.scan.scan_request import ScanRequest, TopicSelection
+
+ORDERS = TopicSelection.of_names(["orders"])
+
+
+def read_ranges(tier: Tier, ranges: Iterable[ScanRange]) -> pa.Table:
+    return pa.Table.from_batches(batch for each in ranges for batch in read_scan_range(tier, each))
+
+
+class TestManyChunks:
+    """A segment of 65,536 compressed chunks, whose list of sizes is 256 KiB."""
+
+    CHUNK = 64
+
+    @pytest.fixture
+    def bucket(self, tmp_path: pathlib.Path) -> Bucket:
+        bucket = Bucket(tmp_path)
+        value = bytes(range(256)) * 8
+        batches = [Batch(2 * n, (value + b"%d" % n, value)) for n in range(1001)]
+        log_bytes = sum(len(encode(batch)) for batch in batches)
+        assert log_bytes < 65_536 * self.CHUNK
+        last = Batch(2002, (b"v" * (65_536 * self.CHUNK - log_bytes - 80),))
+        bucket.segment("a", [*batches, last], lineage={0: 0})
+        bucket.compress("a", self.CHUNK)
+        return bucket
+
+    def test_a_range_carries_its_own_chunks_only(self, bucket: Bucket) -> None:
+        """Every task of a scan would carry the sizes of all chunks of its segment, and the driver a copy a task."""
+        with open_tier(str(bucket.root)) as tier:
+            (whole,) = plan_scan(tier, ScanRequest(ORDERS)).ranges
+            assert whole.segment.chunk_index is not None
+            assert whole.segment.chunk_index.chunk_count == 65_536
+            wanted = read_ranges(tier, [whole])
+            plan = plan_scan(tier, ScanRequest(ORDERS, max_bytes_per_range=4000))
+        assert len(plan.ranges) >= 1000
+        for each in plan.ranges:
+            chunks = each.size_bytes // self.CHUNK + 2
+            assert len(pickle.dumps(each)) < 4096 + 4 * chunks
+        wire = pickle.dumps(plan.ranges)
+        own = sum(4 * (each.size_bytes // self.CHUNK + 2) for each in plan.ranges)
+        assert len(wire) < own + 300 * len(plan.ranges)
+        with open_tier(str(bucket.root), layout=plan.layout) as elsewhere:
+            assert read_ranges(elsewhere, pickle.loads(wire)).equals(wanted)
+
+    def test_damage_is_found_at_the_same_place(self, bucket: Bucket) -> None:
+        """An error would name a byte of the object that is sound."""
+        log = bucket.path("a", "log")
+        with open_tier(str(bucket.root)) as tier:
+            (segment,) = tier.iter_segments()
+            assert segment.chunk_index is not None
+            position = int(segment.chunk_index.views(2_000_000, 2_000_001)["transformed_position"][0])
+            stored = bytearray(log.read_bytes())
+            stored[position] ^= 0xFF
+            log.write_bytes(stored)
+            errors = []
+            for max_bytes in (4000, 1 << 30):
+                plan = plan_scan(tier, ScanRequest(ORDERS, max_bytes_per_range=max_bytes))
+                with pytest.raises(CorruptObjectError) as caught:
+                    read_ranges(tier, plan.ranges)
+                errors.append(caught.value)
+            assert [error.position for error in errors] == [position, position]
+            assert str(errors[0]) == str(errors[1])

@@ -1,0 +1,39 @@
+"""A request that cannot be meant is refused when it is made, with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierlog.errors import ConfigError
+from tierlog.scan.scan_request import EARLIEST, LATEST, ScanRequest, TopicSelection
+
+ORDERS = TopicSelection.of_names(["orders"])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"starting_offsets": LATEST}, "starting offsets of a batch read cannot be latest"),
+        ({"ending_offsets": EARLIEST}, "ending offsets of a batch read cannot be earliest"),
+        ({"starting_offsets": {"orders": {0: LATEST}}}, "cannot be latest"),
+        ({"ending_offsets": {"orders": {0: -3}}}, "ending offset -3 is neither an offset nor latest"),
+        ({"isolation_level": "serializable"}, "isolation level is one of read_uncommitted, read_committed"),
+        ({"no_match": "guess"}, "no_match is one of error, latest"),
+        ({"max_bytes_per_range": 0}, "max_bytes_per_range is at least 1"),
+        ({"min_partitions": -1}, "min_partitions is at least 1"),
+        ({"max_records_per_partition": 0}, "max_records_per_partition is at least 1"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], reason: str) -> None:
+    """The user would get an empty or endless answer to a typing error."""
+    with pytest.raises(ConfigError, match=reason):
+        ScanRequest(ORDERS, **options)  # type: ignore[arg-type]
+
+
+def test_topics_are_given_in_exactly_one_way() -> None:
+    """Of two contradicting selections one would win in silence."""
+    for wrong in ({}, {"names": ("a",), "pattern": "b"}, {"pattern": "a", "assigned": {"a": (0,)}}):
+        with pytest.raises(ConfigError, match="exactly one of"):
+            TopicSelection(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="malformed"):
+        TopicSelection.matching("(")

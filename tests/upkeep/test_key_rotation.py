@@ -1,0 +1,237 @@
+"""Manifests under another key pair: every segment stays readable, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from typing_extensions import Buffer
+
+from tests.support.golden import config_of
+from tests.support.servers import StoreServer
+from tierlog.errors import ConfigError, EncryptionKeyError, ObjectConflictError, StoreUnavailableError
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState
+from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
+from tierlog.remote.storage import open_tier
+from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
+from tierlog.remote.storage.objects.object_keys import parse_aiven
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.simulated.failing_store import FailingStore
+from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
+from tierlog.upkeep.key_rotation import KeyRotation, Rewrap, RewrapState, rotation_key_ring
+
+PAIRS = "rsm.config.encryption.key.pairs"
+
+
+def pairs(data: pathlib.Path, *ids: str, active: str) -> dict[str, str]:
+    """Keys of a broker with these pairs."""
+    keys = {k: v for k, v in config_of(data / "zstd-aes").items() if not k.startswith(PAIRS)}
+    keys |= {PAIRS: ",".join(ids), "rsm.config.encryption.key.pair.id": active}
+    for key_id in ids:
+        for kind in ("public", "private"):
+            keys[f"{PAIRS}.{key_id}.{kind}.key.file"] = str(data / "keys" / key_id / f"{kind}.der")
+    return keys
+
+
+@dataclass
+class Sealed:
+    """An encrypted bucket under k1."""
+
+    url: str
+    options: dict[str, str]
+    data: pathlib.Path
+    before: dict[str, bytes] = field(default_factory=dict)
+
+    def objects(self) -> dict[str, bytes]:
+        store = open_store(self.url, self.options)
+        found = {info.key: bytes(store.fetch(info.key)) for info in store.iter_objects()}
+        store.close()
+        return found
+
+    def manifests(self) -> list[str]:
+        return sorted(key for key in self.before if key.endswith(".rsm-manifest"))
+
+    def run(
+        self,
+        *,
+        apply: bool = True,
+        wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+        metadata: MetadataTopic | None = None,
+        ids: Sequence[str] = ("k1", "k2"),
+    ) -> list[Rewrap]:
+        config = self.options | pairs(self.data, *ids, active="k2")
+        with open_tier(self.url, layout="aiven", config=config, wrap_store=wrap) as tier:
+            return list(KeyRotation(tier, rotation_key_ring(config, tier), metadata=metadata, apply=apply, workers=3))
+
+    def logs(self, key_id: str) -> list[bytes]:
+        """Read with one pair alone."""
+        with open_tier(self.url, config=self.options | pairs(self.data, key_id, active=key_id)) as tier:
+            return [b"".join(bytes(w) for _, w in tier.iter_log_windows(s)) for s in tier.iter_segments()]
+
+
+@pytest.fixture
+def folder(data: pathlib.Path, tmp_path: pathlib.Path) -> Sealed:
+    shutil.copytree(data / "zstd-aes/objects", tmp_path / "bucket")
+    made = Sealed(str(tmp_path / "bucket"), {}, data)
+    made.before = made.objects()
+    assert len(made.manifests()) >= 3
+    return made
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
+def bucket(request: pytest.FixtureRequest, data: pathlib.Path) -> Iterator[Sealed]:
+    if request.param == "folder":
+        yield request.getfixturevalue("folder")
+        return
+    server: StoreServer = request.getfixturevalue("s3")
+    made = Sealed(server.upload(data / "zstd-aes/objects", f"rotated/{uuid.uuid4()}"), dict(server.options), data)
+    made.before = made.objects()
+    yield made
+
+
+def states(outcomes: list[Rewrap]) -> set[RewrapState]:
+    return {outcome.state for outcome in outcomes}
+
+
+def test_every_segment_goes_to_the_new_pair(bucket: Sealed) -> None:
+    """If this fails, an old pair can never go, or takes segments with it."""
+    logs = bucket.logs("k1")
+    assert states(bucket.run(apply=False)) == {RewrapState.PENDING}
+    assert bucket.objects() == bucket.before
+    outcomes = bucket.run()
+    assert (len(outcomes), states(outcomes)) == (len(bucket.manifests()), {RewrapState.REWRAPPED})
+    after = bucket.objects()
+    assert {key for key in after if after[key] != bucket.before[key]} == set(bucket.manifests())
+    for key in bucket.manifests():
+        was, now = json.loads(bucket.before[key]), json.loads(after[key])
+        assert was["encryption"].pop("dataKey").startswith("k1:")
+        assert now["encryption"].pop("dataKey").startswith("k2:")
+        assert was == now
+    assert bucket.logs("k2") == logs
+    with pytest.raises(EncryptionKeyError, match="k2"):
+        bucket.logs("k1")
+    assert bucket.run() == []
+    assert bucket.objects() == after
+    assert bucket.run(ids=["k2"]) == []
+
+
+class Meddling(FailingStore):
+    """Something else happens to an object at the moment in which it is to be replaced."""
+
+    def __init__(self, store: ObjectStore, meddle: Callable[[ObjectStore, str], None]) -> None:
+        super().__init__(store, {}, rng=random.Random(0), clock=ManualClock())
+        self.inner_store = store
+        self.meddle = meddle
+
+    def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
+        self.meddle(self.inner_store, key)
+        return super().put(key, data, expected_etag=expected_etag)
+
+
+def test_what_changed_meanwhile_stays_as_it_is(bucket: Sealed) -> None:
+    """If this fails, a manifest that a broker wrote at this moment is lost."""
+    other = bucket.before[bucket.manifests()[0]] + b" "
+    meddle = lambda store, key: store.put(key, other)  # noqa: E731
+    outcomes = bucket.run(wrap=partial(Meddling, meddle=meddle))
+    assert states(outcomes) == {RewrapState.FAILED}
+    assert all(isinstance(outcome.error, ObjectConflictError) for outcome in outcomes)
+    assert {bucket.objects()[key] for key in bucket.manifests()} == {other}
+
+
+def test_what_is_deleted_meanwhile_does_not_come_back(bucket: Sealed) -> None:
+    """If this fails, a segment that Kafka has deleted is there again, without its data."""
+    meddle = lambda store, key: store.delete([key])  # noqa: E731
+    outcomes = bucket.run(wrap=partial(Meddling, meddle=meddle))
+    assert states(outcomes) <= {RewrapState.FAILED}
+    assert not [key for key in bucket.objects() if key.endswith(".rsm-manifest")]
+
+
+def test_a_run_that_breaks_off_is_continued(folder: Sealed) -> None:
+    """If this fails, a store that fails halfway leaves a bucket that neither pair reads whole."""
+    logs = folder.logs("k1")
+    left = [1]
+
+    def fail(_: ObjectStore, key: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise StoreUnavailableError(f"{key}: 503")
+
+    with pytest.raises(StoreUnavailableError):
+        folder.run(wrap=partial(Meddling, meddle=fail))
+    config = pairs(folder.data, "k1", "k2", active="k2")
+    with open_tier(folder.url, config=config) as tier:
+        found = [b"".join(bytes(w) for _, w in tier.iter_log_windows(s)) for s in tier.iter_segments()]
+    assert found == logs
+    outcomes = folder.run()
+    assert len(outcomes) == len(folder.manifests()) - 1
+    assert folder.logs("k2") == logs
+
+
+class Forgetful(FailingStore):
+    """Takes manifests, and gives the old ones."""
+
+    def __init__(self, store: ObjectStore, before: dict[str, bytes]) -> None:
+        super().__init__(store, {}, rng=random.Random(0), clock=ManualClock())
+        self.before = before
+
+    def fetch(self, key: str) -> Buffer:
+        return self.before[key]
+
+
+def test_a_store_that_gives_something_else_is_told(folder: Sealed) -> None:
+    """If this fails, the old pair is thrown away while manifests under it are still served."""
+    outcomes = folder.run(wrap=partial(Forgetful, before=folder.before))
+    assert states(outcomes) == {RewrapState.FAILED}
+    assert "does not come back" in str(outcomes[0].error)
+
+
+def test_what_cannot_be_opened_stays(folder: Sealed) -> None:
+    """If this fails, a data key that nobody can read is replaced by another one, and the segment is gone."""
+    outcomes = folder.run(ids=["k2"])
+    assert states(outcomes) == {RewrapState.FAILED}
+    assert all("k1" in str(outcome.error) for outcome in outcomes)
+    assert folder.objects() == folder.before
+    broken = pathlib.Path(folder.url) / folder.manifests()[0]
+    broken.write_bytes(b"{}")
+    failed = [outcome for outcome in folder.run() if outcome.state is RewrapState.FAILED]
+    assert [outcome.name for outcome in failed] == [folder.manifests()[0]]
+    assert broken.read_bytes() == b"{}"
+
+
+def test_segments_with_a_digest_are_left_alone(folder: Sealed) -> None:
+    """If this fails, brokers refuse segments for ever: their metadata has the digest of the old manifest."""
+    digest, unknown, *plain = folder.manifests()
+    known = {}
+    for key in [digest, *plain]:
+        parsed = parse_aiven(key)
+        assert parsed is not None
+        assert parsed.segment_id is not None
+        segment_id = RemoteLogSegmentId(parsed.topic_id_partition, parsed.segment_id)
+        custom = SegmentCustomMetadata(manifest_digest=bytes(32)).encode() if key == digest else None
+        known[parsed.segment_id] = KnownSegment(
+            segment_id, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom_metadata=custom
+        )
+    outcomes = {outcome.name: outcome for outcome in folder.run(metadata=MetadataTopic(segments=known))}
+    assert "its digest is in the metadata topic" in str(outcomes[digest].error)
+    assert "does not know the segment" in str(outcomes[unknown].error)
+    after = folder.objects()
+    assert [key for key in folder.manifests() if after[key] == folder.before[key]] == sorted([digest, unknown])
+    assert {outcomes[key].state for key in plain} == {RewrapState.REWRAPPED}
+
+
+def test_a_bucket_that_cannot_be_rotated(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """If this fails, a wrong configuration is found out after half of the manifests."""
+    config = pairs(data, "k1", active="k1")
+    with open_tier(str(data / "local-tiered/objects"), config=config) as tier:
+        with pytest.raises(ConfigError, match="nothing is encrypted"):
+            KeyRotation(tier, rotation_key_ring(config, tier), metadata=None, apply=False)
+        with pytest.raises(ConfigError, match=r"encryption\.enabled"):
+            rotation_key_ring({}, tier)
