@@ -67,7 +67,7 @@ test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need 
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
 
 test-kills: setup ## copies and deletes killed by SIGKILL at every step, five shapes of segments (about five minutes)
-	@$(BIN)/python -m pytest -m "slow or not slow" tests/remote/storage/test_killed_copies.py $(PYTEST_ARGUMENTS)
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/scenarios/test_killed_copies.py $(PYTEST_ARGUMENTS)
 
 # One of each minor, but for that which the tree's own environment has and `make test` tests.
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from bench.logs import MIB, bench_log
 from tests.support.closed_segments import MADE_TOPIC, ClosedSegment
 from tests.support.servers import BUCKET
-from tierlog.log.index_builder import IndexBuilder
-from tierlog.log.producer_snapshot import encode_producer_snapshot
+from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.remote.api import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

@@ -29,10 +29,10 @@ from tierlog.reading import BATCH_BYTES
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tier.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.stores.watched_stores import CountingStore, StoreCounts
-from tierlog.scan.parallel_scan import ParallelScan
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import read_scan_range
+from tierlog.runtime.stores.wrappers.counting_store import CountingStore, StoreCounts
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.parallel_scan import ParallelScan
+from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 SEGMENTS = 4

@@ -14,7 +14,7 @@ from typing import Any
 import typer.main
 from pydantic_core import PydanticUndefined
 
-from pyspark_tierlog.options import IGNORED, ReadOptions
+from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
 from tierlog.cli.app import application
 from tierlog.remote.storage.config.reference_page import configuration_page
 

@@ -41,14 +41,14 @@ def test_every_verb_is_on_the_first_page(generator: types.ModuleType) -> None:
 
 def test_every_option_has_a_meaning(generator: types.ModuleType) -> None:
     """Otherwise a new option of the Spark source is known to its author alone."""
-    from pyspark_tierlog.options import ReadOptions
+    from pyspark_tierlog.options.source_options import ReadOptions
 
     assert set(generator.MEANINGS) == set(ReadOptions.model_fields)
 
 
 def test_the_way_from_sparks_kafka_source_names_every_option() -> None:
     """A user who moves a job over must find each option that it has, and what becomes of it."""
-    from pyspark_tierlog.options import IGNORED, STRATEGIES
+    from pyspark_tierlog.options.source_options import IGNORED, STRATEGIES
 
     bounds = [f"{side}{kind}" for side in ("starting", "ending") for kind in _BOUNDS]
     same = ["startingOffsetsByTimestampStrategy", "includeHeaders", "failOnDataLoss", "minPartitions"]

@@ -94,7 +94,7 @@ def test_a_broker_keeps_plain_and_compressed_segments_in_a_folder_without_any_ex
     assert done.stdout.split() == ["True"], done.stderr
 
 
-_OPEN = "from tierlog.runtime.stores.opening import open_store\n"
+_OPEN = "from tierlog.runtime.stores.store_urls import open_store\n"
 _KEYS = "{'store.region': 'us-east-1', 'store.access_key_id': 'a', 'store.secret_access_key': 'b'}"
 _PAIR = "encryption.key.pairs.k"
 _KEY_PAIR = {"encryption.key.pairs": "k", f"{_PAIR}.private.key.file": "/x", f"{_PAIR}.public.key.file": "/x"}

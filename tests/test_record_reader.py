@@ -14,14 +14,14 @@ import pyarrow.dataset
 import pytest
 
 import tierlog
-from tests.contract.test_remote_storage_manager import local_keys
 from tests.support.closed_segments import made_segment
 from tests.support.fault_proxy import FaultProxy
+from tests.support.manager_configs import local_keys
 from tests.support.servers import StoreServer
 from tierlog.errors import CorruptRecordError
 from tierlog.record_reader import RecordReader
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.scan.parallel_scan import ParallelScan
+from tierlog.scan.reading.parallel_scan import ParallelScan
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 RANGES = 40

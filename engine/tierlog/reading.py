@@ -23,9 +23,9 @@ from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
 from tierlog.remote.storage import open_tier
 from tierlog.runtime.machine import Machine
-from tierlog.scan.parallel_scan import ParallelScan
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import DEFAULT_COLUMNS, read_scan_range, records_schema
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.parallel_scan import ParallelScan
+from tierlog.scan.reading.read import DEFAULT_COLUMNS, read_scan_range, records_schema
 from tierlog.scan.scan_request import (
     EARLIEST,
     LATEST,

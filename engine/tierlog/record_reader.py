@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tierlog.scan.parallel_scan import ParallelScan
+from tierlog.scan.reading.parallel_scan import ParallelScan
 
 #: What ends an IPC stream.
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"

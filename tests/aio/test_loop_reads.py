@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_remote_storage_manager import KEYS, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.fault_proxy import FaultProxy
 from tests.support.loops import LOOPS, run_on
+from tests.support.manager_configs import KEYS, local_keys
 from tests.support.servers import StoreServer
 from tierlog.aio import AsyncStorageManager
 from tierlog.errors import TierlogError
@@ -29,10 +29,10 @@ from tierlog.remote import (
     RetriableRemoteStorageException,
     TieredStorageManager,
 )
-from tierlog.remote.storage.wrappers.passing_store import PassingStore
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 SOON_SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.contract.folder_manager import FolderStorageManager
-from tests.contract.test_remote_storage_manager import local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.loops import LOOPS, run_on
+from tests.support.manager_configs import local_keys
 from tierlog.aio import AsyncStorageManager
 from tierlog.remote import (
     CustomMetadata,
@@ -25,8 +25,8 @@ from tierlog.remote import (
     RemoteStorageException,
     TieredStorageManager,
 )
-from tierlog.remote.storage.wrappers.passing_store import PassingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 SOON_SECONDS = 3.0
 

@@ -8,9 +8,9 @@ import pathlib
 import pytest
 
 from tests.support.command import Run
-from tierlog.cli import bench_memory
-from tierlog.cli.bench_data import make_log
-from tierlog.cli.bench_measuring import Task, measure
+from tierlog.cli.bench import memory as bench_memory
+from tierlog.cli.bench.data import make_log
+from tierlog.cli.bench.measuring import Task, measure
 from tierlog.errors import ConfigError
 from tierlog.records import CODEC_NAMES, decode
 from tierlog.runtime.machine.clock import ManualClock
@@ -148,7 +148,7 @@ def test_rounds_are_timed_in_turn_and_end_with_the_budget() -> None:
 
 def test_compare_reads_through_the_files_of_the_runtime(tmp_path: pathlib.Path) -> None:
     """A saved run of a huge file must not fill the memory."""
-    from tierlog.cli.bench_measuring import read_saved
+    from tierlog.cli.bench.measuring import read_saved
     from tierlog.runtime.machine.posix_files import PosixFiles
 
     path = tmp_path / "saved.json"

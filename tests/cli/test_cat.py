@@ -20,8 +20,8 @@ from tests.support.buckets import Bucket, message
 from tests.support.command import Outcome, Run, config_file
 from tests.support.golden import Case, Row, answers, expected_row, list_offsets, tiered_offsets, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
-from tierlog.cli.record_lines import JsonLines
-from tierlog.cli.record_output import COLUMNS
+from tierlog.cli.records.record_lines import JsonLines
+from tierlog.cli.records.record_output import COLUMNS
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 TOPICS = {str(case): case for case in tiered_topics(DATA)}

@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import FIXTURES, FIXTURES_ABSENT
 from tests.support.buckets import Bucket, message
-from tests.support.command import Outcome, Run, config_file
+from tests.support.command import Outcome, Run, config_file, made_disk, properties
 from tests.support.golden import Case, config_of, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
-from tierlog.log.producer_snapshot import ProducerEntry, encode_producer_snapshot
+from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
 from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
@@ -51,24 +51,8 @@ def files(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
 
 
-def properties(path: pathlib.Path, **keys: object) -> pathlib.Path:
-    path.write_text("".join(f"rsm.config.{key.replace('_', '.')}={value}\n" for key, value in keys.items()))
-    return path
-
-
 def states(outcome: Outcome) -> list[object]:
     return [line["state"] for line in outcome.lines]
-
-
-def made_disk(root: pathlib.Path, tierlog: Run) -> pathlib.Path:
-    """A log directory of one partition: five segments of three messages, the last one active; one producer."""
-    bucket = Bucket(root / "made")
-    for number in range(5):
-        base = 3 * number
-        bucket.segment(f"u{number}", [message(base + at, f"m{base + at}", 0) for at in range(3)], lineage={0: 0})
-    assert tierlog("export", root / "made", "orders", root / "disk").code == 0
-    shutil.rmtree(root / "made")
-    return root / "disk"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.support.batches import Batch, encode
-from tierlog.cli.dump import register
-from tierlog.cli.dump_payloads import java_text
+from tierlog.cli.dump.payloads import java_text
+from tierlog.cli.verbs.dump import register
 
 RUNNER = CliRunner()
 

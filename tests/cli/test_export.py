@@ -217,7 +217,7 @@ def test_no_room_is_said_before_anything_is_written(
     """Otherwise the disk is full when it is said."""
     SCRIPTS["1"](tmp_path / "bucket")
     usage = os.statvfs(tmp_path)
-    monkeypatch.setattr("tierlog.cli.export.SPARE_BYTES", usage.f_bavail * usage.f_frsize + (1 << 30))
+    monkeypatch.setattr("tierlog.cli.verbs.export.SPARE_BYTES", usage.f_bavail * usage.f_frsize + (1 << 30))
     outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
     assert outcome.code == 3
     assert "are free" in outcome.err

@@ -12,9 +12,8 @@ import time
 
 import pytest
 
-from tests.cli.test_copy import made_disk, properties
 from tests.support.buckets import Bucket, message
-from tests.support.command import Outcome, Run, command_line, environment
+from tests.support.command import Outcome, Run, command_line, environment, made_disk, properties
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote.api import (
     RemoteLogSegmentId,

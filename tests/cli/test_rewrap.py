@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tests.support.command import Run
-from tests.upkeep.test_key_rotation import pairs
+from tests.support.key_pairs import pairs
 from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.storage import open_tier
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.remote.storage.test_bad_objects import bucket_of
+from tests.support.bad_objects import bucket_of
 from tests.support.batches import Batch, crc32c, encode
 from tests.support.buckets import Bucket, message
 from tests.support.command import Run, config_file, run_process
@@ -100,7 +100,8 @@ def test_each_bad_object_is_named(tierlog: Run, tmp_path: pathlib.Path, data: pa
     cases = sorted((data / "bad/objects").iterdir())
     assert len(cases) > 40
     for case in cases:
-        bucket = bucket_of(case, tmp_path / case.name)
+        bucket = tmp_path / case.name
+        bucket_of(case.name, bucket)
         outcome = tierlog("verify", bucket, "--output", "json", *config)
         expected = 0 if "good" in case.name else 3 if case.name in cannot_check else 1
         assert outcome.code == expected, (case.name, outcome.text, outcome.err)

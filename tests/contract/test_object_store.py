@@ -13,15 +13,15 @@ import pytest
 from tests.contract.hdfs_store import FolderStore
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError
-from tierlog.remote.storage.wrappers.masked_store import MaskedStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
-from tierlog.runtime.stores.watched_stores import CountingStore
+from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 
 pytestmark = pytest.mark.server
 

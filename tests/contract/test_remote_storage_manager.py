@@ -6,64 +6,18 @@ from __future__ import annotations
 
 import pathlib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import DATA
 from tests.contract.folder_manager import FolderStorageManager
 from tests.contract.loop_manager import LoopStorageManager
 from tests.contract.storage_manager_suite import StorageManagerContract
+from tests.support.manager_configs import BASE, SHAPES, local_keys
 from tests.support.servers import StoreServer
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.stores.opening import open_store
-
-KEYS = {
-    "encryption.enabled": "true",
-    "encryption.key.pair.id": "k2",
-    "encryption.key.pairs": "k1,k2",
-} | {
-    f"encryption.key.pairs.{key_id}.{kind}.key.file": str(DATA / "keys" / key_id / f"{kind}.der")
-    for key_id in ("k1", "k2")
-    for kind in ("public", "private")
-}
-ZSTD = {"compression.enabled": "true"}
-TRANSFORMS: Mapping[str, Mapping[str, str]] = {
-    "plain": {},
-    "zstd": ZSTD,
-    "aes": KEYS,
-    "zstd-aes": ZSTD | KEYS,
-    "heuristic": ZSTD | {"compression.heuristic.enabled": "true"},
-}
-SHAPES: Mapping[str, Mapping[str, str]] = {
-    **{f"aiven-{name}": keys for name, keys in TRANSFORMS.items()},
-    "aiven-large-chunks": ZSTD | KEYS | {"chunk.size": "1073741823"},
-    "aiven-custom": {
-        "key.prefix": "some/prefix/",
-        "key.prefix.mask": "true",
-        "custom.metadata.fields.include": "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY",
-        "remote.log.metadata.custom.metadata.max.bytes": "1000",
-        "manifest.digest.enabled": "true",
-        "log.index.object.enabled": "true",
-    },
-    "aiven-cached": ZSTD
-    | {
-        "fetch.chunk.cache.class": "io.aiven.kafka.tieredstorage.fetch.cache.MemoryChunkCache",
-        "fetch.chunk.cache.size": "1000000",
-        "fetch.chunk.cache.prefetch.max.size": "65536",
-    },
-    "kafka": {"layout": "kafka"},
-}
-BASE = {"chunk.size": "16384", "broker.id": 1}
-
-
-def local_keys(folder: pathlib.Path) -> dict[str, object]:
-    folder.mkdir(exist_ok=True)
-    return BASE | {
-        "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",
-        "storage.root": str(folder),
-    }
+from tierlog.runtime.stores.store_urls import open_store
 
 
 class TestLocal(StorageManagerContract):

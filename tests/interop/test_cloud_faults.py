@@ -13,8 +13,8 @@ import pytest
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectConflictError, StoreError, StorePermissionError, StoreUnavailableError
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
+from tierlog.runtime.stores.store_urls import open_store
 
 pytestmark = [pytest.mark.server, pytest.mark.interop]
 

@@ -6,11 +6,11 @@ import pathlib
 
 import pytest
 
-from tests.interop.test_stores import SERVERS, write_config
 from tests.support.command import Outcome, Run, run_here
+from tests.support.interop_stores import SERVERS, write_config
 from tests.support.servers import StoreServer
 from tierlog.remote.storage.config import read_storage_config
-from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.store_urls import open_store
 
 pytestmark = pytest.mark.server
 

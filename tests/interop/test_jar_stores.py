@@ -22,9 +22,9 @@ from tests.support.servers import StoreServer, as_abfss
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
 from tierlog import open_tier
 from tierlog.errors import ConfigError, StoreError
-from tierlog.runtime.stores.opening import address_store
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import read_scan_range
+from tierlog.runtime.stores.store_urls import address_store
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.spark]

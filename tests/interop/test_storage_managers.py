@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.storage_manager_suite import StorageManagerContract
-from tests.contract.test_remote_storage_manager import SHAPES, local_keys
+from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.servers import StoreServer
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.store_urls import open_store
 
 pytestmark = [pytest.mark.interop, pytest.mark.server]
 

@@ -15,7 +15,7 @@ from tests.support.servers import StoreServer
 from tests.support.store_client import ClientError, StoreClientProcess, error_of, failing_store
 from tests.support.task_reader import Unavailable
 from tierlog.errors import TierlogError
-from tierlog.runtime.stores.opening import address_store, open_store
+from tierlog.runtime.stores.store_urls import address_store, open_store
 
 pytestmark = pytest.mark.server
 
@@ -128,7 +128,7 @@ def test_why_no_connection_was_made(
     client: StoreClientProcess, faults: str, tmp_path: pathlib.Path, endpoint: str, told: str
 ) -> None:
     """The executors' logs would say "error sending request" of all of them, where the driver's name the cause."""
-    certificates = pytest.importorskip("tests.runtime.test_certificates")
+    certificates = pytest.importorskip("tests.runtime.stores.test_certificates")
     authority = certificates.Authority()
     with socket.create_server(("127.0.0.1", 0)) as closing:
         ports = {"closed": closing.getsockname()[1], "plain": faults.rpartition(":")[2]}

@@ -11,13 +11,11 @@ from functools import partial
 import pytest
 
 import tierlog
+from tests.support.interop_stores import INTEROP, SERVERS, write_config
 from tests.support.servers import StoreServer, as_abfss
 
 pytestmark = pytest.mark.server
 
-INTEROP = pytest.mark.interop
-# SeaweedFS starts in seconds and comes from PyPI, so S3 is in the default run.
-SERVERS = ["s3", pytest.param("azure", marks=INTEROP), pytest.param("gcs", marks=INTEROP)]
 CASES = [
     pytest.param("main-plain", ["fx-txn", "fx-epochs"], id="plain"),
     pytest.param("zstd-aes", ["fx-zstd-a-json", "fx-zstd-a-txn"], id="compressed-encrypted"),
@@ -31,21 +29,6 @@ MAIN = "from tierlog.cli import main; main()"
 def server(request: pytest.FixtureRequest) -> StoreServer:
     found: StoreServer = request.getfixturevalue(request.param)
     return found
-
-
-def write_config(folder: pathlib.Path, data: pathlib.Path, server: StoreServer | None) -> pathlib.Path:
-    """What reaches the store, and the private key of the encrypted run, in one file as an operator would keep it."""
-    path = folder / ("remote.properties" if server else "local.properties")
-    lines = {
-        "rsm.config.encryption.enabled": "true",
-        "rsm.config.encryption.key.pair.id": "k1",
-        "rsm.config.encryption.key.pairs": "k1",
-        "rsm.config.encryption.key.pairs.k1.public.key.file": data / "keys" / "k1" / "public.der",
-        "rsm.config.encryption.key.pairs.k1.private.key.file": data / "keys" / "k1" / "private.der",
-    }
-    text = "".join(f"{key}={value}\n" for key, value in lines.items())
-    path.write_text(text + (server.properties() if server else ""))
-    return path
 
 
 def cat(path: str, topic: str, config: pathlib.Path) -> tuple[int, bytes, str]:

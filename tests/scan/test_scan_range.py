@@ -14,8 +14,8 @@ from tests.support.buckets import Bucket
 from tierlog import open_tier
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage import Tier
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import read_scan_range
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tierlog.errors import DataLossError
-from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs
-from tierlog.log.producer_snapshot import encode_producer_snapshot
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.records.batch_table import scan
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.remote import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.support.buckets import Bucket, message
 from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.golden import config_of
 from tierlog.cli.app import application
@@ -85,3 +87,29 @@ def config_file(run: pathlib.Path, folder: pathlib.Path) -> list[str]:
     path = folder / f"{run.name}.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     return ["--config", str(path)]
+
+
+def properties(path: pathlib.Path, **keys: object) -> pathlib.Path:
+    path.write_text("".join(f"rsm.config.{key.replace('_', '.')}={value}\n" for key, value in keys.items()))
+    return path
+
+
+def made_disk(root: pathlib.Path, tierlog: Run) -> pathlib.Path:
+    """A log directory of one partition: five segments of three messages, the last one active; one producer."""
+    bucket = Bucket(root / "made")
+    for number in range(5):
+        base = 3 * number
+        bucket.segment(f"u{number}", [message(base + at, f"m{base + at}", 0) for at in range(3)], lineage={0: 0})
+    assert tierlog("export", root / "made", "orders", root / "disk").code == 0
+    shutil.rmtree(root / "made")
+    return root / "disk"
+
+
+@pytest.fixture
+def tierlog(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs the command in this process and says how it ended."""
+
+    def run(*arguments: object) -> Outcome:
+        return run_here(capfdbinary, arguments)
+
+    return run

@@ -17,6 +17,7 @@ import numpy as np
 
 import pyspark_tierlog
 import tierlog
+from tests.support.golden import config_of
 
 HEAD = struct.Struct(">iB")
 ROOTS = [str(pathlib.Path(module.__file__ or "").parents[1]) for module in (tierlog, pyspark_tierlog)]
@@ -210,3 +211,7 @@ def _range(read: Body, segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
         sizes = np.array(read.numbers(f"{count}i"), np.int64)
         found["chunks"] = (first_original, first_transformed, last_size, sizes)
     return found
+
+
+def options_of(run: pathlib.Path) -> dict[str, str]:
+    return {"path": str(run / "objects"), "subscribePattern": ".*", **config_of(run)}

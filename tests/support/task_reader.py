@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.support.checkout import ROOT
 from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.scan.read import segment_label
+from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 
 JAR = ROOT / "bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar"

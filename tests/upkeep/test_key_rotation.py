@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 from typing_extensions import Buffer
 
-from tests.support.golden import config_of
+from tests.support.key_pairs import pairs
 from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError, EncryptionKeyError, ObjectConflictError, StoreUnavailableError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState
@@ -24,21 +24,9 @@ from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.storage.objects.object_keys import parse_aiven
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
+from tierlog.runtime.stores.store_urls import open_store
 from tierlog.upkeep.key_rotation import KeyRotation, Rewrap, RewrapState, rotation_key_ring
-
-PAIRS = "rsm.config.encryption.key.pairs"
-
-
-def pairs(data: pathlib.Path, *ids: str, active: str) -> dict[str, str]:
-    """Keys of a broker with these pairs."""
-    keys = {k: v for k, v in config_of(data / "zstd-aes").items() if not k.startswith(PAIRS)}
-    keys |= {PAIRS: ",".join(ids), "rsm.config.encryption.key.pair.id": active}
-    for key_id in ids:
-        for kind in ("public", "private"):
-            keys[f"{PAIRS}.{key_id}.{kind}.key.file"] = str(data / "keys" / key_id / f"{kind}.der")
-    return keys
 
 
 @dataclass

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.buckets import topic_uuid
-from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs
-from tierlog.log.producer_snapshot import ProducerEntry, encode_producer_snapshot
-from tierlog.log.transaction_index import TRANSACTION_DTYPE, encode_transaction_index
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
+from tierlog.log.formats.transaction_index import TRANSACTION_DTYPE, encode_transaction_index
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from pyspark_tierlog.options import ReadOptions
+from pyspark_tierlog.options.source_options import ReadOptions
 from pyspark_tierlog.table_columns import picked_schema
 from tierlog.errors import ConfigError
 

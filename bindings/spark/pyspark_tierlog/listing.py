@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from pyspark_tierlog.options import ReadOptions
+from pyspark_tierlog.options.source_options import ReadOptions
 from pyspark_tierlog.request import scan_request, tier_config
 from tierlog.errors import TierlogError
 from tierlog.remote.storage import open_tier
 from tierlog.scan.history import PartitionHistory
-from tierlog.scan.plan import list_histories
+from tierlog.scan.planning.plan import list_histories
 
 logger = logging.getLogger(__name__)
 

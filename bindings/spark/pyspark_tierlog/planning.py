@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
-from tierlog.scan.plan import plan_scan
+from tierlog.scan.planning.plan import plan_scan
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
-    from pyspark_tierlog.options import ReadOptions
+    from pyspark_tierlog.options.source_options import ReadOptions
     from tierlog.scan.history import PartitionHistory
     from tierlog.scan.scan_request import ScanRequest
 

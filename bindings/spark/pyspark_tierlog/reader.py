@@ -18,17 +18,17 @@ from pyspark_tierlog.batches import conformed, joined
 from pyspark_tierlog.plain_errors import told_in_one_line
 from pyspark_tierlog.spark_workers import runs_worker
 from pyspark_tierlog.tasks import HistoriesTask, RangesTask, TierLocation
-from tierlog.scan.read import read_scan_range
+from tierlog.scan.reading.read import read_scan_range
+from tierlog.scan.reading.tables import read_batches, segments_table, transactions_table
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import RecordFilter
-from tierlog.scan.tables import read_batches, segments_table, transactions_table
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from pyspark_tierlog.listing import Listing
-    from pyspark_tierlog.options import ReadOptions
+    from pyspark_tierlog.options.source_options import ReadOptions
     from tierlog.remote.storage import Tier
 
 logger = logging.getLogger(__name__)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark_tierlog.java_patterns import name_pattern
-from pyspark_tierlog.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
+from pyspark_tierlog.options.java_patterns import name_pattern
+from pyspark_tierlog.options.offset_options import EARLIEST_OFFSET, LATEST_OFFSET, PartitionNumbers
 from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 if TYPE_CHECKING:
-    from pyspark_tierlog.options import ReadOptions
+    from pyspark_tierlog.options.source_options import ReadOptions
 
 _EVERYTHING = RecordFilter()
 _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_tierlog.listing import Listing
-    from pyspark_tierlog.options import ReadOptions
+    from pyspark_tierlog.options.source_options import ReadOptions
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class DefaultSource(DataSource):
     """Kafka records (and batches, segments, transactions) of a tiered-storage bucket, without a broker.
 
     Args:
-        options: As ``spark.read.option`` took them; see :mod:`pyspark_tierlog.options`.
+        options: As ``spark.read.option`` took them; see :mod:`pyspark_tierlog.options.source_options`.
 
     Raises:
         ConfigError: an option is unknown, malformed, missing or contradicts another.
@@ -50,7 +50,7 @@ class DefaultSource(DataSource):
         _check_interpreter()
         if is_written_to():
             return
-        from pyspark_tierlog.catalog_tables import table_options
+        from pyspark_tierlog.options.catalog_tables import table_options
 
         self._listing: Listing | None = None
         self._read_options: ReadOptions | None = None
@@ -66,8 +66,8 @@ class DefaultSource(DataSource):
     @told_in_one_line()
     def schema(self) -> StructType:
         """The columns that the options ask for; reads nothing."""
-        from pyspark_tierlog.catalog_tables import remember
         from pyspark_tierlog.columns import to_spark
+        from pyspark_tierlog.options.catalog_tables import remember
         from pyspark_tierlog.table_columns import chosen_schema
 
         schema = to_spark(chosen_schema(self._read_options or _checked(self._given)))
@@ -76,8 +76,8 @@ class DefaultSource(DataSource):
     @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader over the pinned listing, for the columns of our schema or of the user's."""
-        from pyspark_tierlog.catalog_tables import recalled
         from pyspark_tierlog.listing import list_tiers
+        from pyspark_tierlog.options.catalog_tables import recalled
         from pyspark_tierlog.reader import make_reader
 
         options = self._read_options or _checked(recalled(schema, self._given))
@@ -108,7 +108,7 @@ class DefaultSource(DataSource):
 
 def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> ReadOptions:
     """Raises ConfigError: see parse_options; or the options ask for the jar, not for when a new table is read."""
-    from pyspark_tierlog.options import parse_options
+    from pyspark_tierlog.options.source_options import parse_options
     from tierlog.errors import ConfigError
 
     checked, warning = parse_options(options)
@@ -131,7 +131,7 @@ def _check_interpreter() -> None:
     """Raises ImportError: the interpreter that Spark chose finds this package, but not what it needs."""
     try:
         import pyspark_tierlog.columns
-        import pyspark_tierlog.options  # noqa: F401
+        import pyspark_tierlog.options.source_options  # noqa: F401
     except ImportError as error:
         hide_traceback()
         version = f"{sys.version_info.major}.{sys.version_info.minor}"

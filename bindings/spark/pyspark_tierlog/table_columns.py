@@ -2,7 +2,7 @@
 
 ``records`` has the columns of Spark's Kafka source, in its order and all nullable; ``headers`` follows with
 ``includeHeaders``. ``leaderEpoch`` and ``segment`` come only where ``columns`` or the user's schema name them. The
-columns of the other tables are those of ``tierlog.scan.tables``.
+columns of the other tables are those of ``tierlog.scan.reading.tables``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tierlog.errors import ConfigError
-from tierlog.scan.read import COLUMNS, DEFAULT_COLUMNS, records_schema
-from tierlog.scan.tables import TRANSACTIONS_SCHEMA, batches_schema, segments_schema
+from tierlog.scan.reading.read import COLUMNS, DEFAULT_COLUMNS, records_schema
+from tierlog.scan.reading.tables import TRANSACTIONS_SCHEMA, batches_schema, segments_schema
 
 if TYPE_CHECKING:
-    from pyspark_tierlog.options import ReadOptions
+    from pyspark_tierlog.options.source_options import ReadOptions
 
 
 def table_schema(table: str) -> pa.Schema:

@@ -19,14 +19,14 @@ def application() -> typer.Typer:
     """The command with all its verbs."""
     app = typer.Typer(
         name="tierlog",
-        help="Reads Kafka tiered storage (KIP-405) and log directories without a broker.",
+        help="Read, write and look after Kafka tiered storage (KIP-405) and log directories, without a broker.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # no traceback reaches a user
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_before_any_verb)
     for verb in VERBS:
-        importlib.import_module(f"tierlog.cli.{verb}").register(app)
+        importlib.import_module(f"tierlog.cli.verbs.{verb}").register(app)
     return app
 
 
@@ -42,7 +42,7 @@ def _before_any_verb(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done, on stderr.")] = False,
 ) -> None:
-    """Reads Kafka tiered storage (KIP-405) and log directories without a broker.
+    """Read, write and look after Kafka tiered storage (KIP-405) and log directories, without a broker.
 
     Exit codes: 0 done, 1 faults found, 2 wrong use, 3 a store or data error.
     """

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn, ParamSpec
 
 from tierlog.errors import ConfigError, TierlogError
-from tierlog.runtime.machine.standard_streams import point_at_nothing
+from tierlog.runtime.machine.process_pipes import point_at_nothing
 
 P = ParamSpec("P")
 #: What undoing takes at most where nothing is stuck.

@@ -18,7 +18,7 @@ from tierlog.errors import (
     TierlogError,
     UnknownTopicError,
 )
-from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
 from tierlog.remote.storage.chunks.segment import StoredSegment

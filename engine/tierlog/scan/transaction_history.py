@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tierlog._native.indexes import ABORTED_DTYPE, read_transaction_index, sort_aborted
 from tierlog.errors import CorruptDataError, CorruptIndexError, ObjectNotFoundError, TierlogError
-from tierlog.log.producer_snapshot import parse_producer_snapshot
-from tierlog.log.transactions import TransactionReplay, read_markers
+from tierlog.log.checks.transactions import TransactionReplay, read_markers
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.storage.tier.tier import Tier

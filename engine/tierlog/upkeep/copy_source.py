@@ -23,7 +23,7 @@ from tierlog.errors import (
     ObjectNotFoundError,
     StoreError,
 )
-from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.remote.api import (
     IndexType,
     LogSegmentData,

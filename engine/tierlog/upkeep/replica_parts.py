@@ -10,9 +10,9 @@ each of its offsets.
 from __future__ import annotations
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.leader_epochs import parse_leader_epochs
-from tierlog.log.producer_snapshot import parse_producer_snapshot
-from tierlog.log.transaction_index import TransactionIndex
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.transaction_index import TransactionIndex
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 
 

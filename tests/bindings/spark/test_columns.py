@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyspark_tierlog.columns import checked_schema, to_spark
-from pyspark_tierlog.options import parse_options
+from pyspark_tierlog.options.source_options import parse_options
 from pyspark_tierlog.table_columns import chosen_schema
 from tierlog.errors import ConfigError
 

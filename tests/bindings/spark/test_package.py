@@ -64,7 +64,8 @@ def test_executors_import_no_planning() -> None:
     """Every new worker process would parse options classes before its first row."""
     heavy = python(
         "import sys, pyspark_tierlog.reader; "
-        "print([m for m in ('pyspark_tierlog.options', 'pyspark_tierlog.planning', 'tierlog.scan.plan') "
+        "heavy = ('pyspark_tierlog.options.source_options', 'pyspark_tierlog.planning', 'tierlog.scan.planning.plan'); "
+        "print([m for m in heavy "
         "if m in sys.modules])"
     )
     assert heavy == "[]"

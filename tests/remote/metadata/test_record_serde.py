@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.metadata_records import FINISHED, PARTITION, SEGMENT, SNAPSHOT, STARTED
 from tierlog.errors import CorruptRecordError
 from tierlog.remote.api import (
-    EpochMap,
     RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     RemotePartitionDeleteMetadata,
@@ -22,39 +21,10 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.record_serde import (
     RemoteLogMetadataRecord,
-    RemoteLogSegmentMetadataSnapshot,
     decode_record,
     encode_record,
 )
 
-PARTITION = TopicIdPartition(Uuid(bytes.fromhex("0123456789abcdef1122334455667788")), "orders", 3)
-SEGMENT = RemoteLogSegmentId(PARTITION, Uuid(bytes.fromhex("0a0b0c0d0e0f10112021222324252627")))
-STARTED = RemoteLogSegmentMetadata(
-    remote_log_segment_id=SEGMENT,
-    start_offset=0,
-    end_offset=100,
-    max_timestamp_ms=1700000000000,
-    broker_id=1,
-    event_timestamp_ms=1700000000123,
-    segment_size_in_bytes=1024,
-    segment_leader_epochs={0: 0, 1: 20, 2: 80},
-)
-FINISHED = dataclasses.replace(
-    STARTED, custom_metadata=b"\x01\x02\x03", state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED, txn_idx_empty=True
-)
-SNAPSHOT = RemoteLogSegmentMetadataSnapshot(
-    segment_id=SEGMENT.id,
-    start_offset=0,
-    end_offset=100,
-    broker_id=1,
-    max_timestamp_ms=1700000000000,
-    event_timestamp_ms=1700000000123,
-    segment_leader_epochs=EpochMap({0: 0, 1: 20, 2: 80}),
-    segment_size_in_bytes=1024,
-    custom_metadata=b"\x01\x02\x03",
-    state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
-    txn_idx_empty=True,
-)
 TOPIC_HEX = "076f72646572730123456789abcdef11223344556677880000000300"
 SEGMENT_HEX = TOPIC_HEX + "0a0b0c0d0e0f1011202122232425262700"
 OFFSETS_HEX = "0000000000000000000000000000006400000001"

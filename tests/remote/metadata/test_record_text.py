@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.remote.metadata.test_record_serde import FINISHED, PARTITION, SEGMENT, SNAPSHOT, STARTED
+from tests.support.metadata_records import FINISHED, PARTITION, SEGMENT, SNAPSHOT, STARTED
 from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.golden import config_of
 from tierlog.errors import ConfigError, CorruptIndexError, DataLossError, ObjectNotFoundError
-from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.remote import (
     ClosedSegment,
     IndexType,

@@ -12,9 +12,9 @@ from tierlog.errors import ConfigError, ObjectNotFoundError
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.plugins import load_storage_manager, open_backend
-from tierlog.remote.storage.wrappers.masked_store import MaskedStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
+from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 
 FILES = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
 THIRD = "tests.contract.hdfs_store"

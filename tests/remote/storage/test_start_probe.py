@@ -6,22 +6,21 @@ import logging
 import os
 import pathlib
 import re
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
-from tests.contract.test_remote_storage_manager import BASE, SHAPES, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.fault_proxy import FaultProxy
+from tests.support.manager_configs import BASE, SHAPES, local_keys
 from tests.support.servers import StoreServer
+from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RetriableRemoteStorageException
 from tierlog.remote.storage import start_probe
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.store_urls import open_store
 
 INFO = "tierlog_remote_store_info"
 IMPATIENT = {"store.timeout": "1s", "store.max_retries": "1", "store.retry_timeout": "3s"}
@@ -37,14 +36,6 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
     """What the probe has logged."""
     caplog.set_level(logging.INFO)
     return lambda: [r.getMessage() for r in caplog.records if r.name == start_probe.__name__]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """For what another thread is about to do."""
-    until = time.monotonic() + 20
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert condition()
 
 
 def info(manager: TieredStorageManager) -> dict[str, str]:

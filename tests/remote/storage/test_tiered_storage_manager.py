@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.contract.test_remote_storage_manager import SHAPES, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.errors import (
     ConfigError,
     CorruptObjectError,

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.forked import told_by_fork
+from tests.support.waiting import wait_until
 from tierlog._native.buffers import BufferPool, copy_into, joined
 from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS, new_buffer, note_foreign
@@ -36,13 +35,6 @@ def pool_of(kept_bytes_max: int = 64 * MIB, *, kept_bytes_min: int = 64 * MIB, i
 
 def address_of(buffer: memoryview) -> int:
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 #: Two bursts of 200 MiB in a process of its own (a test before this one may give memory back meanwhile). It prints the

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from tests.contract.test_remote_storage_manager import local_keys
+from tests.support.manager_configs import local_keys
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine.posix_files import PosixFiles

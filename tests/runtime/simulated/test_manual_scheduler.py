@@ -12,13 +12,13 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreError
 from tierlog.remote.storage import Tier, open_tier
-from tierlog.remote.storage.chunks.background import Background
+from tierlog.remote.storage.chunks.ordered_calls import Background
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, StuckError
-from tierlog.scan.parallel_scan import ParallelScan
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import read_scan_range
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.parallel_scan import ParallelScan
+from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 from tierlog.upkeep.verify.verification import Verification
 

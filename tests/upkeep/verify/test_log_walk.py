@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.log.findings import Severity
+from tierlog.log.checks.findings import Severity
 from tierlog.upkeep.verify.log_walk import LogWalk
 
 # What Kafka's classes read and a verifier must still name: offsets that contradict each other, a lost tail.

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.log.findings import Finding, Severity
-from tierlog.log.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from tierlog.log.checks.findings import Finding, Severity
+from tierlog.log.formats.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from tierlog.upkeep.verify.log_walk import LogWalk
 from tierlog.upkeep.verify.producer_checks import ProducerChecks
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.batches import Batch, encode
-from tierlog.log.checked_run import SegmentCheck
-from tierlog.log.findings import Finding, Severity
+from tierlog.log.checks.checked_run import SegmentCheck
+from tierlog.log.checks.findings import Finding, Severity
 from tierlog.upkeep.verify.log_walk import LogWalk
 from tierlog.upkeep.verify.segment_checks import EpochCheck, RangeCheck
 

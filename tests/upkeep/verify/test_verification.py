@@ -11,16 +11,16 @@ from typing_extensions import Buffer
 
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreUnavailableError, UnknownTopicError
-from tierlog.log.findings import Finding, Severity
+from tierlog.log.checks.findings import Finding, Severity
 from tierlog.remote.storage import Tier
 from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.machine.scheduling import Event
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.watched_stores import CountingStore
+from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 from tierlog.upkeep.verify.segment_verification import verify_segment
 from tierlog.upkeep.verify.verification import Verification
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from tierlog.errors import TierlogError
 from tierlog.remote.storage import Tier
 from tierlog.runtime.machine.scheduling import run_all
-from tierlog.scan.aggregates import RecordSummary, SummaryField, summarise_range
-from tierlog.scan.plan import PreparedScan
-from tierlog.scan.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
+from tierlog.scan.planning.plan import PreparedScan
+from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset
+from tierlog.scan.reading.aggregates import RecordSummary, SummaryField, summarise_range
 from tierlog.scan.scan_range import ScanRange
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_tierlog.listing import Listing, TierListing, list_tiers
-from pyspark_tierlog.options import ReadOptions, parse_options
+from pyspark_tierlog.options.source_options import ReadOptions, parse_options
 from pyspark_tierlog.plan.aggregates import fields_of, find_summaries, rows_of
 from pyspark_tierlog.plan.frames import FrameWriter, PlanProtocolError
 from pyspark_tierlog.plan.listing_frames import read_listing, write_listing
@@ -20,9 +20,9 @@ from pyspark_tierlog.table_columns import chosen_schema, picked_schema
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.remote.storage import Tier, open_tier
 from tierlog.remote.storage.config import read_storage_config
-from tierlog.runtime.stores.opening import address_store
-from tierlog.scan.plan import PreparedScan, prepare_scan
-from tierlog.scan.probes import ByteBudget, OverBudgetError, take_enough
+from tierlog.runtime.stores.store_urls import address_store
+from tierlog.scan.planning.plan import PreparedScan, prepare_scan
+from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, take_enough
 from tierlog.scan.scan_range import ScanRange
 
 #: What may be read to find out that a part of the plan holds enough records for a limit.

@@ -10,8 +10,8 @@ from pyspark_tierlog.plan.frames import FRAME_BYTES_MAX, FrameWriter, packed_byt
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
-from tierlog.runtime.stores.opening import StoreAddress
-from tierlog.scan.read import segment_label
+from tierlog.runtime.stores.store_urls import StoreAddress
+from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 
 _I32: Final = struct.Struct(">i")

@@ -1,6 +1,6 @@
-"""The RemoteLogManager: which segments are copied, expire and are read, in a broker.
+"""The RemoteLogManager: which segments of a broker's partitions are copied, expire and are read.
 
-What belongs here so far: the remote log index of KIP-405's older page (``remote_log_index``). What does not: reading
-history without a broker (``tierlog.scan``), looking after a bucket (``tierlog.upkeep``), object layouts and stores
-(``remote.storage``), which segments are the log (``remote.metadata``).
+What belongs here: the KIP's manager, which is not written yet. What does not: the older page's remote log index
+(``remote.log_index``), reading history without a broker (``tierlog.scan``), looking after a bucket
+(``tierlog.upkeep``), object layouts and stores (``remote.storage``), which segments are the log (``remote.metadata``).
 """

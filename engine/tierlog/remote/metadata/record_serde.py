@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 from typing_extensions import Buffer
 
 from tierlog.errors import CorruptRecordError
-from tierlog.log.message_fields import MessageReader, MessageWriter, corrupt
+from tierlog.log.formats.message_fields import MessageReader, MessageWriter, corrupt
 from tierlog.remote.api import (
     EpochMap,
     RemoteLogSegmentId,

@@ -14,8 +14,8 @@ from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
     from tierlog.remote.storage.chunks.segment import SegmentEncryption, StoredPart, StoredSegment
-    from tierlog.remote.storage.tier.opening import open_tier
     from tierlog.remote.storage.tier.tier import StoredTopic, Tier
+    from tierlog.remote.storage.tier.tier_paths import open_tier
 else:
     _NAMES = {
         "SegmentEncryption": "tierlog.remote.storage.chunks.segment",
@@ -23,7 +23,7 @@ else:
         "StoredSegment": "tierlog.remote.storage.chunks.segment",
         "StoredTopic": "tierlog.remote.storage.tier.tier",
         "Tier": "tierlog.remote.storage.tier.tier",
-        "open_tier": "tierlog.remote.storage.tier.opening",
+        "open_tier": "tierlog.remote.storage.tier.tier_paths",
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 

@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from tierlog.errors import ConfigError, DataLossError, ObjectNotFoundError
-from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.remote.api import (
     ZERO_UUID,
     IndexType,
@@ -34,7 +34,7 @@ from tierlog.remote.storage.layouts.log_dir import LogDirLayout
 from tierlog.remote.storage.objects.object_keys import find_partition_folder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.opening import split_last
+from tierlog.runtime.stores.store_urls import split_last
 
 _SUFFIXES: Final = {IndexType.OFFSET: "index", IndexType.TIMESTAMP: "timeindex"}
 

@@ -20,7 +20,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
 from tierlog.remote.storage.metrics.storage_metrics import Operation
-from tierlog.remote.storage.wrappers.masked_store import MASK
+from tierlog.runtime.stores.wrappers.masked_store import MASK
 
 #: The most telling first; see ERROR_KINDS of the metrics.
 _KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (

@@ -11,7 +11,6 @@ from tierlog.remote.storage.layouts.aiven import MANIFEST
 from tierlog.remote.storage.layouts.kafka import DESCRIPTION
 from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
 from tierlog.remote.storage.objects.object_keys import PARSERS
-from tierlog.remote.storage.wrappers.passing_store import PassingStore
 from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
 from tierlog.runtime.stores.protocol.object_store import (
     ObjectInfo,
@@ -21,6 +20,7 @@ from tierlog.runtime.stores.protocol.object_store import (
     Upload,
 )
 from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer, find_started_reads
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 #: What a part counts as, by the suffix of its key.
 _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}

@@ -9,10 +9,10 @@ from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.config.class_names import STORAGE_MANAGERS, our_name
-from tierlog.remote.storage.wrappers.masked_store import MaskedStore
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 
 MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
 _BACKEND_KEY: Final = "storage.backend.class"

@@ -14,12 +14,12 @@ from tierlog.errors import ConfigError, StoreNotReachedError, StoreUnavailableEr
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.wrappers.masked_store import MASK
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.bounded_calls import BoundedCalls
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, identity_of, probe_key, probe_store, remove_probe
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+from tierlog.runtime.stores.wrappers.masked_store import MASK
 
 _log = logging.getLogger(__name__)
 

@@ -30,13 +30,13 @@ from tierlog.runtime.machine.forking import Origin
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from tierlog.log.remote_log_index import RemoteLogIndexEntry
+    from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry
     from tierlog.remote.storage.fetch.segment_fetch import NextSegment
     from tierlog.remote.storage.fetch.segment_stream import ViewStream
-    from tierlog.remote.storage.manager_parts import ManagerParts
     from tierlog.remote.storage.requests.awaiting import Waits
+    from tierlog.remote.storage.wiring import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
-    from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+    from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +83,8 @@ class TieredStorageManager(RemoteStorageManager):
                 know us or refuses, and for a second call.
         """
         from tierlog.remote.storage.config import read_storage_config
-        from tierlog.remote.storage.manager_parts import ManagerParts
         from tierlog.remote.storage.plugins import open_backend
+        from tierlog.remote.storage.wiring import ManagerParts
 
         config = read_storage_config(configs, machine=self._machine)
         config.check_for_broker()

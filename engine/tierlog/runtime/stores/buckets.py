@@ -22,7 +22,7 @@ from tierlog.runtime.stores.reading.memory_writer import MemoryBucket, MemoryWri
 from tierlog.runtime.stores.reading.obstore_errors import short_text
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
-from tierlog.runtime.stores.s3.opening import choose_s3_credentials, credential_provider, obstore_config
+from tierlog.runtime.stores.s3.options import choose_s3_credentials, credential_provider, obstore_config
 from tierlog.runtime.stores.settings.keys import unknown_key
 from tierlog.runtime.stores.settings.options import StoreOptions
 
@@ -50,7 +50,7 @@ def _open_s3(
     store = _make("s3", bucket, folder, options, machine, config=config, credential_provider=provider)
 
     def make_writer() -> StoreWriter:
-        from tierlog.runtime.stores.s3.writer_opening import make_s3_writer
+        from tierlog.runtime.stores.s3.writer_factory import make_s3_writer
 
         return make_s3_writer(bucket, folder, name, options, credentials, machine, counts)
 
@@ -67,7 +67,7 @@ def _open_azure(
     store = _make("az", bucket, folder, options, machine, config=options.config)
 
     def make_writer() -> StoreWriter:
-        from tierlog.runtime.stores.azure.opening import make_azure_writer
+        from tierlog.runtime.stores.azure.writer_factory import make_azure_writer
 
         return make_azure_writer(store, bucket, folder, name, options, machine, counts)
 
@@ -82,7 +82,7 @@ def _open_google(
     store = _make("gs", bucket, folder, options, machine, config=options.config, credential_provider=provider)
 
     def make_writer() -> StoreWriter:
-        from tierlog.runtime.stores.gcs.opening import make_gcs_writer
+        from tierlog.runtime.stores.gcs.writer_factory import make_gcs_writer
 
         return make_gcs_writer(bucket, folder, name, options, tokens, machine, counts)
 

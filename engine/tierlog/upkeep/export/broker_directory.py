@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptIndexError
-from tierlog.log.checkpoints import encode_offset_checkpoint, parse_offset_checkpoint
+from tierlog.log.formats.checkpoints import encode_offset_checkpoint, parse_offset_checkpoint
 from tierlog.remote.api import ZERO_UUID, Uuid
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files

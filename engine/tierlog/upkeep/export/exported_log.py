@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tierlog.errors import CorruptRecordError
-from tierlog.log.index_builder import IndexBuilder
+from tierlog.log.checks.index_builder import IndexBuilder
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.runtime.machine.files import Files

@@ -28,18 +28,18 @@ from tierlog.errors import (
     DataLossError,
     ObjectNotFoundError,
 )
-from tierlog.log.index_builder import IndexBuilder
-from tierlog.log.leader_epochs import LeaderEpochs, encode_leader_epochs
-from tierlog.log.partition_metadata import PartitionMetadata, encode_partition_metadata
-from tierlog.log.producer_snapshot import parse_producer_snapshot
-from tierlog.log.segment_files import (
+from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.segment_files import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     SegmentFileKind,
     find_segment_file,
     segment_file_name,
 )
-from tierlog.log.transaction_index import encode_transaction_index
+from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
 from tierlog.remote.metadata.batch_stream import iter_batch_runs

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tierlog.errors import CorruptRecordError
-from tierlog.log.checked_run import CheckedRun, SegmentCheck
-from tierlog.log.findings import Finding, Severity
-from tierlog.log.index_builder import IndexBuilder
-from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.checks.checked_run import CheckedRun, SegmentCheck
+from tierlog.log.checks.findings import Finding, Severity
+from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
 from tierlog.remote.storage.chunks.segment import StoredSegment

@@ -16,9 +16,9 @@ import xxhash
 from typing_extensions import Buffer
 
 from tierlog.errors import CorruptDataError, CorruptIndexError, DataLossError, ObjectNotFoundError
-from tierlog.log.producer_snapshot import parse_producer_snapshot
-from tierlog.log.transaction_index import encode_transaction_index
-from tierlog.log.transactions import ABORT, TransactionReplay, read_markers
+from tierlog.log.checks.transactions import ABORT, TransactionReplay, read_markers
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.tier.tier import Tier

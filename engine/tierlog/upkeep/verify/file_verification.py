@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from tierlog._native import indexes
 from tierlog.errors import ConfigError, CorruptIndexError
-from tierlog.log.checked_run import SegmentCheck
-from tierlog.log.checkpoints import parse_offset_checkpoint
-from tierlog.log.findings import Finding, Report, fault_of
-from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
-from tierlog.log.leader_epochs import parse_leader_epochs
-from tierlog.log.partition_metadata import parse_partition_metadata
-from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.log.checks.checked_run import SegmentCheck
+from tierlog.log.checks.findings import Finding, Report, fault_of
+from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.formats.checkpoints import parse_offset_checkpoint
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.partition_metadata import parse_partition_metadata
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.runtime.machine.files import Files
 from tierlog.upkeep.verify.file_windows import iter_file_windows
 from tierlog.upkeep.verify.log_walk import LogWalk

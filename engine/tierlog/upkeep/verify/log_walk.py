@@ -15,9 +15,9 @@ from typing_extensions import Buffer
 
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError, SizeLimitError
-from tierlog.log.checked_run import CheckedRun
-from tierlog.log.findings import Finding, fault, fault_of, note
-from tierlog.log.transactions import CONTROL
+from tierlog.log.checks.checked_run import CheckedRun
+from tierlog.log.checks.findings import Finding, fault, fault_of, note
+from tierlog.log.checks.transactions import CONTROL
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
 from tierlog.runtime.machine.scheduling import Lock
 

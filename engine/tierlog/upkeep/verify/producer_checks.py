@@ -16,10 +16,10 @@ from typing_extensions import Buffer
 
 from tierlog._native import indexes
 from tierlog.errors import CorruptIndexError
-from tierlog.log.checked_run import CheckedRun, Walk
-from tierlog.log.findings import Finding, fault, fault_of, note
-from tierlog.log.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
-from tierlog.scan.cleaned_offsets import CleanedOffsets
+from tierlog.log.checks.checked_run import CheckedRun, Walk
+from tierlog.log.checks.findings import Finding, fault, fault_of, note
+from tierlog.log.checks.transactions import ABORT, COMMIT, CONTROL, TRANSACTIONAL
+from tierlog.scan.reading.cleaned_offsets import CleanedOffsets
 
 TRANSACTION_ENTRY_BYTES = 34
 #: More producers than this in one segment are not followed: each costs memory, and the bytes are not trusted.

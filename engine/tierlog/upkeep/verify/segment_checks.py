@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tierlog.log.checked_run import CheckedRun, Walk
-from tierlog.log.findings import Finding, fault, note
+from tierlog.log.checks.checked_run import CheckedRun, Walk
+from tierlog.log.checks.findings import Finding, fault, note
 
 
 class EpochCheck:

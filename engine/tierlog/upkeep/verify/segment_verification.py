@@ -16,9 +16,9 @@ from typing_extensions import Buffer
 from tierlog._native import indexes
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptIndexError, TierlogError
-from tierlog.log.checked_run import SegmentCheck
-from tierlog.log.findings import Finding, Report, fault, fault_of, finding_of, note
-from tierlog.log.index_checks import (
+from tierlog.log.checks.checked_run import SegmentCheck
+from tierlog.log.checks.findings import Finding, Report, fault, fault_of, finding_of, note
+from tierlog.log.checks.index_checks import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     LiveIndexCheck,
@@ -26,8 +26,8 @@ from tierlog.log.index_checks import (
     TimeIndexCheck,
     is_untrimmed,
 )
-from tierlog.log.leader_epochs import parse_leader_epochs
-from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.objects.object_keys import parse_log_dir

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from tierlog.errors import TierlogError, UnknownTopicError
-from tierlog.log.findings import Report, fault, finding_of, note
+from tierlog.log.checks.findings import Report, fault, finding_of, note
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.objects.object_keys import parse_log_dir
 from tierlog.remote.storage.tier.tier import Tier

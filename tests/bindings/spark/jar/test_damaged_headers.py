@@ -17,9 +17,9 @@ from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.records import scan
 from tierlog.remote.storage import Tier
-from tierlog.scan.aggregates import RecordSummary, SummaryField, summarise_range
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import read_scan_range
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.aggregates import RecordSummary, SummaryField, summarise_range
+from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 
 HEADER_BYTES = 61

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_tierlog.columns import to_spark
-from pyspark_tierlog.options import parse_options
+from pyspark_tierlog.options.source_options import parse_options
 from pyspark_tierlog.table_columns import chosen_schema, table_schema
 from tests.bindings.spark.jar.conftest import Read, batches, executed, offsets
 from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError
-from tierlog.scan.read import COLUMNS
+from tierlog.scan.reading.read import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,16 +12,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.conftest import DATA
+from tests.support.bad_objects import DAMAGED, bucket_of
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import config_of, log_folders, tiered_topics
 from tests.support.task_reader import Answer, Store, TaskReaderProcess, Unavailable, plan_of, rows_as_text
-from tests.test_reading_damage import DAMAGED, bucket_of
 from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.remote.storage import Tier
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import COLUMNS, ScanCounters, read_scan_range
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import COLUMNS, ScanCounters, read_scan_range
 from tierlog.scan.scan_range import ScanRange
 from tierlog.scan.scan_request import IsolationLevel, RecordFilter, ScanRequest, TopicSelection
 

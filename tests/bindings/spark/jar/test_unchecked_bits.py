@@ -12,7 +12,7 @@ from tests.bindings.spark.conftest import Read
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable, plan_of
 from tests.support.unchecked_bits import EPOCH_BITS, UNCHECKED_BITS, WHERE, Flipped
 from tierlog import open_tier
-from tierlog.scan.plan import plan_scan
+from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 if TYPE_CHECKING:

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.bindings.spark.plan.test_planner import options_of
 from tests.support.batches import Batch
 from tests.support.buckets import Aborted, Bucket
 from tests.support.golden import config_of
-from tests.support.planner import PlannerChild, PlannerError
+from tests.support.planner import PlannerChild, PlannerError, options_of
 from tierlog import open_tier
 from tierlog.errors import TierlogError
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import read_scan_range
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import RecordFilter, ScanRequest, TopicSelection
 
 FUNCTIONS = [["count"], *([name, column] for column in ("offset", "timestamp") for name in ("min", "max"))]

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from pyspark_tierlog.listing import list_tiers
-from pyspark_tierlog.options import parse_options
+from pyspark_tierlog.options.source_options import parse_options
 from pyspark_tierlog.plan.frames import FrameWriter
 from pyspark_tierlog.plan.listing_frames import read_listing, write_listing
 from pyspark_tierlog.request import scan_requests
 from tests.support.golden import config_of
-from tests.support.planner import PlannerChild
+from tests.support.planner import PlannerChild, options_of
 from tierlog import open_tier
-from tierlog.scan.plan import plan_scan
-from tierlog.scan.read import segment_label
+from tierlog.scan.planning.plan import plan_scan
+from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 
 RUNS = ("main-plain", "zstd-aes", "custom-meta")
@@ -72,10 +72,6 @@ def as_told(told: dict[str, Any]) -> dict[str, Any]:
         "wrapped": (segment["wrappedKey"], segment["aad"]) if "keyId" in segment else None,
         "compressed": bool(segment["compressed"]),
     }
-
-
-def options_of(run: pathlib.Path) -> dict[str, str]:
-    return {"path": str(run / "objects"), "subscribePattern": ".*", **config_of(run)}
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -21,7 +21,7 @@ import pytest
 import pyspark_tierlog
 import tierlog
 from pyspark_tierlog.listing import list_tiers
-from pyspark_tierlog.options import parse_options
+from pyspark_tierlog.options.source_options import parse_options
 from pyspark_tierlog.plan.frames import FRAME_BYTES_MAX, PROTOCOL
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
@@ -127,7 +127,7 @@ def in_process(options: dict[str, str]) -> None:
     from pyspark_tierlog.request import scan_requests
     from pyspark_tierlog.table_columns import chosen_schema
     from tierlog import open_tier
-    from tierlog.scan.plan import plan_scan
+    from tierlog.scan.planning.plan import plan_scan
 
     checked, _ = parse_options(options)
     chosen_schema(checked)

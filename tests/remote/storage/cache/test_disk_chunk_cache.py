@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.remote.storage.fetch.test_segment_fetch import MIB, fetcher_over, segment_of
-from tests.remote.storage.test_fetch_requests import wait_until
+from tests.support.fetchers import MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket
+from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError, StoreError
 from tierlog.remote.storage.cache.disk_chunk_cache import PAUSE_SECONDS, DiskChunkCache
 from tierlog.remote.storage.chunks.segment_log import ChunkKey

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.golden import config_of
 from tierlog._native.codecs import library_version
 from tierlog.remote.storage.chunks.encoding import CHUNK_BYTES_MAX, ChunkAssembler
-from tierlog.remote.storage.tier.opening import open_tier
+from tierlog.remote.storage.tier.tier_paths import open_tier
 
 KEY, AAD, IV = bytes(range(32)), bytes(range(0x20, 0x40)), bytes(range(0xA0, 0xAC))
 SAME_LIBRARY = library_version(4) == ".".join(map(str, zstandard.ZSTD_VERSION))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from typing_extensions import Buffer
 
-from tests.remote.storage.test_bad_objects import key_config
+from tests.support.bad_objects import key_config
 from tests.support.buckets import Bucket, message
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import IndexType
@@ -26,7 +26,7 @@ from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.stores.watched_stores import CountingStore
+from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 
 
 class FarStore(CountingStore):

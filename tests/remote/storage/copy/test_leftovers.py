@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 from typing_extensions import Buffer
 
-from tests.remote.storage.test_power_cuts import CONFIG, disk_with
-from tests.remote.storage.test_power_cuts import segment as segment  # noqa: PLC0414 - a fixture
 from tests.support.closed_segments import ClosedSegment
+from tests.support.power_cuts import CONFIG, disk_with
+from tests.support.power_cuts import segment as segment  # noqa: PLC0414 - a fixture
 from tierlog.errors import NoThreadError, StoreNotReachedError, StoreUnavailableError
 from tierlog.remote.api import RetriableRemoteStorageException
 from tierlog.remote.storage.copy import leftovers as leftovers_module
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.remote.storage.wrappers.passing_store import PassingStore
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject, Upload
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 SEEDS = range(6)
 KEYS = {key: value for key, value in CONFIG.items() if "cache" not in key} | {"store.probe.enabled": "false"}

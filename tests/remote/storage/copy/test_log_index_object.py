@@ -13,12 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.test_remote_storage_manager import KEYS, ZSTD, local_keys
 from tests.support.closed_segments import FIRST_MS, ClosedSegment, made_segment
+from tests.support.manager_configs import KEYS, ZSTD, local_keys
 from tierlog.errors import CorruptObjectError, SizeLimitError, StoreError
-from tierlog.log.remote_log_index import RemoteLogIndexEntry, encode_entries, iter_entries, parse_identifier
+from tierlog.log.formats.remote_log_index_entry import (
+    RemoteLogIndexEntry,
+    encode_entries,
+    iter_entries,
+    parse_identifier,
+)
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteResourceNotFoundException, RemoteStorageException
-from tierlog.remote.manager.remote_log_index import RemoteLogIndex, append_segments
+from tierlog.remote.log_index.partition_index import RemoteLogIndex, append_segments
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.copy.log_index_object import (

@@ -14,9 +14,9 @@ from dataclasses import replace
 import pytest
 from typing_extensions import Buffer
 
-from tests.contract.test_remote_storage_manager import KEYS, SHAPES, ZSTD, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.leftovers import leftovers, seen_by_readers
+from tests.support.manager_configs import KEYS, SHAPES, ZSTD, local_keys
 from tierlog.errors import CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.remote.api import (
     RemoteResourceNotFoundException,
@@ -28,8 +28,8 @@ from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject, Upload
+from tierlog.runtime.stores.store_urls import open_store
 
 
 @pytest.fixture(autouse=True)

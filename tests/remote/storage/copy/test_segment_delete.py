@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.test_remote_storage_manager import SHAPES, local_keys
 from tests.support.closed_segments import ClosedSegment, made_segment
+from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.errors import CorruptObjectError, StoreError, StoreUnavailableError
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.copy.segment_delete import delete_segment
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import open_store
 
 CUSTOM = {"custom.metadata.fields.include": "OBJECT_PREFIX,OBJECT_KEY", "key.prefix": "old/"}
 

@@ -194,7 +194,7 @@ def test_streams_that_are_dropped(close: bool, dropping: Callable[[bool], int]) 
 @pytest.fixture
 def dropping(data: object) -> Callable[[bool], int]:
     """Reads a part of thirty streams and drops them; the bytes that the budget then misses."""
-    from tests.remote.storage.fetch.test_segment_fetch import fetcher_over
+    from tests.support.fetchers import fetcher_over
     from tests.support.tiered_segments import Bucket, make_segment, sound_log
 
     log, end = sound_log(2 << 20)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from typing_extensions import Buffer
 
-from tests.remote.storage.fetch.test_segment_fetch import CACHES, MIB, fetcher_over, segment_of
-from tests.remote.storage.test_fetch_requests import wait_until
+from tests.support.fetchers import CACHES, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket, Segment
+from tests.support.waiting import wait_until
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.fetch.segment_stream import ViewStream

@@ -12,14 +12,14 @@ from tierlog.errors import CorruptObjectError, StoreError, StoreUnavailableError
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.requests import store_requests
 from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
-from tierlog.remote.storage.wrappers.limited_store import LIMITED_REQUEST_BYTES
-from tierlog.remote.storage.wrappers.passing_store import PassingStore
-from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.started_reads import Cancel, OnAnswer
+from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 DATA = bytes(range(256)) * 40_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.runtime.stores.opening import StoreAddress, address_store, local_path, open_store, split_last
+from tierlog.runtime.stores.store_urls import StoreAddress, address_store, local_path, open_store, split_last
 
 
 @pytest.fixture(autouse=True)

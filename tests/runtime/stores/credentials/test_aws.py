@@ -17,7 +17,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.credentials.aws import AwsKeys, choose_credentials
-from tierlog.runtime.stores.s3.opening import credential_provider
+from tierlog.runtime.stores.s3.options import credential_provider
 
 FILE = "/keys.properties"
 

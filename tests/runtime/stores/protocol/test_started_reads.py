@@ -14,15 +14,15 @@ from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
-from tierlog.remote.storage.wrappers.passing_store import PassingStore
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
 from tierlog.runtime.stores.protocol.started_reads import Answer, find_started_reads
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
+from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 MIB = 1 << 20
 

@@ -18,8 +18,8 @@ from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import open_store
 
 pytestmark = pytest.mark.server
 

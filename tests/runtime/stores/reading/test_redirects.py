@@ -12,9 +12,9 @@ import pytest
 
 from tierlog.errors import StoreError, TierlogError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
+from tierlog.runtime.stores.store_urls import open_store
 
 LOOSE: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 

@@ -19,8 +19,8 @@ from tierlog.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from tierlog.runtime.stores.opening import open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import open_store
 
 BODY = bytes(range(200)) * 50
 

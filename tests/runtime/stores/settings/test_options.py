@@ -15,10 +15,10 @@ from tierlog.errors import ConfigError
 from tierlog.remote.storage.config.reference_page import configuration_page
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
-from tierlog.runtime.stores.opening import address_store, open_store, split_last
 from tierlog.runtime.stores.settings import options as store_options
 from tierlog.runtime.stores.settings.keys import CLIENT_KEYS, KEYS_BY_SCHEME, OWN_KEYS
 from tierlog.runtime.stores.settings.options import StoreOptions, read_store_options
+from tierlog.runtime.stores.store_urls import address_store, open_store, split_last
 
 
 @pytest.fixture(autouse=True)

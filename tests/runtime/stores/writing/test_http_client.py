@@ -15,7 +15,7 @@ import pytest
 from tests.support.servers import StoreServer
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
-from tierlog.runtime.stores.opening import open_store
+from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.writing.http_client import HttpClient, HttpRequest, HttpSettings
 
 pytestmark = pytest.mark.server

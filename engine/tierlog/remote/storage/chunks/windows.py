@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import Final
 
 from tierlog._native.chunks import ChunkIndex
-from tierlog.remote.storage.chunks.background import Background
 from tierlog.remote.storage.chunks.decoding import UnitReader, fetch_exactly
 from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.ordered_calls import Background
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

@@ -17,11 +17,11 @@ from typing_extensions import Buffer
 from tierlog._native import indexes
 from tierlog._native.batches import BatchStream
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptObjectError, CorruptRecordError
-from tierlog.log.checked_run import CheckedRun, SegmentCheck
-from tierlog.log.findings import Finding, Severity
-from tierlog.log.index_checks import OffsetIndexCheck, TimeIndexCheck
-from tierlog.log.leader_epochs import parse_leader_epochs
-from tierlog.log.producer_snapshot import parse_producer_snapshot
+from tierlog.log.checks.checked_run import CheckedRun, SegmentCheck
+from tierlog.log.checks.findings import Finding, Severity
+from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import CODEC_MASK
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata

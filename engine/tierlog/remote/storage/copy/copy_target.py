@@ -10,8 +10,8 @@ from tierlog.remote.api import LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.copy.copied_before import find_copied_before
 from tierlog.remote.storage.copy.leftovers import Leftovers
+from tierlog.remote.storage.copy.previous_copy import find_copied_before
 from tierlog.remote.storage.copy.running_copies import RunningCopies
 from tierlog.remote.storage.copy.segment_copy import SegmentCopier
 from tierlog.remote.storage.copy.segment_delete import delete_segment
@@ -26,13 +26,13 @@ from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
 from tierlog.remote.storage.tier.tier import Tier
-from tierlog.remote.storage.wrappers.limited_store import limited_reads
-from tierlog.remote.storage.wrappers.masked_store import MaskedStore
-from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFiles
-from tierlog.runtime.stores.opening import local_path, open_store
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import local_path, open_store
+from tierlog.runtime.stores.wrappers.limited_store import limited_reads
+from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 #: Of one segment, where the configuration says nothing.
 _DEADLINE_SECONDS = 24 * 3600.0

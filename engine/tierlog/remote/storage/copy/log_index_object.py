@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from tierlog.errors import CorruptIndexError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
-from tierlog.log.remote_log_index import (
+from tierlog.log.formats.remote_log_index_entry import (
     DATA_LENGTH_MAX,
     NO_TIMESTAMP_MS,
     RemoteLogIndexEntry,

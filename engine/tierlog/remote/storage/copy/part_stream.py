@@ -13,9 +13,9 @@ from tierlog.errors import StoreError, StoreNotReachedError
 from tierlog.remote.storage.copy.copy_requests import CopyRequests
 from tierlog.remote.storage.copy.running_copies import RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers
-from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, StoredObject, Upload
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 
 class PartStream:

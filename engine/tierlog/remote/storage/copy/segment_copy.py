@@ -31,7 +31,6 @@ from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.copy.copied_before import CopiedSegment, find_copied_before
 from tierlog.remote.storage.copy.copy_checks import (
     LogCheck,
     SourceFiles,
@@ -44,6 +43,7 @@ from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.copy.log_copy import LogCopy, LogSizes, plan_sizes
 from tierlog.remote.storage.copy.log_index_object import first_timestamp_ms, segment_entry
 from tierlog.remote.storage.copy.part_stream import PartStream
+from tierlog.remote.storage.copy.previous_copy import CopiedSegment, find_copied_before
 from tierlog.remote.storage.copy.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers
 from tierlog.remote.storage.layouts.segment_objects import (
@@ -54,11 +54,11 @@ from tierlog.remote.storage.layouts.segment_objects import (
 )
 from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, StoredObject
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 _log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from tierlog.remote.storage.layouts.segment_lookup import make_lookup
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.requests.awaiting import WaitingThreads, Waits
 from tierlog.remote.storage.requests.store_requests import BLOCKING_THREADS, StoreRequests
-from tierlog.remote.storage.wrappers.rate_limiter import RateLimiter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 #: What the metadata of a partition says of the segment behind one: None if there is none, or nobody knows.
 NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]

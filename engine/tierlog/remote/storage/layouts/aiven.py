@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tierlog.errors import CorruptIndexError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
-from tierlog.log.leader_epochs import parse_leader_epochs
+from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,
@@ -14,9 +14,9 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.storage.chunks.background import Background
 from tierlog.remote.storage.chunks.decoding import fetch_part
 from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.ordered_calls import Background
 from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter

@@ -8,7 +8,7 @@ from typing import Final
 import xxhash
 
 from tierlog.errors import CorruptIndexError
-from tierlog.log.leader_epochs import LeaderEpochs, parse_leader_epochs
+from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
 from tierlog.remote.api import (
     IndexType,
     RemoteLogSegmentId,

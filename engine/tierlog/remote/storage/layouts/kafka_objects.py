@@ -8,8 +8,8 @@ from typing import Final
 
 from tierlog._native import indexes
 from tierlog._native.checksums import crc32c
-from tierlog.log.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
-from tierlog.log.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
+from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
+from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunks.encoding import ChunkAssembler
 from tierlog.remote.storage.config import StorageConfig

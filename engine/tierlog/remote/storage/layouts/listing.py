@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.objects.object_keys import ObjectKey, may_hold_topic
-from tierlog.remote.storage.wrappers.masked_store import MASK
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.wrappers.masked_store import MASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
-from tierlog.log.leader_epochs import LeaderEpochs
-from tierlog.log.partition_metadata import parse_partition_metadata
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, TopicIdPartition, Uuid
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter

@@ -22,10 +22,10 @@ from tierlog.remote.storage.layouts.aiven import MANIFEST, check_identity, descr
 from tierlog.remote.storage.layouts.kafka import DESCRIPTION, DESCRIPTION_BYTES_MAX, describe_kafka
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.local_tiered import describe_local_tiered
+from tierlog.remote.storage.objects.candidate_keys import SegmentPlace, places_of
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 from tierlog.remote.storage.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
-from tierlog.remote.storage.objects.segment_places import SegmentPlace, places_of
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 #: Of a part whose size nobody knows: its object is fetched whole.

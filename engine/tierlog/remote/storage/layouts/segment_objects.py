@@ -18,9 +18,9 @@ from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunks.encoding import ChunkAssembler
 from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.objects.candidate_keys import places_of
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 from tierlog.remote.storage.objects.manifest_writing import INDEX_ORDER
-from tierlog.remote.storage.objects.segment_places import places_of
 
 REQUIRED_PARTS = tuple(kind for kind in INDEX_ORDER if kind is not IndexType.TRANSACTION)
 

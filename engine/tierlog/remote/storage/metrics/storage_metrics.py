@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.metrics.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
 from tierlog.runtime.stores.protocol.request_counts import VERBS
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

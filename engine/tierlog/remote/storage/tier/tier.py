@@ -11,9 +11,9 @@ from typing import Self
 
 from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.remote.api import IndexType, Uuid
-from tierlog.remote.storage.chunks.background import Background
 from tierlog.remote.storage.chunks.decoding import fetch_part
 from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.ordered_calls import Background
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Layout, SegmentFilter

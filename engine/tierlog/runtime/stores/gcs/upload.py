@@ -13,9 +13,9 @@ from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableErro
 from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
 from tierlog.runtime.stores.protocol.part_checksums import crc32c_text
 from tierlog.runtime.stores.protocol.part_sizes import PartSizes
+from tierlog.runtime.stores.protocol.resend_hook import before_resending
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
-from tierlog.runtime.stores.writing.resending import before_resending
 
 if TYPE_CHECKING:
     from tierlog.runtime.stores.gcs.writer import GcsWriter

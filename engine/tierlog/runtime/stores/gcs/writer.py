@@ -19,7 +19,7 @@ from tierlog.runtime.stores.credentials.google import GoogleTokens
 from tierlog.runtime.stores.protocol.failed_deletes import delete_each, deletion_error
 from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.stores.protocol.part_checksums import crc32c_base64
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
 from tierlog.runtime.stores.writing.messages import error_of

@@ -32,8 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
     views_of,
 )
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.protocol.store_probe import plain_traits
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
 
 #: A folder can be pruned by another thread between its making and the file in it.
 _FOLDER_TRIES: Final = 20

@@ -13,7 +13,7 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
-from tierlog.runtime.stores.protocol.store_traits import ProbedStore, StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import ProbedStore, StoreTraits
 
 _log = logging.getLogger(__name__)
 #: What the keys of the probe begin with, behind the prefix of all keys.

@@ -13,7 +13,7 @@ from tierlog.runtime.machine.cancelling import is_cancellable
 from tierlog.runtime.stores.protocol.failed_deletes import deletion_error
 from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable
 from tierlog.runtime.stores.reading.obstore_errors import translated
 

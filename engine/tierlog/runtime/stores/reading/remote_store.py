@@ -32,8 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
 )
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.protocol.store_probe import plain_traits
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
 from tierlog.runtime.stores.reading.obstore_errors import BEHIND_END, translate, translated

@@ -9,8 +9,8 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.stores.protocol.object_store import ABSENT
 from tierlog.runtime.stores.protocol.part_checksums import CRC32C_HEADER, ChecksumMode, crc32c_base64
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, removing
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
 from tierlog.runtime.stores.s3.client import S3Call
 from tierlog.runtime.stores.s3.writer import LIMITS, S3Writer
 from tierlog.runtime.stores.writing.bucket_client import RefusedError

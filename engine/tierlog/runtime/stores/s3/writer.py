@@ -30,13 +30,13 @@ from tierlog.runtime.stores.protocol.part_checksums import (
     md5_digest,
     plain_etag,
 )
-from tierlog.runtime.stores.protocol.store_traits import StoreTraits
+from tierlog.runtime.stores.protocol.resend_hook import before_resending
+from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.s3.client import S3Call, S3Client
 from tierlog.runtime.stores.s3.upload import S3Upload
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 from tierlog.runtime.stores.writing.messages import delete_body, delete_faults, error_of, fits_xml, upload_page
-from tierlog.runtime.stores.writing.resending import before_resending
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, ended_by_scopes
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.protocol.resend_hook import before_resending
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpClient, HttpRequest
 from tierlog.runtime.stores.writing.messages import StoreFault, error_of, find_fault
-from tierlog.runtime.stores.writing.resending import before_resending
 from tierlog.runtime.stores.writing.retrying import RetryPolicy, retrying
 
 

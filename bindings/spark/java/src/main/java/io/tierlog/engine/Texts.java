@@ -2,7 +2,7 @@ package io.tierlog.engine;
 
 /** Words for messages, as the Python path writes them. */
 final class Texts {
-  /** As {@code tierlog.remote.storage.wrappers.masked_store}. */
+  /** As {@code tierlog.runtime.stores.wrappers.masked_store}. */
   private static final String MASK = "<prefix>/";
 
   private static final long MINUTE_MS = 60_000;

@@ -28,7 +28,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
 
   static final String NAME = "tierlog";
 
-  /** Where {@code pyspark_tierlog.catalog_tables} keeps the options of a table of Spark's catalog. */
+  /** Where {@code pyspark_tierlog.options.catalog_tables} keeps the options of a table of Spark's catalog. */
   private static final String OPTIONS_METADATA = "tierlog.options";
 
   private final PythonSource python = new PythonSource();

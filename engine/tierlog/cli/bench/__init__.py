@@ -1,0 +1,1 @@
+"""``tierlog bench``: made data, the machine's limits, and the timing of our calls against them."""

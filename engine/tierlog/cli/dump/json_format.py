@@ -1,0 +1,194 @@
+"""``tierlog dump --format json``: one object a line, for each batch, record, entry and fault, under Kafka's names."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from binascii import b2a_base64
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tierlog.cli.dump.indexes import IndexFindings
+from tierlog.cli.dump.kafka_format import (
+    CONTROL_TYPES,
+    TIMESTAMP_TYPES,
+    field_sizes,
+    header_keys,
+    iter_payloads,
+)
+from tierlog.cli.dump.log import Records
+from tierlog.cli.dump.payloads import PayloadDecoder, PlainPayloads
+from tierlog.errors import CorruptDataError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.formats.partition_metadata import PartitionMetadata
+from tierlog.log.formats.producer_snapshot import ProducerSnapshot
+from tierlog.records.batch_table import CODEC_NAMES, DELETE_HORIZON, BatchTable
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class JsonForm:
+    """Columns to JSON lines; ``payloads`` as in the Kafka form. Keys and values are base64, or decoded fields."""
+
+    def __init__(self, label: str, payloads: PayloadDecoder | None) -> None:
+        self._file = _encode(label)
+        self._payloads = payloads
+        self.payload_faults = 0
+
+    def _line(self, kind: str, fields: dict[str, object]) -> str:
+        return f'{{"kind":"{kind}","file":{self._file},{_encode(fields)[1:]}'
+
+    def begin_lines(self) -> list[str]:
+        return []
+
+    def log_lines(self, base_offset: int | None) -> list[str]:
+        return [self._line("log", {"baseOffset": base_offset})]
+
+    def batch_lines(self, table: BatchTable) -> list[str]:
+        has_horizon = (((table.attributes & DELETE_HORIZON) != 0) & (table.magic == 2)).tolist()
+        horizons = table.delete_horizon_ms.tolist()
+        columns = {
+            "baseOffset": table.base_offset.tolist(),
+            "lastOffset": table.last_offset.tolist(),
+            "count": [None if count < 0 and magic < 2 else count for count, magic in _pairs(table)],
+            "baseSequence": table.base_sequence.tolist(),
+            "lastSequence": table.last_sequence.tolist(),
+            "producerId": table.producer_id.tolist(),
+            "producerEpoch": table.producer_epoch.tolist(),
+            "partitionLeaderEpoch": table.leader_epoch.tolist(),
+            "isTransactional": table.is_transactional.tolist(),
+            "isControl": table.is_control.tolist(),
+            "deleteHorizonMs": [ms if has else None for ms, has in zip(horizons, has_horizon, strict=True)],
+            "position": table.position.tolist(),
+            "timestampType": [TIMESTAMP_TYPES[kind] for kind in table.timestamp_type.tolist()],
+            "maxTimestamp": table.max_timestamp.tolist(),
+            "size": table.size_bytes.tolist(),
+            "magic": table.magic.tolist(),
+            "compresscodec": [CODEC_NAMES[codec] for codec in table.codec.tolist()],
+            "crc": table.crc.tolist(),
+            "isvalid": table.crc_ok.tolist(),
+        }
+        rows = zip(*columns.values(), strict=True)
+        return [self._line("batch", dict(zip(columns, row, strict=True))) for row in rows]
+
+    def record_lines(self, records: Records) -> list[str]:
+        rows = records.rows
+        headers = header_keys(rows.column("headers"))
+        columns = zip(
+            rows.column("offset").to_pylist(),
+            rows.column("timestamp").cast(pa.int64()).to_pylist(),
+            rows.column("timestampType").to_pylist(),
+            field_sizes(rows.column("key")),
+            field_sizes(rows.column("value")),
+            rows.column("sequence").to_pylist(),
+            itertools.repeat("[]", rows.num_rows) if headers is None else map(_encode, headers),
+            self._more(records),
+            strict=True,
+        )
+        start = f'{{"kind":"record","file":{self._file},"offset":'
+        return [
+            f'{start}{offset},"timestamp":{timestamp},"timestampType":"{TIMESTAMP_TYPES[kind]}","keySize":{key},'
+            f'"valueSize":{value},"sequence":{sequence},"headerKeys":{header}{more}}}'
+            for offset, timestamp, kind, key, value, sequence, header, more in columns
+        ]
+
+    def _more(self, records: Records) -> list[str]:
+        """The fields that only some rows have, each with a comma in front."""
+        more = [""] * records.rows.num_rows
+        for marker in records.markers:
+            more[marker.row] += f',"controlType":{_encode(CONTROL_TYPES.get(marker.kind, f"UNKNOWN({marker.kind})"))}'
+            if marker.coordinator_epoch is not None:
+                more[marker.row] += f',"coordinatorEpoch":{marker.coordinator_epoch}'
+        legacy = np.flatnonzero(records.table.magic[records.batches] < 2).tolist()
+        for row, (checksum, right) in zip(legacy, records.legacy_checksums, strict=True):
+            more[row] += f',"isValid":{_encode(right)},"crc":{checksum}'
+        if isinstance(self._payloads, PlainPayloads):
+            keys, values = records.rows.column("key").to_pylist(), records.rows.column("value").to_pylist()
+            return [
+                f'{text},"key":{_base64(key)},"value":{_base64(value)}'
+                for text, key, value in zip(more, keys, values, strict=True)
+            ]
+        for row, payload in iter_payloads(records, self._payloads):
+            self.payload_faults += bool(payload.fault)
+            more[row] += f',"payload":{_encode(payload.fields if not payload.fault else {"error": payload.fault})}'
+        return more
+
+    def trailing_lines(self, count: int) -> list[str]:
+        return [self._line("trailing", {"invalidBytes": count})]
+
+    def offset_entry_lines(self, offsets: NDArray[np.int64], positions: NDArray[np.int64]) -> list[str]:
+        pairs = zip(offsets.tolist(), positions.tolist(), strict=True)
+        return [self._line("offsetEntry", {"offset": offset, "position": position}) for offset, position in pairs]
+
+    def time_entry_lines(self, timestamps: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[str]:
+        pairs = zip(timestamps.tolist(), offsets.tolist(), strict=True)
+        return [self._line("timeEntry", {"timestamp": timestamp, "offset": offset}) for timestamp, offset in pairs]
+
+    def transaction_lines(self, entries: NDArray[np.void]) -> list[str]:
+        names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+        rows = entries.tolist()
+        return [self._line("abortedTransaction", {"version": 0, **dict(zip(names, row, strict=True))}) for row in rows]
+
+    def producer_lines(self, snapshot: ProducerSnapshot) -> list[str]:
+        lines = []
+        for e in snapshot.entries:
+            fields: dict[str, object] = {
+                "producerId": e.producer_id,
+                "producerEpoch": e.producer_epoch,
+                "coordinatorEpoch": e.coordinator_epoch,
+                "currentTxnFirstOffset": e.transaction_first_offset if e.transaction_first_offset >= 0 else None,
+                "lastTimestamp": e.timestamp_ms,
+            }
+            if e.has_batch:
+                fields |= {
+                    "firstSequence": e.first_sequence,
+                    "lastSequence": e.last_sequence,
+                    "lastOffset": e.last_offset,
+                    "offsetDelta": e.offset_delta,
+                }
+            lines.append(self._line("producer", fields))
+        return lines
+
+    def epoch_lines(self, epochs: LeaderEpochs) -> list[str]:
+        return [self._line("epoch", {"epoch": e.epoch, "startOffset": e.start_offset}) for e in epochs]
+
+    def checkpoint_lines(self, offsets: dict[tuple[str, int], int]) -> list[str]:
+        rows = ({"topic": topic, "partition": place, "offset": offset} for (topic, place), offset in offsets.items())
+        return [self._line("checkpoint", row) for row in rows]
+
+    def metadata_lines(self, metadata: PartitionMetadata) -> list[str]:
+        fields: dict[str, object] = {"version": metadata.version, "topicId": metadata.topic_id_text}
+        return [self._line("partitionMetadata", fields)]
+
+    def step_lines(self, _steps: dict[int, int]) -> list[str]:
+        """None: the offsets are in the records."""
+        return []
+
+    def index_lines(self, findings: IndexFindings) -> list[str]:
+        rows: list[dict[str, object]] = []
+        for offset, found in sorted(findings.offset_mismatches.items()):
+            rows.append({"what": "offset", "indexOffset": offset, "logOffset": found})
+        for timestamp, found in findings.timestamp_mismatches:
+            rows.append({"what": "timestamp", "indexTimestamp": timestamp, "logTimestamp": found})
+        for timestamp, before in findings.out_of_order:
+            rows.append({"what": "order", "indexTimestamp": timestamp, "previousIndexTimestamp": before})
+        for offset, found in findings.offsets_not_found:
+            rows.append({"what": "offsetNotFound", "indexOffset": offset, "logOffset": found})
+        return [self._line("mismatch", row) for row in rows]
+
+    def fault_line(self, fault: CorruptDataError) -> str:
+        """What is wrong, as data: the Kafka form has no line for it."""
+        return self._line(
+            "fault",
+            {"fault": fault.fault, "position": fault.position, "offset": fault.base_offset, "text": fault.text},
+        )
+
+
+def _pairs(table: BatchTable) -> zip[tuple[int, int]]:
+    return zip(table.record_count.tolist(), table.magic.tolist(), strict=True)
+
+
+def _base64(data: bytes | None) -> str:
+    return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'

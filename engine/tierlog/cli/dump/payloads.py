@@ -1,0 +1,143 @@
+"""Keys and values as text for ``tierlog dump``: as strings, or decoded where a topic is one of Kafka's own."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from tierlog.errors import CorruptRecordError
+from tierlog.log.formats.transaction_state import (
+    KEY_VERSION,
+    NO_PRODUCER_ID,
+    TransactionState,
+    key_version,
+    parse_transaction_state,
+    parse_transactional_id,
+)
+from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record
+from tierlog.remote.metadata.record_text import record_fields, record_text
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def _as_java(error: UnicodeError) -> tuple[str, int]:
+    """Java's decoder makes one U+FFFD of an encoded surrogate, Python three; all else malformed is the same."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, start = error.object, error.start
+    if data[start] == 0xED and 0xA0 <= (data[start + 1 : start + 2] or b"\0")[0] <= 0xBF:
+        third = (data[start + 2 : start + 3] or b"\0")[0]
+        return _REPLACEMENT, start + (3 if 0x80 <= third <= 0xBF else 2)
+    return _REPLACEMENT, error.end
+
+
+codecs.register_error("tierlog-as-java", _as_java)
+
+
+def java_text(data: bytes) -> str:
+    """Bytes as Java's ``new String(bytes, UTF_8)`` has them."""
+    return data.decode("utf-8", "tierlog-as-java")
+
+
+@dataclass(slots=True)
+class Payload:
+    """What is shown of one record's key and value.
+
+    Attributes:
+        key, value: None where nothing is shown.
+        fields: The value as JSON fields, where its format is known.
+        fault: Why the record could not be decoded; "" if it could.
+    """
+
+    key: str | None
+    value: str | None
+    fields: dict[str, object] | None = None
+    fault: str = ""
+
+
+class PayloadDecoder(Protocol):
+    """Makes text of keys and values."""
+
+    def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload: ...
+
+
+class PlainPayloads:
+    """Keys and values as UTF-8."""
+
+    def decode(self, _offset: int, key: bytes | None, value: bytes | None) -> Payload:
+        return Payload(None if key is None else java_text(key), None if value is None else java_text(value))
+
+
+class RemoteLogMetadataPayloads:
+    """Records of ``__remote_log_metadata``: only values are shown."""
+
+    def decode(self, offset: int, _key: bytes | None, value: bytes | None) -> Payload:
+        try:
+            if value is None:
+                raise CorruptRecordError("the record has no value", fault="BAD_FIELD_LENGTH")
+            record: RemoteLogMetadataRecord = decode_record(value)
+        except CorruptRecordError as fault:
+            return Payload(None, _failed(offset, fault), fault=_words(fault))
+        return Payload(None, record_text(record), record_fields(record))
+
+
+class TransactionStatePayloads:
+    """Records of ``__transaction_state``."""
+
+    def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload:
+        try:
+            if key is None:
+                raise CorruptRecordError("the record has no key", fault="BAD_FIELD_LENGTH")
+            if (kind := key_version(key)) != KEY_VERSION:
+                unknown = f"Unknown record type {kind} at offset {offset}, skipping."
+                return Payload(unknown, None, fault=f"unknown record type {kind}")
+            transactional_id = parse_transactional_id(key)
+            state = None if value is None else parse_transaction_state(value)
+        except CorruptRecordError as fault:
+            return Payload(_failed(offset, fault), None, fault=_words(fault))
+        shown_key = {"type": "0", "data": {"transactionalId": transactional_id}}
+        if state is None:
+            return Payload(_compact(shown_key), "<DELETE>", {"key": shown_key, "value": None})
+        fields = {"version": str(state.version), "data": transaction_fields(state)}
+        return Payload(_compact(shown_key), _compact(fields), {"key": shown_key, "value": fields})
+
+
+def _failed(offset: int, fault: CorruptRecordError) -> str:
+    return f"Error at offset {offset}, skipping. {_words(fault)}"
+
+
+def _words(fault: CorruptRecordError) -> str:
+    return fault.text if fault.position < 0 else f"{fault.text}, at byte {fault.position}"
+
+
+def transaction_fields(state: TransactionState) -> dict[str, object]:
+    """Under Kafka's names and in its order; what is tagged and at its default is left out."""
+    fields: dict[str, object] = {"producerId": state.producer_id}
+    if state.previous_producer_id != NO_PRODUCER_ID:
+        fields["previousProducerId"] = state.previous_producer_id
+    if state.next_producer_id != NO_PRODUCER_ID:
+        fields["nextProducerId"] = state.next_producer_id
+    fields["producerEpoch"] = state.producer_epoch
+    fields["transactionTimeoutMs"] = state.timeout_ms
+    fields["transactionStatus"] = state.status
+    topics = state.partitions
+    fields["transactionPartitions"] = (
+        None if topics is None else [{"topic": topic, "partitionIds": list(ids)} for topic, ids in topics]
+    )
+    fields["transactionLastUpdateTimestampMs"] = state.last_update_ms
+    fields["transactionStartTimestampMs"] = state.start_ms
+    if state.client_transaction_version:
+        fields["clientTransactionVersion"] = state.client_transaction_version
+    return fields
+
+
+#: A backslash that stands for itself, or the escape of a control character.
+_ESCAPE = re.compile(r"\\\\|\\u00[0-9a-f]{2}")
+
+
+def _compact(value: object) -> str:
+    """JSON as Jackson writes it: no spaces, escapes in capitals."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPE.sub(lambda match: match[0][:2] + match[0][2:].upper(), text)

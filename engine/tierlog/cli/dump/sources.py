@@ -1,0 +1,263 @@
+"""What the paths of ``tierlog dump`` name: one file, the files of a log directory, or the parts of tiered segments.
+
+A part is bytes with a name and a kind; where they come from (a disk, an object that has to be decrypted) is settled
+here, so that what prints them does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.cli.tiers import open_path
+from tierlog.errors import ConfigError, CorruptObjectError, StoreError
+from tierlog.log.formats.segment_files import find_partition_folder, find_segment_file
+from tierlog.records.batch_runs import BatchColumns, BatchRuns
+from tierlog.remote.api import IndexType
+from tierlog.runtime.machine.files import FileInfo, Files
+
+if TYPE_CHECKING:
+    from tierlog.remote.storage import StoredSegment, Tier
+
+WINDOW_BYTES = 4 << 20
+#: Everything but a log is read whole: an index of a 1 GiB segment has 2 MiB.
+PART_SIZE_BYTES_MAX = 256 << 20
+_BASE_OFFSET = re.compile(r"([0-9]{20})[.-]")
+
+
+class PartKind(StrEnum):
+    """What a part is; the value is the suffix of its file."""
+
+    LOG = ".log"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TRANSACTION_INDEX = ".txnindex"
+    PRODUCER_SNAPSHOT = ".snapshot"
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    OFFSET_CHECKPOINT = "offset-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+
+
+_TIER_PARTS = (
+    (IndexType.OFFSET, PartKind.OFFSET_INDEX),
+    (IndexType.TIMESTAMP, PartKind.TIME_INDEX),
+    (IndexType.TRANSACTION, PartKind.TRANSACTION_INDEX),
+    (IndexType.PRODUCER_SNAPSHOT, PartKind.PRODUCER_SNAPSHOT),
+    (IndexType.LEADER_EPOCH, PartKind.LEADER_EPOCHS),
+)
+
+
+@dataclass(slots=True)
+class LogOutline:
+    """The batches of a log as far as its indexes speak of them.
+
+    Attributes:
+        last_offsets, positions, max_timestamps: int64 each, in file order; -1 is the timestamp of an empty batch.
+    """
+
+    last_offsets: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    max_timestamps: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tables: Iterable[BatchColumns]) -> LogOutline:
+        """From the columns of ``scan_batches``, in file order."""
+        columns: tuple[list[NDArray[np.int64]], ...] = ([], [], [])
+        for table in tables:
+            columns[0].append(table["last_offset"].astype(np.int64))
+            columns[1].append(table["position"].astype(np.int64))
+            columns[2].append(np.where(table["record_count"] == 0, -1, table["max_timestamp"].astype(np.int64)))
+        return cls(*(np.concatenate(parts) if parts else np.empty(0, np.int64) for parts in columns))
+
+
+@dataclass(slots=True)
+class Part:
+    """One file, or one part of a tiered segment.
+
+    Attributes:
+        label: What is printed as its path.
+        base_offset: Of the segment, by the name; None if the name has none.
+        topic: Of the folder or segment; "" if unknown.
+        size_bytes: Untransformed.
+        windows: Opens the bytes, in order from 0, cut anywhere.
+        log: The log that an index belongs to; None if it is not there.
+        outline_follows: Parts that need this log's outline come after it: who walks it keeps the outline.
+    """
+
+    label: str
+    kind: PartKind
+    base_offset: int | None
+    topic: str
+    size_bytes: int
+    windows: Callable[[], Iterator[memoryview]]
+    log: Part | None = None
+    outline_follows: bool = False
+    _outline: LogOutline | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.label.rsplit("/", 1)[-1]
+
+    def whole(self) -> bytes:
+        """All bytes. Raises CorruptObjectError above PART_SIZE_BYTES_MAX."""
+        if self.size_bytes > PART_SIZE_BYTES_MAX:
+            text = f"{self.size_bytes} bytes: more than a {self.kind} can have"
+            raise CorruptObjectError(text, fault="BAD_SIZE", where=self.label)
+        return b"".join(self.windows())
+
+    def outline(self) -> LogOutline:
+        """Of a log: its batches up to the first byte that is none; read once."""
+        if self._outline is None:
+            self._outline = LogOutline.of(run.columns for run in BatchRuns(self.windows()))
+        return self._outline
+
+    def keep_outline(self, outline: LogOutline) -> None:
+        """What a walk over the whole log has seen, so that ``outline`` need not read it again."""
+        self._outline = outline
+
+
+@dataclass(slots=True)
+class PartFinder:
+    """Finds the parts that PATHs name.
+
+    Attributes:
+        topic, partitions: Only these, of a log directory or a bucket.
+        ignored: Files that were named and are none of Kafka's.
+    """
+
+    files: Files
+    topic: str | None = None
+    partitions: tuple[int, ...] = ()
+    layout: str = "auto"
+    config: Path | None = None
+    ignored: list[str] = field(default_factory=list)
+
+    def iter_parts(self, path: str) -> Iterator[Part]:
+        """The parts of one PATH, by name; a bucket's by partition and offset.
+
+        Raises:
+            ConfigError: nothing fits, or a bucket of several topics and none is chosen.
+            StoreError and its kinds.
+        """
+        found = None if "://" in path else self.files.stat(path)
+        if found is None or (found.is_directory and not self._is_log_directory(path)):
+            yield from self._tiered(path)
+        elif found.is_directory:
+            yield from self._folder(path)
+        else:
+            yield from self._file(found, {})
+
+    def _is_log_directory(self, path: str) -> bool:
+        entries = list(self.files.iter_directory(path))
+        if any(find_segment_file(entry.name) for entry in entries if not entry.is_directory):
+            return True
+        folders = [entry for entry in entries if entry.is_directory and find_partition_folder(entry.name)]
+        return any(
+            find_segment_file(below.name) for folder in folders for below in self.files.iter_directory(folder.path)
+        )
+
+    def _folder(self, path: str) -> Iterator[Part]:
+        entries = list(self.files.iter_directory(path))
+        by_name = {entry.name: entry for entry in entries if not entry.is_directory}
+        for entry in entries:
+            if not entry.is_directory:
+                if _kind_of(entry.name) is not None:
+                    yield from self._file(entry, by_name)
+                continue
+            folder = find_partition_folder(entry.name)
+            if folder is None or folder.purpose or self.topic not in (None, folder.topic):
+                continue
+            if not self.partitions or folder.partition in self.partitions:
+                yield from self._folder(entry.path)
+
+    def _file(self, found: FileInfo, siblings: dict[str, FileInfo]) -> Iterator[Part]:
+        kind = _kind_of(found.name)
+        if kind is None:
+            self.ignored.append(found.path)
+            return
+        part = self._part_of(found, kind)
+        if kind in (PartKind.OFFSET_INDEX, PartKind.TIME_INDEX):
+            log_path = found.path.removesuffix(kind) + PartKind.LOG
+            log = siblings.get(log_path.rsplit("/", 1)[-1]) or self.files.find(log_path)
+            part.log = self._part_of(log, PartKind.LOG) if log is not None else None
+        yield part
+
+    def _part_of(self, found: FileInfo, kind: PartKind) -> Part:
+        folder = find_partition_folder(Path(found.path).absolute().parent.name)
+        return Part(
+            label=found.path,
+            kind=kind,
+            base_offset=_base_offset_of(found.name),
+            topic=folder.topic if folder else "",
+            size_bytes=found.size_bytes,
+            windows=lambda: self._windows(found.path),
+        )
+
+    def _windows(self, path: str) -> Iterator[memoryview]:
+        with self.files.open_read(path) as file:
+            position = 0
+            while position < file.size_bytes:
+                buffer = bytearray(min(WINDOW_BYTES, file.size_bytes - position))
+                count = file.read_into(buffer, position=position)
+                if count == 0:
+                    raise StoreError(f"{path}: cut at {position} of {file.size_bytes} bytes while it was read")
+                position += count
+                yield memoryview(buffer)[:count]
+
+    def _tiered(self, path: str) -> Iterator[Part]:
+        with open_path(path, layout=self.layout, config=self.config) as tier:
+            topic = self.topic or _only_topic(tier, path)
+            for segment in tier.iter_segments(topic, partitions=self.partitions or None):
+                yield from _segment_parts(tier, segment)
+
+
+def _only_topic(tier: Tier, path: str) -> str:
+    names = sorted({topic.name for topic in tier.topics()})
+    if len(names) != 1:
+        shown = ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+        raise ConfigError(f"{path} holds {len(names)} topics: choose one with --topic ({shown or 'there is none'})")
+    return names[0]
+
+
+def _segment_parts(tier: Tier, segment: StoredSegment) -> Iterator[Part]:
+    stem = segment.name.removesuffix(PartKind.LOG)
+
+    def part(kind: PartKind, size_bytes: int, windows: Callable[[], Iterator[memoryview]], suffix: str = "") -> Part:
+        label = stem + (suffix or kind)
+        return Part(label, kind, segment.start_offset, segment.topic_id_partition.topic, size_bytes, windows)
+
+    log = part(PartKind.LOG, segment.size_bytes, lambda: (window for _, window in tier.iter_log_windows(segment)))
+    log.outline_follows = True
+    yield log
+    for index_type, kind in _TIER_PARTS:
+        data = tier.fetch_index(segment, index_type)
+        if data is None:
+            continue
+        view = memoryview(data).cast("B")
+        suffix = ".leader_epoch_checkpoint" if kind is PartKind.LEADER_EPOCHS else ""
+        found = part(kind, len(view), lambda view=view: iter((view,)), suffix)  # type: ignore[misc]
+        found.log = log
+        yield found
+
+
+def _kind_of(name: str) -> PartKind | None:
+    if name.endswith(("leader-epoch-checkpoint", ".leader_epoch_checkpoint")):
+        return PartKind.LEADER_EPOCHS
+    if name.endswith("-offset-checkpoint"):
+        return PartKind.OFFSET_CHECKPOINT
+    for suffix in ("deleted", "cleaned", "swap"):
+        name = name.removesuffix(f".{suffix}")
+    kinds = (kind for kind in PartKind if kind.startswith(".") or kind is PartKind.PARTITION_METADATA)
+    return next((kind for kind in kinds if name.endswith(kind)), None)
+
+
+def _base_offset_of(name: str) -> int | None:
+    match = _BASE_OFFSET.match(name)
+    return int(match[1]) if match and int(match[1]) < 2**63 else None

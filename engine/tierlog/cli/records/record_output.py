@@ -1,0 +1,276 @@
+"""Where the records of ``cat`` go: lines, a count or a table; to stdout, or into a file that appears when whole."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+import pyarrow as pa
+from typing_extensions import Buffer
+
+from tierlog.cli.options import Format
+from tierlog.cli.records.record_lines import TEXT_COLUMNS, JsonLines, RawLines, TextLines
+from tierlog.cli.records.record_template import TemplateLines
+from tierlog.errors import ConfigError
+from tierlog.runtime.machine import Machine
+from tierlog.scan.reading.read import records_schema
+
+#: The columns of JSON and of tables, in this order, where none are chosen.
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers")
+#: All that can be chosen.
+ALL_COLUMNS = (*COLUMNS, "segment")
+#: Size of the record batches: small, so that lines come early and the allocator keeps the memory of their texts (from
+#: 1 MiB on the kernel maps and clears it anew for each: a quarter of the time).
+LINE_TARGET_BYTES = 1 << 18
+TABLE_TARGET_BYTES = 8 << 20
+
+
+TABLES = frozenset({Format.PARQUET, Format.ARROW, Format.ARROW_FILE})
+
+
+class Sink(Protocol):
+    """Takes bytes in order."""
+
+    def write(self, data: Buffer) -> object: ...
+
+
+class LineFormat(Protocol):
+    def render(self, rows: pa.RecordBatch, /) -> bytes: ...
+
+
+class RecordWriter(Protocol):
+    """Takes record batches of the columns of its output, each of one partition and not empty.
+
+    A context manager that finishes what it began, unless something failed.
+    """
+
+    def write(self, rows: pa.RecordBatch) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@contextmanager
+def open_sink(out: str | None) -> Iterator[Sink]:
+    """stdout, a device or pipe as it is, or a file that gets its name when the block ends without an error.
+
+    Raises:
+        ConfigError: ``out`` is a folder.
+    """
+    if out is None:
+        yield _Unbuffered(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    files = Machine().files
+    there = files.find(out)
+    if there is not None and there.is_directory:
+        raise ConfigError(f"--out {out}: this is a folder")
+    with files.open_write(out) as file:
+        yield file
+        file.commit()
+
+
+class _Unbuffered:
+    """All of the bytes or an error. A bare descriptor (stdout with PYTHONUNBUFFERED) may take only a part."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+
+    def write(self, data: Buffer) -> None:
+        left = memoryview(data).cast("B")
+        while len(left):
+            left = left[self._raw.write(left) :]
+
+
+class LineWriter:
+    """Lines of text, a record batch at a time."""
+
+    def __init__(self, sink: Sink, lines: LineFormat) -> None:
+        self._sink = sink
+        self._lines = lines
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._sink.write(self._lines.render(rows))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class CountWriter:
+    """The number of records, as one line, when all are there."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._rows = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._sink.write(b"%d\n" % self._rows)
+
+
+class TableWriter:
+    """Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
+
+    After an error nothing is finished: a file without its footer is refused by every reader.
+    """
+
+    def __init__(self, sink: Sink, form: Format, columns: Sequence[str]) -> None:
+        self._file = _CountingFile(sink)
+        self._schema = records_schema(columns)
+        self._form = form
+
+    def __enter__(self) -> Self:
+        if self._form is Format.ARROW:
+            self._writer = pa.ipc.new_stream(self._file, self._schema)
+        elif self._form is Format.ARROW_FILE:
+            self._writer = pa.ipc.new_file(self._file, self._schema)
+        else:
+            import pyarrow.parquet
+
+            self._writer = pyarrow.parquet.ParquetWriter(self._file, self._schema, compression="zstd")
+        return self
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows.select(self._schema.names))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._file.stop()
+        self._writer.close()
+
+
+class _CountingFile:
+    """What pyarrow asks of a Python file, over a sink that can only be written to (a pipe has no position)."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._position = 0
+        self._stopped = False
+        self.closed = False
+
+    def stop(self) -> None:
+        """What follows (the footer) is dropped."""
+        self._stopped = True
+
+    def write(self, data: Buffer) -> int:
+        size = memoryview(data).nbytes
+        if not self._stopped:
+            self._sink.write(data)
+        self._position += size
+        return size
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOutput:
+    """How records are shown. Made by ``of``.
+
+    Attributes:
+        columns: What has to be read for it.
+        target_bytes: About the size of its record batches.
+    """
+
+    form: Format
+    columns: tuple[str, ...]
+    lines: LineFormat | None
+    counts: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        form: Format,
+        *,
+        columns: str | None = None,
+        template: str | None = None,
+        count: bool = False,
+        key_as: str = "base64",
+        value_as: str = "base64",
+    ) -> RecordOutput:
+        """Raises ConfigError: an unknown column, encoding or letter, or options that contradict each other."""
+        chosen = _chosen(columns)
+        if count:
+            _refuse_beside("--count", (columns is not None, "--columns"), (template is not None, "--template"))
+            _refuse_beside("--count", (form not in (Format.TEXT, Format.JSON), f"--format {form}"))
+            return cls(form, ("offset",), None, counts=True)
+        if template is not None:
+            _refuse_beside("--template", (columns is not None, "--columns"), (form is not Format.TEXT, "--format"))
+            template_lines = TemplateLines(template)
+            return cls(form, template_lines.columns, template_lines)
+        if form is Format.TEXT:
+            return cls(form, chosen or TEXT_COLUMNS, TextLines(chosen))
+        if form is Format.RAW:
+            _refuse_beside("--format raw", (columns is not None, "--columns"))
+            return cls(form, ("value",), RawLines())
+        chosen = chosen or COLUMNS
+        lines = JsonLines(chosen, key_as=key_as, value_as=value_as) if form is Format.JSON else None
+        return cls(form, chosen, lines)
+
+    @property
+    def target_bytes(self) -> int:
+        return LINE_TARGET_BYTES if self.lines else TABLE_TARGET_BYTES
+
+    def check_target(self, out: str | None) -> None:
+        """Raises ConfigError: a table would go to a terminal."""
+        if self.form in TABLES and out is None and sys.stdout.isatty():
+            raise ConfigError(f"--format {self.form} is binary: give --out FILE or a pipe")
+
+    def writer(self, sink: Sink) -> RecordWriter:
+        if self.counts:
+            return CountWriter(sink)
+        return TableWriter(sink, self.form, self.columns) if self.lines is None else LineWriter(sink, self.lines)
+
+
+def _chosen(columns: str | None) -> tuple[str, ...] | None:
+    """Raises ConfigError: ``--columns`` has an unknown name, one twice, or none."""
+    if columns is None:
+        return None
+    names = tuple(name.strip() for name in columns.split(","))
+    for place, name in enumerate(names):
+        if name not in ALL_COLUMNS:
+            raise ConfigError(f"--columns: {name!r} is none of {', '.join(ALL_COLUMNS)}")
+        if name in names[:place]:
+            raise ConfigError(f"--columns: {name} is there twice")
+    return names
+
+
+def _refuse_beside(option: str, *others: tuple[bool, str]) -> None:
+    for given, name in others:
+        if given:
+            raise ConfigError(f"{option} does not go together with {name}")

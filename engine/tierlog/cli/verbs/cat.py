@@ -1,0 +1,250 @@
+"""``tierlog cat``: the records of a bucket, a log directory or one segment file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import complain, guarded
+from tierlog.cli.options import (
+    ConfigOption,
+    Encoding,
+    FailOnDataLossOption,
+    Format,
+    Isolation,
+    LayoutName,
+    LayoutOption,
+    LogStartOption,
+    PartitionOption,
+    PathArgument,
+    TopicsArgument,
+)
+from tierlog.cli.progress import ByteProgress
+from tierlog.cli.tiers import open_path
+from tierlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tierlog.cli.records.record_output import RecordOutput
+    from tierlog.cli.records.record_search import RecordSearch
+    from tierlog.cli.topics import TopicChoice
+    from tierlog.remote.storage import Tier
+    from tierlog.scan.history import PartitionHistory
+    from tierlog.scan.planning.plan import ScanPlan
+    from tierlog.scan.reading.parallel_scan import ParallelScan
+    from tierlog.scan.scan_range import ScanRange
+    from tierlog.scan.scan_request import ScanRequest
+
+_AS_HELP = 'How JSON lines show it; what is not of that form comes as {"base64": …}.'
+_TIME_HELP = "ISO 8601 (UTC), how long ago (90s, 15m, 1h, 7d), or ms since 1970."
+
+
+def register(app: typer.Typer) -> None:
+    app.command("cat")(guarded(cat))
+
+
+def cat(
+    path: PathArgument,
+    topic: TopicsArgument = None,
+    partition: PartitionOption = None,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="arrow is the stream form of Arrow IPC, arrow-file the file form (Feather); both and parquet go to "
+            "--out or a pipe.",
+        ),
+    ] = Format.TEXT,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME,…",
+            help="Only these, in this order: topic, partition, offset, timestamp, timestampType, leaderEpoch, key, "
+            "value, headers, segment.",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            metavar="TEXT",
+            help="Each record so, as kcat -f: %t topic, %p partition, %o offset, %T ms, %k key, %K its length, %s "
+            "value, %S its length (%R in four bytes), %h headers, %%; \\n, \\t, \\r, \\0, \\xHH.",
+        ),
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only how many records there are.")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="Write there instead of to stdout; it appears when whole."),
+    ] = None,
+    isolation: Annotated[
+        Isolation, typer.Option("--isolation", help="read_committed leaves aborted and undecided transactions out.")
+    ] = Isolation.READ_UNCOMMITTED,
+    first: Annotated[int | None, typer.Option("--from", metavar="OFFSET", min=0, help="First offset.")] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", metavar="OFFSET", min=0, help="End offset, exclusive as in Kafka.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help=f"Records of this time or later: {_TIME_HELP}")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Records before this time; as --since.")
+    ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            "--grep",
+            metavar="REGEX",
+            help="Records whose key or value bytes match somewhere, or one of their headers as NAME=VALUE.",
+        ),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            metavar="N",
+            min=1,
+            help="The last N records of each partition that fit the rest; nothing before them is read.",
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records in all.")] = None,
+    key_as: Annotated[Encoding, typer.Option("--key-as", help=_AS_HELP)] = Encoding.BASE64,
+    value_as: Annotated[Encoding, typer.Option("--value-as", help=_AS_HELP)] = Encoding.BASE64,
+    log_start: LogStartOption = None,
+    fail_on_data_loss: FailOnDataLossOption = True,
+) -> None:
+    """Print records, ordered by topic, partition and offset.
+
+    JSON lines: {"topic","partition","offset","timestamp","timestampType","leaderEpoch","key","value","headers"}, bytes
+    as base64. Text: partition, offset, time, key and value, parted by tabs, and the headers behind them where a record
+    has any. Raw: the values, a line feed behind each.
+
+    An answer without records says why on stderr. If something fails midway, the rows before it have been printed and
+    the command ends with 3.
+    """
+    from tierlog.cli.records.empty_answers import empty_answer
+    from tierlog.cli.records.record_output import RecordOutput, open_sink
+    from tierlog.cli.records.record_search import RecordSearch
+    from tierlog.cli.records.scan_options import parse_log_starts, scan_request
+    from tierlog.cli.topics import TopicChoice
+    from tierlog.scan.planning.plan import list_histories, plan_scan
+
+    output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)
+    output.check_target(out)
+    search = None if grep is None else RecordSearch(grep)
+    choice = TopicChoice.of(path, topic)
+    with open_path(path, layout=layout, config=config) as tier:
+        label, choice = _labelled(tier, choice)
+        request = scan_request(
+            topics=choice.selection(partition),
+            partitions=partition,
+            first_offset=first,
+            end_offset_exclusive=end,
+            since=since,
+            until=until,
+            isolation_level=isolation.value,
+            log_start_offsets=parse_log_starts(log_start, choice.of_tier(tier.topics())) if log_start else {},
+            fail_on_data_loss=fail_on_data_loss,
+            now_ms=tier.machine.clock.time_ms(),
+        )
+        histories, left_out = list_histories(tier, request)
+        for pattern in choice.unmatched_patterns(tier, (history.topic for history in histories)):
+            complain(f"no topic matches {pattern}")
+        plan = plan_scan(tier, _last(tier, request, histories, last, search), histories=histories)
+        for warning in [*left_out, *plan.warnings]:
+            complain(f"warning: {warning}")
+        shown = 0
+        with (
+            open_sink(out) as sink,
+            output.writer(sink) as writer,
+            ByteProgress("cat", plan.size_bytes) as progress,
+            closing(_scan(tier, plan, output, search, label, progress)) as found,
+        ):
+            for rows in _limited(found if search is None else search.matching(found), limit):
+                shown += rows.num_rows
+                writer.write(rows)
+        if not shown and limit != 0:
+            for line in empty_answer(request, histories, plan.bounds, searched=search is not None):
+                complain(line)
+
+
+def _labelled(tier: Tier, choice: TopicChoice) -> tuple[str | None, TopicChoice]:
+    """One file is read whatever its folder is called: TOPIC then says whose records they are.
+
+    Raises:
+        ConfigError: several topics, or a pattern, of one file.
+    """
+    if tier.layout != "file":
+        return None, choice
+    if choice.patterns or len(choice.names) > 1:
+        raise ConfigError("PATH is one file: TOPIC says whose records they are, so one name can be given")
+    return next(iter(choice.names), None), type(choice)()
+
+
+def _last(
+    tier: Tier,
+    request: ScanRequest,
+    histories: Sequence[PartitionHistory],
+    last: int | None,
+    search: RecordSearch | None,
+) -> ScanRequest:
+    """The request, begun where the last N records of each partition do."""
+    from tierlog.cli.records.record_search import SEARCHED_COLUMNS
+    from tierlog.scan.planning.last_records import LastRecords
+
+    if last is None:
+        return request
+    if search is None:
+        records = LastRecords(tier, request, last)
+    else:
+        records = LastRecords(tier, request, last, columns=SEARCHED_COLUMNS, choose=search.matching)
+    return replace(request, starting_offsets=records.first_offsets(histories))
+
+
+def _scan(
+    tier: Tier,
+    plan: ScanPlan,
+    output: RecordOutput,
+    search: RecordSearch | None,
+    label: str | None,
+    progress: ByteProgress,
+) -> ParallelScan:
+    """The record batches of the plan in order, decoded on other threads than the one that writes lines."""
+    import pyarrow as pa
+
+    from tierlog.cli.records.record_search import SEARCHED_COLUMNS
+    from tierlog.scan.reading.parallel_scan import ParallelScan
+    from tierlog.scan.reading.read import read_scan_range
+
+    columns = tuple(dict.fromkeys([*output.columns, *(SEARCHED_COLUMNS if search is not None else ())]))
+    place = columns.index("topic") if label is not None and "topic" in columns else None
+
+    def read(scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
+        for rows in read_scan_range(tier, scan_range, columns=columns, target_bytes=output.target_bytes):
+            if place is not None:
+                rows = rows.set_column(place, rows.schema.field(place), pa.repeat(label, rows.num_rows))
+            yield rows
+        progress.advance(scan_range.size_bytes)
+
+    return ParallelScan(plan.ranges, read, machine=tier.machine)
+
+
+def _limited(found: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first ``limit`` rows; nothing behind them is asked for."""
+    left = limit
+    if left == 0:
+        return
+    for rows in found:
+        if left is not None and rows.num_rows >= left:
+            yield rows.slice(0, left)
+            return
+        yield rows
+        left = None if left is None else left - rows.num_rows

@@ -1,0 +1,243 @@
+"""``tierlog dump``: what lies in log files, indexes, snapshots and tiered segments, in the lines of kafka-dump-log."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.options import PATH_HELP, ConfigOption, LayoutName, LayoutOption, PartitionOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tierlog.cli.dump.indexes import IndexFindings
+    from tierlog.cli.dump.json_format import JsonForm
+    from tierlog.cli.dump.kafka_format import KafkaForm
+    from tierlog.cli.dump.payloads import PayloadDecoder
+    from tierlog.cli.dump.sources import Part
+    from tierlog.errors import CorruptDataError
+    from tierlog.log.formats.offset_index import OffsetIndex
+    from tierlog.log.formats.time_index import TimeIndex
+
+#: Index entries without a batch that are told one by one.
+ENTRIES_TOLD_MAX = 10
+
+
+class Format(enum.StrEnum):
+    """--format"""
+
+    KAFKA = "kafka"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("dump")(guarded(dump))
+
+
+def dump(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help=PATH_HELP, show_default=False)],
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Of a log directory or bucket: only this topic.")
+    ] = None,
+    partition: PartitionOption = None,
+    deep: Annotated[bool, typer.Option("--deep", "--deep-iteration", help="The records of each batch too.")] = False,
+    print_data_log: Annotated[
+        bool, typer.Option("--print-data-log", help="Keys and values too; implies --deep.")
+    ] = False,
+    remote_log_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--remote-log-metadata",
+            "--remote-log-metadata-decoder",
+            help="Values are records of __remote_log_metadata: show what they say; implies --deep.",
+        ),
+    ] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="kafka-dump-log's lines, or one JSON object a line.")
+    ] = Format.KAFKA,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+) -> ExitCode:
+    """Print batches, records, index entries, producers and checkpoints as they lie in the files.
+
+    Of a log directory every file is shown, of a bucket every part of every segment of the topic. Records of the topic
+    __transaction_state are shown decoded. Ends with 1 if anything is wrong with what was read: what
+    can be read is printed, what is wrong is said on stderr.
+    """
+    from tierlog.cli.dump.sources import PartFinder
+    from tierlog.runtime.machine import Machine
+
+    finder = PartFinder(Machine().files, topic, tuple(partition or ()), layout.value, config)
+    run = _Run(deep or print_data_log or remote_log_metadata, print_data_log, remote_log_metadata, output_format)
+    for path in paths:
+        for part in finder.iter_parts(path):
+            run.show(part)
+    for ignored in finder.ignored:
+        complain(f"{ignored}: none of Kafka's log files, ignored")
+    return ExitCode.FAULTS_FOUND if run.faults else ExitCode.DONE
+
+
+@dataclass(slots=True)
+class _Run:
+    """Prints parts and counts what is wrong with them."""
+
+    deep: bool
+    print_payloads: bool
+    remote_log_metadata: bool
+    output_format: Format
+    faults: int = 0
+
+    def show(self, part: Part) -> None:
+        from tierlog.cli.dump.sources import PartKind
+        from tierlog.errors import CorruptDataError
+
+        form = self._form(part)
+        self._print(form.begin_lines())
+        try:
+            if part.kind is PartKind.LOG:
+                self._log(part, form)
+            elif part.kind in (PartKind.OFFSET_INDEX, PartKind.TIME_INDEX):
+                self._index(part, form)
+            elif part.kind is PartKind.TRANSACTION_INDEX:
+                self._transactions(part, form)
+            else:
+                self._print(_other_lines(part, form))
+        except CorruptDataError as fault:
+            self._fault(fault.located(part.label), form)
+
+    def _form(self, part: Part) -> KafkaForm | JsonForm:
+        from tierlog.cli.dump.json_format import JsonForm
+        from tierlog.cli.dump.kafka_format import KafkaForm
+
+        kind = KafkaForm if self.output_format is Format.KAFKA else JsonForm
+        return kind(part.label, self._payloads(part))
+
+    def _payloads(self, part: Part) -> PayloadDecoder | None:
+        from tierlog.cli.dump.payloads import PlainPayloads, RemoteLogMetadataPayloads, TransactionStatePayloads
+        from tierlog.log.formats.transaction_state import TOPIC
+
+        if self.remote_log_metadata:
+            return RemoteLogMetadataPayloads()
+        if part.topic == TOPIC:
+            return TransactionStatePayloads()
+        return PlainPayloads() if self.print_payloads else None
+
+    def _log(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.cli.dump.log import LogDump
+        from tierlog.errors import CorruptDataError
+
+        self._print(form.log_lines(part.base_offset))
+        walk = LogDump(part, form, self.deep)
+        told = 0
+        for found in walk:
+            if isinstance(found, CorruptDataError):
+                told += 1
+                self._fault(found, form)
+            else:
+                self._print(found)
+        if walk.trailing_bytes:
+            self._print(form.trailing_lines(walk.trailing_bytes))
+            self.faults += 1
+        self._print(form.step_lines(walk.steps))
+        if walk.faults > told:
+            complain(f"{part.label}: {walk.faults - told} more faults")
+        if form.payload_faults:
+            complain(f"{part.label}: {form.payload_faults} records could not be decoded")
+            self.faults += form.payload_faults
+
+    def _index(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.cli.dump import indexes as dump_indexes
+        from tierlog.cli.dump.sources import PartKind
+        from tierlog.log.formats.offset_index import OffsetIndex
+        from tierlog.log.formats.time_index import TimeIndex
+
+        data, base_offset = part.whole(), part.base_offset or 0
+        log = None if part.log is None else part.log.outline()
+        if part.kind is PartKind.OFFSET_INDEX:
+            index: OffsetIndex | TimeIndex = OffsetIndex(data, base_offset)
+            offsets, positions = self._in_use(index, *dump_indexes.offset_entries(data, base_offset))
+            self._print(form.offset_entry_lines(offsets, positions))
+            findings = None if log is None else dump_indexes.compare_offsets(offsets, positions, log)
+        else:
+            index = TimeIndex(data, base_offset)
+            timestamps, offsets = self._in_use(index, *dump_indexes.time_entries(data, base_offset))
+            self._print(form.time_entry_lines(timestamps, offsets))
+            findings = None if log is None else dump_indexes.compare_times(timestamps, offsets, log)
+        if findings is None:
+            complain(f"{part.label}: its .log is not there, so its entries were not compared with it")
+        else:
+            self._findings(part, form, findings, entries=len(index))
+        index.check()
+
+    def _transactions(self, part: Part, form: KafkaForm | JsonForm) -> None:
+        from tierlog.errors import CorruptIndexError
+        from tierlog.log.formats.transaction_index import TransactionIndex
+
+        data = part.whole()
+        try:
+            entries = TransactionIndex(data).entries()
+        except CorruptIndexError as fault:
+            self._print(form.transaction_lines(TransactionIndex(data[: fault.position]).entries()))
+            raise
+        self._print(form.transaction_lines(entries))
+        TransactionIndex(data, part.base_offset or 0).check()
+
+    def _in_use(
+        self, index: OffsetIndex | TimeIndex, first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Both columns; in JSON without the zeros of preallocation, which kafka-dump-log shows as an entry."""
+        count = len(index) if self.output_format is Format.JSON else None
+        return first[:count], second[:count]
+
+    def _findings(self, part: Part, form: KafkaForm | JsonForm, findings: IndexFindings, *, entries: int) -> None:
+        """What the log contradicts; of preallocated zeros (no entry is in use) it is told and not counted."""
+        self._print(form.index_lines(findings))
+        if not findings or not entries:
+            return
+        self.faults += 1
+        for offset, position in findings.no_batch[:ENTRIES_TOLD_MAX]:
+            complain(f"{part.label}: the entry of offset {offset} points to {position}, where no batch begins")
+        if len(findings.no_batch) > ENTRIES_TOLD_MAX:
+            complain(f"{part.label}: {len(findings.no_batch) - ENTRIES_TOLD_MAX} more entries point to no batch")
+
+    def _fault(self, fault: CorruptDataError, form: KafkaForm | JsonForm) -> None:
+        self.faults += 1
+        if self.output_format is Format.JSON:
+            from tierlog.cli.dump.json_format import JsonForm
+
+            assert isinstance(form, JsonForm)
+            self._print([form.fault_line(fault)])
+        sys.stdout.flush()
+        complain(str(fault))
+
+    @staticmethod
+    def _print(lines: Iterable[str]) -> None:
+        text = "\n".join(lines)
+        if text:
+            sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+
+
+def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
+    """A part that is read whole and compared with nothing."""
+    from tierlog.cli.dump.sources import PartKind
+    from tierlog.log.formats.checkpoints import parse_offset_checkpoint
+    from tierlog.log.formats.leader_epochs import parse_leader_epochs
+    from tierlog.log.formats.partition_metadata import parse_partition_metadata
+    from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+
+    data = part.whole()
+    if part.kind is PartKind.PRODUCER_SNAPSHOT:
+        return form.producer_lines(parse_producer_snapshot(data))
+    if part.kind is PartKind.LEADER_EPOCHS:
+        return form.epoch_lines(parse_leader_epochs(data))
+    if part.kind is PartKind.OFFSET_CHECKPOINT:
+        return form.checkpoint_lines(parse_offset_checkpoint(data))
+    return form.metadata_lines(parse_partition_metadata(data))

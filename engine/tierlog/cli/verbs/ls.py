@@ -1,0 +1,204 @@
+"""``tierlog ls``: topics, partitions and segments, and which segments count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tierlog.cli.exits import ExitCode, complain, guarded, one_line
+from tierlog.cli.options import (
+    ConfigOption,
+    LayoutName,
+    LayoutOption,
+    Output,
+    OutputOption,
+    PartitionOption,
+    PathArgument,
+    TopicsArgument,
+)
+from tierlog.cli.tiers import open_path
+from tierlog.cli.times import utc_text
+
+if TYPE_CHECKING:
+    from tierlog.cli.topics import TopicChoice
+    from tierlog.remote.storage import Tier
+    from tierlog.scan.history import PartitionHistory, TierHistory
+
+Row = Mapping[str, Any]
+
+_HEADINGS = ("START", "END", "BYTES", "STORED", "FIRST TIME", "LAST TIME", "EPOCHS", "STATE", "SEGMENT")
+_TIMES = ("maxTimestamp", "eventTimestamp", "lastModified")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("ls")(guarded(ls))
+
+
+def ls(
+    path: PathArgument,
+    topic: TopicsArgument = None,
+    partition: PartitionOption = None,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+    output: OutputOption = Output.TEXT,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Only the topics, from a listing alone; in text one name a line.")
+    ] = False,
+    times: Annotated[
+        bool, typer.Option("--times", help="Also the time of each segment's first record: one small read a segment.")
+    ] = False,
+) -> ExitCode:
+    """List segments: offsets, sizes, times, leader epochs, ids, and whether they count.
+
+    STATE is `live`, `active` (a broker still writes to it), `cut A-B` (only these offsets count), or `unreferenced`
+    (a duplicate after a failover, or a branch that was abandoned: no reader shows it).
+
+    JSON: one object a segment; a segment that counts in several runs of offsets has one for each. With --topics one
+    object a topic: {"topic","topicId","partitions"}. Ends with 3 if a segment's description cannot be read; it is named
+    on stderr.
+    """
+    from tierlog.cli.topics import TopicChoice
+    from tierlog.errors import TierlogError
+    from tierlog.scan.history import SINGLE_LOG_LAYOUTS, TierHistory
+    from tierlog.scan.reading.tables import segments_table
+
+    choice = TopicChoice.of(path, topic)
+    faults: list[TierlogError] = []
+    with open_path(path, layout=layout, config=config) as tier:
+        if topics:
+            _print_topics(tier, choice, partition, output)
+            return ExitCode.DONE
+        found = _histories(TierHistory(tier, faults=faults), choice, partition)
+        for pattern in choice.unmatched_patterns(tier, (each.topic for each in found)):
+            complain(f"no topic matches {pattern}")
+        for each in found:
+            rows = _plain(segments_table([each]).to_pylist())
+            firsts = _first_times(tier, each) if times else {}
+            for row in rows:
+                row["firstTimestamp"] = firsts.get(str(row["object"]))
+                row["layout"] = tier.layout
+            _print_json(rows) if output is Output.JSON else _print_text(each, rows)
+            for warning in each.warnings:
+                complain(f"warning: {warning}")
+        if tier.foreign_objects and tier.layout not in SINGLE_LOG_LAYOUTS:  # a broker's disk holds files of its own
+            complain(
+                f"{tier.foreign_objects} objects belong to no whole segment (foreign, or an upload that never ended)"
+            )
+    for fault in faults:
+        complain(str(fault))
+    return ExitCode.DATA_ERROR if faults else ExitCode.DONE
+
+
+def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] | None) -> list[PartitionHistory]:
+    """The partitions asked for; of topics given by name alone, each of those given by number has to be there."""
+    if choice.names and not choice.patterns:
+        selection = choice.selection(partition)
+        return history.partitions(selection.names or None, assigned=selection.assigned or None)
+    found = history.partitions(pattern=choice.pattern)
+    return [each for each in found if not partition or each.partition in partition]
+
+
+def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, output: Output) -> None:
+    """Names that can be given back as TOPIC: with the id where two topics have one name."""
+    stored = choice.of_tier(tier.topics())
+    for pattern in choice.unmatched_patterns(tier, (each.name for each in stored)):
+        complain(f"no topic matches {pattern}")
+    if partition:
+        stored = [each for each in stored if not set(partition).isdisjoint(each.partitions)]
+    names = [each.name for each in stored]
+    for each in stored:
+        if output is Output.JSON:
+            told = {"topic": each.name, "topicId": str(each.topic_id), "partitions": list(each.partitions)}
+            print(json.dumps(told, ensure_ascii=False))
+        else:
+            print(one_line(each.name if names.count(each.name) == 1 else f"{each.topic_id}:{each.name}"))
+
+
+def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Times as milliseconds, epochs as an object."""
+    for row in rows:
+        for name in _TIMES:
+            moment = row[name]
+            row[name] = None if moment is None else round(moment.timestamp() * 1000)
+        row["leaderEpochs"] = {str(epoch): start for epoch, start in row["leaderEpochs"] or ()}
+    return list(rows)
+
+
+def _first_times(tier: Tier, history: PartitionHistory) -> dict[str, int]:
+    """Name of the segment -> time of its first record in ms, from its first batch's header."""
+    from contextlib import closing
+
+    from tierlog.remote.metadata.batch_stream import iter_batch_runs
+
+    delete_horizon = 0x40  # then the field holds something else
+    firsts = {}
+    segments = {span.segment.name: span.segment for span in history.lineage.spans}
+    for segment in [*segments.values(), *history.unreferenced]:
+        with closing(iter_batch_runs(tier, segment, window_bytes=1 << 14)) as runs:  # type: ignore[type-var]
+            for run in runs:
+                if not int(run.column("attributes")[0]) & delete_horizon and int(run.column("base_timestamp")[0]) >= 0:
+                    firsts[segment.name] = int(run.column("base_timestamp")[0])
+                break
+    return firsts
+
+
+def _print_json(rows: Sequence[Row]) -> None:
+    for row in rows:
+        print(json.dumps({**row, "state": _state(row)}, ensure_ascii=False))
+
+
+def _print_text(history: PartitionHistory, rows: Sequence[Row]) -> None:
+    size_bytes = sum(row["sizeBytes"] for row in {str(row["object"]): row for row in rows}.values())
+    print(
+        one_line(
+            f"{history.topic}-{history.partition}  id {history.topic_id_partition.topic_id}  "
+            f"offsets {history.earliest_offset} to {history.end_offset_exclusive - 1}  "
+            f"{len({row['object'] for row in rows})} segments  {size_bytes} bytes  layout {rows[0]['layout']}"
+        )
+        if rows
+        else one_line(f"{history.topic}-{history.partition}  no segments")
+    )
+    for line in _table([_HEADINGS, *map(_cells, rows)]):
+        print(f"  {line}")
+    for gap in history.gaps:
+        print(f"  GAP: no segment holds offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row["startOffset"]),
+        str(row["endOffset"]),
+        str(row["sizeBytes"]),
+        str(row["storedBytes"]),
+        _time(row["firstTimestamp"]),
+        _time(row["maxTimestamp"]),
+        ",".join(f"{epoch}:{start}" for epoch, start in row["leaderEpochs"].items()) or "-",
+        _state(row),
+        one_line(str(row["segment"])),
+    )
+
+
+def _time(value: object) -> str:
+    return utc_text(value) if isinstance(value, int) else "-"
+
+
+def _state(row: Row) -> str:
+    if not row["referenced"]:
+        return "unreferenced"
+    if (row["firstOffset"], row["lastOffset"]) != (row["startOffset"], row["endOffset"]):
+        return f"cut {row['firstOffset']}-{row['lastOffset']}"
+    return "live" if row["closed"] else "active"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as their widest cell; the first four are numbers, to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if place < 4 else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,6 @@
+"""What the files beside a ``.log`` must say, found from the log itself.
+
+Belongs here: an index held against its log or rebuilt from it, transactions found by replaying batches, and the
+findings that such a comparison reports. Does not belong here: the bytes of one file by itself (``log.formats``), or
+which files and objects are compared (``upkeep.verify``).
+"""

@@ -1,0 +1,302 @@
+"""Every entry of an offset or time index against the log that it indexes, while the log streams by.
+
+Both styles of Kafka are legal: 4.3 points at the batch whose last offset the entry holds; before, one entry stood for
+a whole append, with the position of its first byte and the offset of its last record; before 0.11 with the first
+offset. What must hold in all of them is what a lookup relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from tierlog._native import indexes
+from tierlog.errors import CorruptIndexError
+from tierlog.log.checks.checked_run import CheckedRun, Walk
+from tierlog.log.checks.findings import Finding, Severity, fault, fault_of, note
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
+
+def usable_entries(
+    data: Buffer, entry_bytes: int, check: Callable[[], None], count: Callable[[Buffer], int], where: str
+) -> tuple[int, list[Finding]]:
+    """How many entries of an index can be compared with the log, and what is wrong with the index in itself."""
+    findings: list[Finding] = []
+    size_bytes = memoryview(data).nbytes
+    in_use = count(data)
+    try:
+        check()
+    except CorruptIndexError as error:
+        findings.append(fault_of(error, where))
+        if error.position >= 0:
+            in_use = min(in_use, error.position // entry_bytes)
+    spare = size_bytes // entry_bytes - count(data)
+    if spare > 0:
+        findings.append(
+            note(
+                "PREALLOCATED",
+                f"{spare} empty entries behind the last one (the index was not trimmed)",
+                where,
+                position=count(data) * entry_bytes,
+            )
+        )
+    return in_use, findings
+
+
+class OffsetIndexCheck:
+    """Each entry points at the start of a batch that a lookup of its offset may begin at."""
+
+    def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
+        self._where = where
+        in_use, self._early = usable_entries(
+            data,
+            OFFSET_ENTRY_BYTES,
+            lambda: indexes.check_offset_index(data, base_offset),
+            indexes.offset_index_entries,
+            where,
+        )
+        whole = memoryview(data)[: in_use * OFFSET_ENTRY_BYTES]
+        offsets, positions = indexes.read_offset_index(whole, base_offset)
+        self._offsets = offsets.astype(np.int64)
+        self._positions = positions.astype(np.int64)
+        self._matched = 0  # entries whose position was compared
+        self._resolved = 0  # entries whose offset was compared
+        self._first_offset = np.full(len(self._offsets), -1, np.int64)  # of the batch at the entry's position
+        self._comparable = True
+
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
+        yield from self._take_early()
+        yield from self._match_positions(run)
+        yield from self._resolve_offsets(run)
+
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
+        yield from self._take_early()
+        if not walk.complete:
+            return
+        for entry in range(self._matched, len(self._offsets)):
+            yield fault(
+                "INDEX_POSITION",
+                "the entry points behind the last batch of the log",
+                self._where,
+                position=entry * OFFSET_ENTRY_BYTES,
+                offset=int(self._offsets[entry]),
+                expected=f"below {walk.end_position}",
+                found=int(self._positions[entry]),
+            )
+        for entry in range(self._resolved, self._matched if self._comparable else 0):
+            yield fault(
+                "INDEX_OFFSET",
+                "the entry's offset is above the last offset of the log",
+                self._where,
+                position=entry * OFFSET_ENTRY_BYTES,
+                found=int(self._offsets[entry]),
+                expected="the last offset of a batch",
+            )
+
+    def _take_early(self) -> Iterator[Finding]:
+        yield from self._early
+        self._early = []
+
+    def _match_positions(self, run: CheckedRun) -> Iterator[Finding]:
+        batches = run.column("position")
+        start, stop = self._matched, int(np.searchsorted(self._positions, run.end_position))
+        if stop <= start:
+            return
+        positions, offsets = self._positions[start:stop], self._offsets[start:stop]
+        place = np.searchsorted(batches, positions, side="right") - 1
+        first = run.column("base_offset")[place]
+        inside = batches[place] != positions
+        below = ~inside & (offsets < first) & run.sound[place]
+        for at in np.flatnonzero(inside | below).tolist():
+            if inside[at]:
+                yield fault(
+                    "INDEX_POSITION",
+                    "the entry points into a batch, not at its start",
+                    self._where,
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    offset=int(offsets[at]),
+                    expected=int(batches[place[at]]),
+                    found=int(positions[at]),
+                )
+            else:
+                yield fault(
+                    "INDEX_OFFSET",
+                    "the entry's offset is below the batch that it points at",
+                    self._where,
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    expected=f"at least {int(first[at])}",
+                    found=int(offsets[at]),
+                )
+        self._first_offset[start:stop] = first
+        self._matched = stop
+
+    def _resolve_offsets(self, run: CheckedRun) -> Iterator[Finding]:
+        last = run.column("last_offset")
+        self._comparable = self._comparable and bool(run.sound.all()) and bool((np.diff(last) > 0).all())
+        start = self._resolved
+        stop = int(np.searchsorted(self._offsets[: self._matched], last[-1], side="right"))
+        if not self._comparable or stop <= start:
+            return
+        offsets = self._offsets[start:stop]
+        place = np.searchsorted(last, offsets)
+        judged = offsets > self._first_offset[start:stop]  # else the oldest style, or said by _match_positions
+        between = judged & (last[place] != offsets)
+        following = self._positions[start + 1 : stop + 1]
+        following = np.concatenate((following, np.full(len(offsets) - len(following), 2**62)))
+        behind = judged & ~between & (run.column("position")[place] >= following)
+        for at in np.flatnonzero(between | behind).tolist():
+            if between[at]:
+                yield fault(
+                    "INDEX_OFFSET",
+                    "the entry's offset is not the last one of a batch",
+                    self._where,
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    found=int(offsets[at]),
+                    expected=int(last[place[at]]),
+                )
+            else:
+                yield fault(
+                    "INDEX_OFFSET",
+                    "the entry's offset lies at or behind the next entry's batch",
+                    self._where,
+                    position=(start + at) * OFFSET_ENTRY_BYTES,
+                    found=int(offsets[at]),
+                    expected=f"an offset before position {int(following[at])}",
+                )
+        self._resolved = stop
+
+
+class TimeIndexCheck:
+    """Each entry holds the largest timestamp so far and an offset of the batch that has it."""
+
+    def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
+        self._where = where
+        in_use, self._early = usable_entries(
+            data,
+            TIME_ENTRY_BYTES,
+            lambda: indexes.check_time_index(data, base_offset),
+            indexes.time_index_entries,
+            where,
+        )
+        whole = memoryview(data)[: in_use * TIME_ENTRY_BYTES]
+        self._timestamps, self._offsets = indexes.read_time_index(whole, base_offset)
+        self._next = 0
+        self._newest = -1
+        self._comparable = True
+
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
+        yield from self._early
+        self._early = []
+        last, newest = run.column("last_offset"), run.column("max_timestamp")
+        so_far = np.maximum.accumulate(np.maximum(newest, self._newest))
+        self._comparable = self._comparable and bool((np.diff(last) > 0).all())
+        stop = int(np.searchsorted(self._offsets, last[-1], side="right")) if self._comparable else self._next
+        if stop > self._next:
+            yield from self._compare_all(run, slice(self._next, stop), so_far)
+        self._next = max(self._next, stop)
+        self._newest = int(so_far[-1])
+
+    def _compare_all(self, run: CheckedRun, entries: slice, so_far: NDArray[np.int64]) -> Iterator[Finding]:
+        """All at once; only entries that are wrong are looked at one by one."""
+        timestamps, offsets = self._timestamps[entries], self._offsets[entries]
+        place = np.searchsorted(run.column("last_offset"), offsets)
+        first, newest = run.column("base_offset")[place], run.column("max_timestamp")[place]
+        wrong = (offsets < first) | (timestamps != newest) | (so_far[place] > timestamps)
+        for at in np.flatnonzero(wrong & run.sound[place]).tolist():
+            yield from self._compare(
+                entries.start + at,
+                int(first[at]),
+                int(newest[at]),
+                int(so_far[place[at]]),
+                int(run.column("position")[place[at]]),
+            )
+
+    def _compare(self, entry: int, first: int, newest: int, so_far: int, batch_position: int) -> Iterator[Finding]:
+        timestamp, offset = int(self._timestamps[entry]), int(self._offsets[entry])
+        position = entry * TIME_ENTRY_BYTES
+        if offset < first:
+            yield fault(
+                "TIME_INDEX_OFFSET",
+                "no batch of the log holds the entry's offset",
+                self._where,
+                position=position,
+                found=offset,
+                expected=f"an offset of a batch, as {first}",
+            )
+        elif timestamp != newest:
+            yield fault(
+                "TIME_INDEX_TIMESTAMP",
+                f"the timestamp is not the largest of the batch at log position {batch_position}",
+                self._where,
+                position=position,
+                offset=offset,
+                expected=newest,
+                found=timestamp,
+            )
+        elif so_far > timestamp:
+            yield fault(
+                "TIME_INDEX_TIMESTAMP",
+                "an earlier batch of the log has a larger timestamp",
+                self._where,
+                position=position,
+                offset=offset,
+                expected=so_far,
+                found=timestamp,
+            )
+
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
+        yield from self._early
+        if not (walk.complete and self._comparable):
+            return
+        for entry in range(self._next, len(self._offsets)):
+            yield fault(
+                "TIME_INDEX_OFFSET",
+                "the entry's offset is above the last offset of the log",
+                self._where,
+                position=entry * TIME_ENTRY_BYTES,
+                found=int(self._offsets[entry]),
+            )
+
+
+def is_untrimmed(data: Buffer, entry_bytes: int, count: Callable[[Buffer], int]) -> bool:
+    """Whether an index has room behind its entries: of a broker that is running, or that did not stop cleanly."""
+    return memoryview(data).nbytes // entry_bytes > count(data)
+
+
+class LiveIndexCheck:
+    """An index check of an active segment that nobody trimmed: what does not fit the log is a note, as one.
+
+    Truncating a log lowers the number of entries that the broker goes by and leaves the file as it is: until others
+    are written over them, or the index is trimmed at a roll or a clean stop, the old ones stand behind those in use.
+    After a crash the broker builds such an index anew. (Kafka: AbstractIndex#truncateToEntries0.)
+    """
+
+    def __init__(self, check: OffsetIndexCheck | TimeIndexCheck, where: str) -> None:
+        self._check = check
+        self._where = where
+        self._stale: set[int] = set()
+
+    def observe(self, run: CheckedRun) -> Iterator[Finding]:
+        yield from self._sifted(self._check.observe(run))
+
+    def finish(self, walk: Walk, /) -> Iterator[Finding]:
+        yield from self._sifted(self._check.finish(walk))
+        if self._stale:
+            yield note(
+                "STALE_ENTRIES",
+                f"{len(self._stale)} entries do not fit the log (the active segment: truncating it leaves them behind)",
+                self._where,
+                position=min(self._stale),
+            )
+
+    def _sifted(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        for finding in findings:
+            if finding.severity is Severity.FAULT:
+                self._stale.add(finding.position)
+            else:
+                yield finding

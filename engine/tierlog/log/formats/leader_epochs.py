@@ -1,0 +1,170 @@
+"""Leader epochs by offset: who led the partition when an offset was written.
+
+A pure value: what changes it returns another one. The rules are those of Kafka's cache, whose memory is the
+``leader-epoch-checkpoint`` file; the same file, cut at a segment's end, goes with each tiered segment.
+
+Invariant: epochs and start offsets both strictly rise.
+
+Source: Kafka LeaderEpochFileCache (section 14 of the log format), LeaderEpochCheckpointFile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from tierlog.errors import CorruptIndexError
+from tierlog.log.formats.checkpoints import INT32_MAX, INT64_MAX, encode_checkpoint, parse_checkpoint, parse_number
+
+UNKNOWN_EPOCH = -1
+UNKNOWN_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The epochs of one partition, ascending. Immutable, hashable, equal by value, thread-safe.
+
+    Args:
+        entries: (epoch, start offset) pairs, both strictly rising.
+
+    Raises:
+        ValueError: they do not rise, or one is negative.
+    """
+
+    __slots__ = ("_epochs", "_starts", "entries")
+
+    entries: tuple[EpochEntry, ...]
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self.entries = tuple(EpochEntry(*entry) for entry in entries)
+        self._epochs = [entry.epoch for entry in self.entries]
+        self._starts = [entry.start_offset for entry in self.entries]
+        if self.entries and (self._epochs[0] < 0 or self._starts[0] < 0):
+            raise ValueError(f"negative epoch or offset: {self.entries[0]}")
+        for before, after in zip(self.entries, self.entries[1:], strict=False):
+            if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+                raise ValueError(f"epochs and start offsets must rise: {before} before {after}")
+
+    def __iter__(self) -> Iterator[EpochEntry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LeaderEpochs) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"LeaderEpochs({[tuple(entry) for entry in self.entries]})"
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        return self.entries[0] if self.entries else None
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        return self.entries[-1] if self.entries else None
+
+    def find_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
+        at = bisect_left(self._epochs, epoch)
+        return self.entries[at] if at < len(self.entries) and self._epochs[at] == epoch else None
+
+    def find_previous(self, epoch: int) -> EpochEntry | None:
+        """The entry of the largest epoch below this one."""
+        at = bisect_left(self._epochs, epoch)
+        return self.entries[at - 1] if at else None
+
+    def find_next(self, epoch: int) -> EpochEntry | None:
+        """The entry of the smallest epoch above this one."""
+        at = bisect_right(self._epochs, epoch)
+        return self.entries[at] if at < len(self.entries) else None
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which an offset was written; None before the first entry."""
+        at = bisect_right(self._starts, offset)
+        return self._epochs[at - 1] if at else None
+
+    def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
+        """Where an epoch ends: Kafka's answer to OffsetsForLeaderEpoch.
+
+        Returns:
+            (epoch, end offset exclusive) of the largest epoch at or below the one asked for; (epoch, first start) for
+            one below all; (-1, -1) for one above all, for -1, and where there are no entries.
+        """
+        if epoch == UNKNOWN_EPOCH or not self.entries or epoch > self._epochs[-1]:
+            return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        at = bisect_right(self._epochs, epoch)
+        if at == 0:
+            return epoch, self._starts[0]
+        return self._epochs[at - 1], self._starts[at]
+
+    def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
+        """With a new epoch from an offset on: what contradicts it goes first; nothing new is no change.
+
+        Raises:
+            ValueError: the epoch or the offset is negative.
+        """
+        latest = self.latest
+        if latest is not None and latest.epoch == epoch and start_offset >= latest.start_offset:
+            return self
+        kept = [e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset]
+        return LeaderEpochs([*kept, (epoch, start_offset)])
+
+    def truncate_from_end(self, end_offset_exclusive: int) -> LeaderEpochs:
+        """Of a log that ends before this offset: without the epochs that begin at or behind it."""
+        return LeaderEpochs(self.entries[: bisect_left(self._starts, end_offset_exclusive)])
+
+    def truncate_from_start(self, start_offset: int) -> LeaderEpochs:
+        """Of a log that begins at this offset: the epoch of that offset now begins there."""
+        at = bisect_right(self._starts, start_offset)
+        if at == 0:
+            return self
+        return LeaderEpochs([(self._epochs[at - 1], start_offset), *self.entries[at:]])
+
+    def range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
+        """Of the offsets [start, end): what goes with a segment; a negative start cuts nothing there."""
+        return self.truncate_from_start(start_offset).truncate_from_end(end_offset_exclusive)
+
+
+def parse_leader_epochs(data: Buffer) -> LeaderEpochs:
+    """Read a ``leader-epoch-checkpoint`` file or the epoch index of a tiered segment.
+
+    Of epochs that begin at the same offset only the last has records; the others go, as when Kafka loads the file.
+
+    Raises:
+        CorruptIndexError: a malformed line, or epochs or offsets that do not rise.
+    """
+    entries: list[EpochEntry] = []
+    for line in parse_checkpoint(data):
+        if len(line.fields) != 2:
+            raise line.corrupt("expected '<epoch> <start offset>'")
+        epoch = parse_number(line, 0, "epoch", INT32_MAX)
+        entry = EpochEntry(epoch, parse_number(line, 1, "start offset", INT64_MAX))
+        if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset < entries[-1].start_offset):
+            text = f"epoch {entry.epoch} from {entry.start_offset} after epoch {entries[-1].epoch}"
+            text = f"{text} from {entries[-1].start_offset}: both must rise"
+            raise CorruptIndexError(text, fault="BAD_ORDER", position=line.position)
+        if entries and entry.start_offset == entries[-1].start_offset:
+            entries.pop()
+        entries.append(entry)
+    return LeaderEpochs(entries)
+
+
+def encode_leader_epochs(epochs: LeaderEpochs) -> bytes:
+    """The bytes of a ``leader-epoch-checkpoint`` file."""
+    return encode_checkpoint(epochs.entries)

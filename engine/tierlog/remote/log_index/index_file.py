@@ -1,0 +1,333 @@
+"""One file of the remote log index, and the offset and time index beside it: read, looked up, checked, made again.
+
+The three share a number, as a segment's files do: no entry begins below it. What the remote log index says decides; the
+other two follow from it, so that whatever becomes of them they can be made again.
+
+- ``.remoteOffsetIndex``, 8 bytes an entry of the remote log index: its first offset, less the number; its position.
+- ``.remoteTimeIndex``, 12 bytes: a last timestamp that is later than all before it; the position of its entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from typing_extensions import Buffer
+
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError, SizeLimitError
+from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ROW_BYTES
+from tierlog.log.formats.offset_index import OffsetIndex
+from tierlog.log.formats.remote_log_index_entry import (
+    ENTRY_BYTES_MAX,
+    NO_TIMESTAMP_MS,
+    RemoteLogIndexEntry,
+    parse_entry,
+    require_order,
+)
+from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ROW_BYTES
+from tierlog.log.formats.time_index import TimeIndex
+from tierlog.runtime.machine.files import Files
+
+LOG_SUFFIX: Final = ".remoteLogIndex"
+OFFSET_SUFFIX: Final = ".remoteOffsetIndex"
+TIME_SUFFIX: Final = ".remoteTimeIndex"
+#: Of a remote log index: larger ones are refused, and none is written.
+FILE_BYTES_MAX: Final = 64 << 20
+_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+_WINDOW_BYTES: Final = 1 << 20
+_OFFSET_ROW: Final = struct.Struct(">ii")
+_TIME_ROW: Final = struct.Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteIndexFile:
+    """What is known of the three files of one number. Immutable: a longer file is another value.
+
+    Attributes:
+        path: Of all three, without suffix.
+        base_offset: The number in their names.
+        first_offset: Of the first entry.
+        last: The last entry.
+        newest_ms: The latest of all last timestamps; -1 if there is none.
+        log_bytes, offset_bytes, time_bytes: Of each that count; what is behind them was never finished.
+        began_ms: When its first entry was written, as far as that is known.
+    """
+
+    path: str
+    base_offset: int
+    first_offset: int
+    last: RemoteLogIndexEntry
+    newest_ms: int
+    log_bytes: int
+    offset_bytes: int
+    time_bytes: int
+    began_ms: int
+
+    @property
+    def log_path(self) -> str:
+        return self.path + LOG_SUFFIX
+
+    @property
+    def offset_path(self) -> str:
+        return self.path + OFFSET_SUFFIX
+
+    @property
+    def time_path(self) -> str:
+        return self.path + TIME_SUFFIX
+
+    def fits(self, entry: RemoteLogIndexEntry, log_bytes_max: int) -> bool:
+        """Whether one more entry can stand in it."""
+        return (
+            self.log_bytes + entry.size_bytes <= log_bytes_max
+            and entry.first_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
+        )
+
+    def read_entry(self, files: Files, position: int) -> RemoteLogIndexEntry:
+        """The entry at a position. Raises CorruptIndexError: there is none."""
+        return _entry_at(files, self.log_path, position, self.log_bytes)
+
+    def find_position(self, files: Files, offset: int) -> int:
+        """Of the last entry that begins at or below an offset; of the first one, where none does."""
+        rows = _read(files, self.offset_path, self.offset_bytes)
+        return OffsetIndex(rows, self.base_offset).lookup(_int64(offset)).position
+
+    def find_entry(self, files: Files, offset: int) -> RemoteLogIndexEntry | None:
+        """The last entry that begins at or below an offset.
+
+        Raises:
+            CorruptIndexError: the files are damaged, or not of each other.
+        """
+        if offset < self.first_offset:
+            return None
+        rows = _read(files, self.offset_path, self.offset_bytes)
+        row = OffsetIndex(rows, self.base_offset).lookup(_int64(offset))
+        entry = self.read_entry(files, row.position)
+        if entry.first_offset != row.offset or entry.first_offset > offset:
+            text = f"leads to an entry from offset {entry.first_offset}"
+            raise CorruptIndexError(
+                text, fault="BAD_ENTRY", expected=row.offset, found=entry.first_offset, where=self.offset_path
+            )
+        return entry
+
+    def find_time_position(self, files: Files, timestamp_ms: int) -> int:
+        """A position before which every entry's last timestamp is earlier."""
+        rows = _read(files, self.time_path, self.time_bytes)
+        return TimeIndex(rows, 0).lookup(_int64(timestamp_ms)).offset
+
+    def iter_entries(self, files: Files, position: int = 0) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
+        """(position, entry) from a position on. Raises CorruptIndexError: it is none, or a later one is damaged."""
+        return _iter_log(files, self.log_path, position, self.log_bytes)
+
+
+def _int64(number: int) -> int:
+    """What is asked for may be any number; what is in a file may not."""
+    return max(-(2**63), min(number, 2**63 - 1))
+
+
+def _entry_at(files: Files, path: str, position: int, end_position_exclusive: int) -> RemoteLogIndexEntry:
+    data = bytearray(max(0, min(ENTRY_BYTES_MAX, end_position_exclusive - position)))
+    with files.open_read(path) as opened:
+        size = opened.read_into(data, position=position)
+    return _parse(memoryview(data)[:size], 0, position, path)
+
+
+def _iter_log(
+    files: Files, path: str, position: int, end_position_exclusive: int
+) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
+    """See RemoteIndexFile.iter_entries; the memory of a window, however large the file."""
+    with files.open_read(path) as opened:
+        window = bytearray(min(_WINDOW_BYTES + ENTRY_BYTES_MAX, max(0, end_position_exclusive - position)))
+        while position < end_position_exclusive:
+            size = opened.read_into(window, position=position)
+            view = memoryview(window)[: min(size, end_position_exclusive - position)]
+            is_last = position + len(view) == end_position_exclusive
+            at = 0
+            while at == 0 or (at < len(view) and (is_last or at < _WINDOW_BYTES)):
+                entry = _parse(view, at, position + at, path)
+                yield position + at, entry
+                at += entry.size_bytes
+            position += at
+
+
+def _parse(view: memoryview, at: int, position: int, where: str) -> RemoteLogIndexEntry:
+    try:
+        return parse_entry(view, at)
+    except CorruptIndexError as error:
+        error.position = position
+        raise error.located(where) from None
+
+
+def _read(files: Files, path: str, size_bytes: int) -> bytearray:
+    """The first bytes of a file. Raises CorruptIndexError: it has fewer."""
+    data = bytearray(size_bytes)
+    with files.open_read(path) as opened:
+        if (found := opened.read_into(data, position=0)) != size_bytes:
+            text = "the file is shorter than it was"
+            raise CorruptIndexError(text, fault="TRUNCATED", expected=size_bytes, found=found, where=path)
+    return data
+
+
+@dataclass(slots=True)
+class IndexRows:
+    """The rows of the offset and the time index that follow from entries, as they come.
+
+    Args:
+        base_offset: The number in the files' names.
+        position: Of the next entry.
+        newest_ms: Of the entries before.
+    """
+
+    base_offset: int
+    position: int = 0
+    newest_ms: int = NO_TIMESTAMP_MS
+    offsets: bytearray = field(default_factory=bytearray)
+    times: bytearray = field(default_factory=bytearray)
+
+    def add(self, entry: RemoteLogIndexEntry) -> None:
+        """Raises CorruptIndexError: no file of this number can have it."""
+        relative = entry.first_offset - self.base_offset
+        if not 0 <= relative <= _RELATIVE_OFFSET_MAX:
+            text = f"an entry from offset {entry.first_offset} in a file of number {self.base_offset}"
+            raise CorruptIndexError(text, fault="BAD_ENTRY", position=self.position)
+        self.offsets += _OFFSET_ROW.pack(relative, self.position)
+        if entry.last_timestamp_ms > self.newest_ms:
+            self.times += _TIME_ROW.pack(entry.last_timestamp_ms, self.position)
+            self.newest_ms = entry.last_timestamp_ms
+        self.position += entry.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at the three files of a number gave.
+
+    Attributes:
+        file: What is sound; None for not one entry.
+        fault: What ends it before its end; None if all of it is sound.
+    """
+
+    file: RemoteIndexFile | None
+    fault: CorruptIndexError | None = None
+
+
+def open_file(files: Files, path: str, base_offset: int, *, modified_ms: int) -> Found:
+    """Trust files that were closed, if their ends agree with each other; else ``scan_file``.
+
+    They were fsynced before a later file was begun: no crash damages them.
+
+    Raises:
+        SizeLimitError: too large. StoreError and its kinds.
+    """
+    size_bytes = files.stat(path + LOG_SUFFIX).size_bytes
+    _require_size(size_bytes, path)
+    try:
+        file = _trusted(files, path, base_offset, size_bytes, modified_ms)
+    except (CorruptIndexError, ObjectNotFoundError):
+        file = None
+    return scan_file(files, path, base_offset, modified_ms=modified_ms) if file is None else Found(file)
+
+
+def _trusted(files: Files, path: str, base_offset: int, size_bytes: int, modified_ms: int) -> RemoteIndexFile | None:
+    """By both ends of the three. None, or CorruptIndexError, where they do not agree."""
+    rows = files.read_whole(path + OFFSET_SUFFIX, limit_bytes=FILE_BYTES_MAX)
+    time_rows = files.read_whole(path + TIME_SUFFIX, limit_bytes=FILE_BYTES_MAX)
+    index, time_index = OffsetIndex(rows, base_offset), TimeIndex(time_rows, 0)
+    index.check(segment_size_bytes=size_bytes)
+    time_index.check()
+    whole = (len(index) * OFFSET_ROW_BYTES, len(time_index) * TIME_ROW_BYTES) == (len(rows), len(time_rows))
+    if not whole or not rows:
+        return None
+    offsets, positions = index.columns()
+    log, last_position = path + LOG_SUFFIX, int(positions[-1])
+    first, last = (_entry_at(files, log, position, size_bytes) for position in (0, last_position))
+    newest_ms = NO_TIMESTAMP_MS
+    if time_rows:
+        times, places = time_index.columns()
+        newest_ms = int(times[-1])
+        if _entry_at(files, log, int(places[-1]), size_bytes).last_timestamp_ms != newest_ms:
+            return None
+    agree = (int(positions[0]), int(offsets[0]), int(offsets[-1])) == (0, first.first_offset, last.first_offset)
+    is_end = last_position + last.size_bytes == size_bytes
+    if not is_end or not agree or newest_ms < max(first.last_timestamp_ms, last.last_timestamp_ms, NO_TIMESTAMP_MS):
+        return None
+    return RemoteIndexFile(
+        path,
+        base_offset,
+        first.first_offset,
+        last,
+        newest_ms,
+        log_bytes=size_bytes,
+        offset_bytes=len(rows),
+        time_bytes=len(time_rows),
+        began_ms=modified_ms,
+    )
+
+
+def scan_file(files: Files, path: str, base_offset: int, *, modified_ms: int) -> Found:
+    """Look at every entry, and make the offset and the time index again if they are not what follows from them.
+
+    Nothing of the remote log index is changed: what is behind ``log_bytes`` of the result is damaged, or was never
+    finished.
+
+    Raises:
+        SizeLimitError: too large. StoreError and its kinds.
+    """
+    size_bytes = files.stat(path + LOG_SUFFIX).size_bytes
+    _require_size(size_bytes, path)
+    rows = IndexRows(base_offset)
+    first = last = None
+    fault = None
+    try:
+        for position, entry in _iter_log(files, path + LOG_SUFFIX, 0, size_bytes):
+            require_order(entry, -1 if last is None else last.first_offset, position)
+            rows.add(entry)
+            first, last = first or entry, entry
+    except CorruptIndexError as error:
+        fault = error.located(path + LOG_SUFFIX)
+    if first is None or last is None:
+        return Found(None, fault)
+    file = RemoteIndexFile(
+        path,
+        base_offset,
+        first.first_offset,
+        last,
+        rows.newest_ms,
+        log_bytes=rows.position,
+        offset_bytes=len(rows.offsets),
+        time_bytes=len(rows.times),
+        began_ms=modified_ms,
+    )
+    for name, content in ((file.offset_path, rows.offsets), (file.time_path, rows.times)):
+        if not _has(files, name, content):
+            files.write_whole(name, content)
+    return Found(file, fault)
+
+
+def shorten(files: Files, path: str, log_bytes: int) -> None:
+    """Cut a remote log index, for ever; the rows of the others that are too many count no more."""
+    with files.open_update(path + LOG_SUFFIX) as opened:
+        opened.truncate(log_bytes)
+        opened.fsync()
+
+
+def remove(files: Files, path: str) -> None:
+    """The three of a number, the remote log index first, and for ever: without it there is no such number."""
+    files.remove(path + LOG_SUFFIX)
+    files.fsync_directory(path.rpartition("/")[0])
+    files.remove(path + OFFSET_SUFFIX)
+    files.remove(path + TIME_SUFFIX)
+
+
+def _has(files: Files, path: str, content: Buffer) -> bool:
+    info = files.find(path)
+    size_bytes = memoryview(content).nbytes
+    return info is not None and info.size_bytes == size_bytes and _read(files, path, size_bytes) == content
+
+
+def _require_size(size_bytes: int, path: str) -> None:
+    if size_bytes > FILE_BYTES_MAX:
+        text = f"a remote log index of {size_bytes} bytes; {FILE_BYTES_MAX} are the most"
+        raise SizeLimitError(
+            text, fault="OVER_LIMIT", expected=FILE_BYTES_MAX, found=size_bytes, where=path + LOG_SUFFIX
+        )

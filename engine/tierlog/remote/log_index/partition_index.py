@@ -1,0 +1,386 @@
+"""The remote log index of a partition: which records are in the tier and where, in files beside its log.
+
+Of the older page of KIP-405, which keeps this on the broker's disk where today's keeps it in a topic: off unless a
+manager makes one. It appends what it copied, once the segment is COPY_SEGMENT_FINISHED; followers get the same entries
+from the object beside each segment (``remote.storage.log_index_object``) and append those (``append_segments``).
+
+Entries are in the order of their first offsets. They may overlap, since brokers cut their segments each in her own way:
+where one begins, the one before it ends. An offset that lies behind its entry's last one is not in the index, whatever
+an earlier entry says: that one is of another leader's log.
+
+What a crash leaves is what ``append`` had returned for, perhaps more of what it was about to write, never less and
+never a hole: an entry's bytes are fsynced before it counts, a file is closed and fsynced before the next is begun, and
+what recovery finds damaged ends the index there. ``next_offset`` says from where to append again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+
+from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError
+from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ROW_BYTES
+from tierlog.log.formats.offset_index import OffsetIndex
+from tierlog.log.formats.remote_log_index_entry import ENTRY_BYTES_MAX, RemoteLogIndexEntry
+from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ROW_BYTES
+from tierlog.log.formats.time_index import TimeIndex
+from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.remote.log_index.index_file import (
+    FILE_BYTES_MAX,
+    IndexRows,
+    RemoteIndexFile,
+    remove,
+    shorten,
+)
+from tierlog.remote.log_index.recovery import recover_files
+from tierlog.runtime.machine import Machine
+
+#: Entries of segments in memory, and written in one go.
+_GATHERED_MAX: Final = 256
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a next file is begun.
+
+    Args:
+        log_bytes_max: Of a remote log index; 32767, an entry's most, … 64 MiB.
+        age_ms_max: Since its first entry, where this process wrote it, else since its last; None for no limit.
+    """
+
+    log_bytes_max: int = 1 << 20
+    age_ms_max: int | None = 7 * 24 * 3_600_000
+
+    def __post_init__(self) -> None:
+        if not ENTRY_BYTES_MAX <= self.log_bytes_max <= FILE_BYTES_MAX:
+            raise ConfigError(f"remote log index of {self.log_bytes_max} bytes: {ENTRY_BYTES_MAX} … {FILE_BYTES_MAX}")
+        if self.age_ms_max is not None and self.age_ms_max < 1:
+            raise ConfigError(f"remote log index of {self.age_ms_max} ms: at least 1")
+
+
+class RemoteLogIndex:
+    """See the module.
+
+    Args:
+        folder: Of the partition; exists. What else is in it is left alone.
+        rotation: Of its files.
+        check_all: Look at every entry of every file, instead of the last file's and the ends of the others.
+        machine: Its files and clock.
+
+    Raises:
+        CorruptIndexError: two files have the same number, written with more and with fewer zeros: one must go.
+        SizeLimitError: a file is larger than 64 MiB. StoreError and its kinds.
+
+    Thread safety: any number of threads look up; one at a time changes it. No lock is held while the disk works.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        rotation: Rotation | None = None,
+        check_all: bool = False,
+        machine: Machine | None = None,
+    ) -> None:
+        self._machine = machine or Machine()
+        self._files = self._machine.files
+        self._folder = folder.rstrip("/")
+        self._rotation = rotation or Rotation()
+        self._known = recover_files(self._files, self._folder, check_all=check_all)
+        #: (path, log bytes that count) of the file that an append which failed was writing.
+        self._unfinished: tuple[str, int] | None = None
+
+    @property
+    def files(self) -> tuple[RemoteIndexFile, ...]:
+        """By number; the last one is appended to."""
+        return self._known
+
+    @property
+    def first_offset(self) -> int | None:
+        """Of the first entry; None if there is none."""
+        return self._known[0].first_offset if self._known else None
+
+    @property
+    def last_entry(self) -> RemoteLogIndexEntry | None:
+        """None if there is none."""
+        return self._known[-1].last if self._known else None
+
+    @property
+    def next_offset(self) -> int | None:
+        """Behind the last entry; None if there is none."""
+        return None if self.last_entry is None else self.last_entry.last_offset + 1
+
+    # -- looking up
+
+    def find_entry(self, offset: int) -> RemoteLogIndexEntry | None:
+        """The entry of a record's offset; None if the index has none.
+
+        Raises:
+            CorruptIndexError: the files are damaged: open them with ``check_all``, and append what is missing then.
+            StoreError and its kinds.
+        """
+
+        def find(known: tuple[RemoteIndexFile, ...]) -> RemoteLogIndexEntry | None:
+            found = _from(known, offset)[0].find_entry(self._files, offset) if known else None
+            return found if found is not None and found.last_offset >= offset else None
+
+        return self._looked_up(find)
+
+    def find_entry_by_timestamp(self, timestamp_ms: int, *, start_offset: int = 0) -> RemoteLogIndexEntry | None:
+        """The first entry that may have a record of this time or later; None if none has.
+
+        Args:
+            timestamp_ms: ms since 1970 UTC; what has no timestamp is earlier than all.
+            start_offset: Entries that end, or are followed, before it do not count.
+
+        Raises:
+            See ``find_entry``.
+        """
+
+        def find(known: tuple[RemoteIndexFile, ...]) -> RemoteLogIndexEntry | None:
+            for file in _from(known, start_offset):
+                if file.newest_ms < timestamp_ms:
+                    continue
+                position = max(
+                    file.find_time_position(self._files, timestamp_ms), file.find_position(self._files, start_offset)
+                )
+                for _, entry in file.iter_entries(self._files, position):
+                    if entry.last_timestamp_ms >= timestamp_ms and entry.last_offset >= start_offset:
+                        return entry
+            return None
+
+        return self._looked_up(find)
+
+    def iter_entries(self, start_offset: int = 0) -> Iterator[RemoteLogIndexEntry]:
+        """All entries that count at or behind an offset, in order, as of now.
+
+        Raises:
+            See ``find_entry``. ObjectNotFoundError: the index was cut meanwhile.
+        """
+        for file in _from(self._known, start_offset):
+            position = file.find_position(self._files, start_offset)
+            entries = (entry for _, entry in file.iter_entries(self._files, position))
+            yield from (entry for entry in entries if entry.last_offset >= start_offset)
+
+    def _looked_up(self, find: Callable[[tuple[RemoteIndexFile, ...]], Result]) -> Result:
+        """Again, where files were cut or removed under a lookup."""
+        while True:
+            known = self._known
+            try:
+                return find(known)
+            except (CorruptIndexError, ObjectNotFoundError):
+                if known is self._known:
+                    raise
+
+    # -- changing
+
+    def append(self, entries: Iterable[RemoteLogIndexEntry]) -> None:
+        """Add entries behind the last one; they survive a crash on return. What the index has already is passed over.
+
+        Args:
+            entries: Their first offsets strictly rise.
+
+        Raises:
+            ValueError: an entry begins where, or before, the last one does, and is not in the index; nothing was added.
+            StoreError and its kinds: the first so many of them were added: call again with all.
+        """
+        wanted = self._unknown(entries)
+        self._settle()
+        while wanted:
+            file = self._known[-1] if self._known else None
+            if file is None or self._is_full(file, wanted[0]):
+                if file is not None:
+                    self._close(file)
+                wanted = self._begin(wanted)
+            else:
+                wanted = self._extend(file, wanted)
+
+    def _unknown(self, entries: Iterable[RemoteLogIndexEntry]) -> list[RemoteLogIndexEntry]:
+        wanted: list[RemoteLogIndexEntry] = []
+        last = self._known[-1].last.first_offset if self._known else -1
+        for entry in entries:
+            if entry.first_offset > last:
+                wanted.append(entry)
+                last = entry.first_offset
+            elif wanted or self._beginning_at(entry.first_offset) != entry:
+                raise ValueError(
+                    f"an entry from offset {entry.first_offset} behind one from {last}: cut the index there first"
+                )
+        return wanted
+
+    def _beginning_at(self, offset: int) -> RemoteLogIndexEntry | None:
+        found = self.find_entry(offset)
+        return found if found is not None and found.first_offset == offset else None
+
+    def _is_full(self, file: RemoteIndexFile, entry: RemoteLogIndexEntry) -> bool:
+        age_ms_max = self._rotation.age_ms_max
+        if age_ms_max is not None and self._machine.clock.time_ms() - file.began_ms >= age_ms_max:
+            return True
+        return not file.fits(entry, self._rotation.log_bytes_max)
+
+    def _close(self, file: RemoteIndexFile) -> None:
+        """All three survive a crash as they are: from now on their ends are trusted."""
+        for path, size_bytes in ((file.offset_path, file.offset_bytes), (file.time_path, file.time_bytes)):
+            self._write(path, size_bytes, bytearray(), fsync=True)
+        self._files.fsync_directory(self._folder)
+
+    def _begin(self, entries: list[RemoteLogIndexEntry]) -> list[RemoteLogIndexEntry]:
+        """A new file with as many entries as it takes; those that are left."""
+        first = entries[0]
+        path = f"{self._folder}/{first.first_offset:020d}"
+        file = RemoteIndexFile(
+            path, first.first_offset, first.first_offset, first, -1, 0, 0, 0, self._machine.clock.time_ms()
+        )
+        return self._extend(file, entries)
+
+    def _extend(self, file: RemoteIndexFile, entries: list[RemoteLogIndexEntry]) -> list[RemoteLogIndexEntry]:
+        rows = IndexRows(file.base_offset, file.log_bytes, file.newest_ms)
+        data, written = bytearray(), 0
+        grown = file
+        for entry in entries:
+            if not grown.fits(entry, self._rotation.log_bytes_max):
+                break
+            rows.add(entry)
+            data += entry.encode()
+            written += 1
+            grown = replace(grown, last=entry, log_bytes=rows.position)
+        self._unfinished = (file.path, file.log_bytes)
+        self._write(file.log_path, file.log_bytes, data, fsync=True)
+        if not file.log_bytes:
+            self._files.fsync_directory(self._folder)
+        self._write(file.offset_path, file.offset_bytes, rows.offsets)
+        self._write(file.time_path, file.time_bytes, rows.times)
+        grown = replace(
+            grown,
+            newest_ms=rows.newest_ms,
+            offset_bytes=file.offset_bytes + len(rows.offsets),
+            time_bytes=file.time_bytes + len(rows.times),
+        )
+        self._known = (*(known for known in self._known if known.path != file.path), grown)
+        self._unfinished = None
+        return entries[written:]
+
+    def _settle(self) -> None:
+        """What an append that failed wrote must not be there after a restart, behind what was appended since."""
+        if self._unfinished is not None:
+            path, log_bytes = self._unfinished
+            if log_bytes:
+                shorten(self._files, path, log_bytes)
+            else:
+                remove(self._files, path)
+            self._unfinished = None
+
+    def _write(self, path: str, size_bytes: int, data: bytearray, *, fsync: bool = False) -> None:
+        """Append to what counts of a file; what an append that failed left behind it goes."""
+        with self._files.open_update(path) as opened:
+            if opened.size_bytes < size_bytes:
+                text = "the file is shorter than it was: somebody else writes to it"
+                raise CorruptIndexError(
+                    text, fault="TRUNCATED", expected=size_bytes, found=opened.size_bytes, where=path
+                )
+            if opened.size_bytes > size_bytes:
+                opened.truncate(size_bytes)
+            opened.append(data)
+            if fsync:
+                opened.fsync()
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Forget the entries that begin at or behind an offset, as when the log is cut there; 0 forgets all.
+
+        One that begins before it stays: its last offsets count until another entry begins there.
+
+        Raises:
+            See ``find_entry``; called again, it goes on.
+        """
+        self._settle()
+        while self._known and self._known[-1].first_offset >= offset:
+            before = self._known
+            self._change(before[:-1], partial(remove, self._files, before[-1].path))
+        if self._known and self._known[-1].last.first_offset >= offset:
+            *others, file = self._known
+            cut = self._cut(file, offset)
+            self._change((*others, cut), partial(shorten, self._files, cut.path, cut.log_bytes))
+
+    def _change(self, known: tuple[RemoteIndexFile, ...], work: Callable[[], None]) -> None:
+        """Readers first: what they know is there. Where it fails, all is as before, to be tried again."""
+        before, self._known = self._known, known
+        try:
+            work()
+        except BaseException:
+            self._known = before
+            raise
+
+    def _cut(self, file: RemoteIndexFile, offset: int) -> RemoteIndexFile:
+        """The same without the entries from an offset on, of which it has some, and not only those."""
+        rows = self._files.read_whole(file.offset_path, limit_bytes=FILE_BYTES_MAX)[: file.offset_bytes]
+        offsets, positions = OffsetIndex(rows, file.base_offset).columns()
+        kept = int(np.searchsorted(offsets, offset))
+        log_bytes = int(positions[kept])
+        time_rows = self._files.read_whole(file.time_path, limit_bytes=FILE_BYTES_MAX)[: file.time_bytes]
+        times, places = TimeIndex(time_rows, 0).columns()
+        kept_times = int(np.searchsorted(places, log_bytes))
+        return replace(
+            file,
+            last=file.read_entry(self._files, int(positions[kept - 1])),
+            newest_ms=int(times[kept_times - 1]) if kept_times else -1,
+            log_bytes=log_bytes,
+            offset_bytes=kept * OFFSET_ROW_BYTES,
+            time_bytes=kept_times * TIME_ROW_BYTES,
+        )
+
+    def remove_before(self, log_start_offset: int) -> None:
+        """Remove whole files of which no entry counts any more; the last one stays.
+
+        Raises:
+            StoreError and its kinds; called again, it goes on.
+        """
+        while len(self._known) > 1 and self._known[1].first_offset <= log_start_offset:
+            before = self._known
+            self._change(before[1:], partial(remove, self._files, before[0].path))
+
+
+def append_segments(
+    index: RemoteLogIndex,
+    segments: Iterable[RemoteLogSegmentMetadata],
+    fetch: Callable[[RemoteLogSegmentMetadata], Iterable[RemoteLogIndexEntry]],
+) -> list[RemoteLogSegmentMetadata]:
+    """What a follower does: add what was shipped beside the segments that its index does not have yet.
+
+    Args:
+        index: Hers.
+        segments: Of the partition, by start offset; those that do not begin behind the last entry are passed over.
+        fetch: Gives the entries of one, as ``TieredStorageManager.fetch_log_index``.
+
+    Returns:
+        Segments without such entries: they were copied while ``log.index.object.enabled`` was not set, or are gone.
+
+    Raises:
+        ValueError: the segments are not in order. What ``fetch`` raises, but for FileNotFoundError, and StoreError: the
+            first so many were added; call again.
+    """
+    lacking: list[RemoteLogSegmentMetadata] = []
+    gathered: list[RemoteLogIndexEntry] = []
+    last = index.last_entry
+    for metadata in segments:
+        if last is not None and metadata.start_offset <= last.first_offset:
+            continue
+        try:
+            gathered += fetch(metadata)
+        except FileNotFoundError:
+            lacking.append(metadata)
+        if len(gathered) >= _GATHERED_MAX:
+            index.append(gathered)
+            gathered = []
+    index.append(gathered)
+    return lacking
+
+
+def _from(known: tuple[RemoteIndexFile, ...], offset: int) -> tuple[RemoteIndexFile, ...]:
+    """The file that has the last entry at or below an offset, and those behind it; all, where none does."""
+    return known[max(0, bisect_right([file.first_offset for file in known], offset) - 1) :]

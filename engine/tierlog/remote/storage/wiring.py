@@ -1,0 +1,134 @@
+"""What a storage manager is made of, once it is configured.
+
+Apart from the manager's class so that who only names that class (a broker's plugin loader, a type) does not load
+configuration, stores and codecs with it: half a second of a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from tierlog._native.codecs import drop_contexts
+from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunks.key_ring import read_key_ring
+from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.copy.leftovers import Leftovers
+from tierlog.remote.storage.copy.running_copies import RunningCopies
+from tierlog.remote.storage.copy.segment_copy import SegmentCopier
+from tierlog.remote.storage.copy.segment_delete import delete_segment
+from tierlog.remote.storage.copy.upload_buffers import process_buffers
+from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
+from tierlog.remote.storage.kip_errors import error_kind, kip_error
+from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
+from tierlog.remote.storage.partition_store import PartitionStore
+from tierlog.remote.storage.start_probe import StartProbe
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.bounded_calls import ENDING_SECONDS, BoundedCalls
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+
+#: Of a copy without a deadline: more than a broker lives.
+_NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
+#: Deletions under way.
+_CALLS = 32
+
+
+class ManagerParts:
+    """What ``configure`` makes."""
+
+    def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
+        self._machine = machine
+        self.config = config
+        self.store = store
+        masked = self.masked = config.key_prefix if config.key_prefix_mask else ""
+        self.calls = BoundedCalls(machine, _CALLS, name="tierlog-call")
+        self.leftovers = Leftovers(machine, metrics, masked=masked)
+        self.probe = StartProbe(
+            store, config, calls=self.calls, leftovers=self.leftovers, machine=machine, metrics=metrics
+        )
+        if config.metrics_recording_level != "INFO":
+            store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
+        limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
+        self.limiters = {
+            direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
+            for direction, limit in zip(DIRECTIONS, limits, strict=True)
+        }
+        key_ring = read_key_ring(config, machine, writing=True)
+        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
+        deadline_ms = config.copy_deadline_ms
+        self._deadline_seconds = _NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000
+        self.running = RunningCopies(
+            metrics,
+            machine=machine,
+            deadline_seconds=self._deadline_seconds,
+            on_idle=self._rest,
+        )
+        self.copier = SegmentCopier(
+            store,
+            config,
+            key_ring,
+            limiter=self.limiters["upload"],
+            buffers=self.buffers,
+            running=self.running,
+            leftovers=self.leftovers,
+            metrics=metrics,
+            machine=machine,
+        )
+        self.fetcher = SegmentFetcher(
+            store,
+            config,
+            key_ring,
+            limiter=self.limiters["download"],
+            machine=machine,
+            metrics=metrics,
+            translate=_stream_translation(metrics, masked),
+        )
+        metrics.ask_requests(lambda: store.requests)
+        metrics.ask("upload_buffer_bytes", lambda: self.buffers.lent_bytes, label="used")
+        metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
+
+    def _rest(self) -> None:
+        """Nothing was copied for a while: what the next copy makes anew goes back to the system."""
+        drop_contexts()
+
+    def close(self) -> None:
+        """Everybody is told first, then waited for: copies for their undo, which takes the store. In two seconds, also
+        where the store hangs: what it does not let go of is left in a thread that nobody waits for.
+        """
+        self.leftovers.expect_close()
+        self.running.call_off()
+        self.calls.give_up()
+        self.fetcher.close()
+        self.running.close()
+        self.leftovers.close()
+        closing = self._machine.scheduler.start(self.store.close, name="tierlog-close")
+        with contextlib.suppress(TimeoutError):
+            closing.result(timeout=ENDING_SECONDS)
+        self.copier.close()
+        self.calls.close()
+
+    def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """For no longer than a copy may take, nor beyond the close: who calls it calls again."""
+        segment_id = metadata.remote_log_segment_id
+        uploads_too = self.leftovers.has(segment_id)
+        self.calls.run(
+            str(segment_id),
+            lambda: delete_segment(self.store, self.config, metadata, uploads_too=uploads_too),
+            seconds=self._deadline_seconds,
+        )
+        self.leftovers.forget(segment_id)
+
+
+def _wait_counter(metrics: StorageMetrics, direction: str) -> Callable[[float], None]:
+    return lambda seconds: metrics.add("rate_limit_wait_seconds_total", seconds, label=direction)
+
+
+def _stream_translation(metrics: StorageMetrics, masked: str) -> Callable[[BaseException], BaseException]:
+    def translate(error: BaseException) -> BaseException:
+        if not isinstance(error, Exception):
+            return error
+        metrics.add_error("fetch_segment", error_kind(error))
+        return kip_error(error, "fetch_segment", "a stream", masked=masked)
+
+    return translate

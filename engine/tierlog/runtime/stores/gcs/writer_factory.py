@@ -1,0 +1,36 @@
+"""How a bucket of Google Cloud Storage is opened for writing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.credentials.google import GoogleTokens
+from tierlog.runtime.stores.gcs.writer import GcsSettings, GcsWriter
+from tierlog.runtime.stores.protocol.request_counts import RequestCounts
+from tierlog.runtime.stores.settings.options import StoreOptions
+from tierlog.runtime.stores.writing.client_factory import make_client
+
+_URL: Final = "https://storage.googleapis.com"
+
+
+def make_gcs_writer(
+    bucket: str,
+    folder: str,
+    name: str,
+    options: StoreOptions,
+    tokens: GoogleTokens,
+    machine: Machine,
+    counts: RequestCounts,
+) -> GcsWriter:
+    """The write half. Nothing is asked of anybody yet."""
+    config = options.config
+    settings = GcsSettings(
+        url=(config.get("base_url") or config.get("google_base_url") or _URL).rstrip("/"),
+        bucket=bucket,
+        folder=f"{folder}/" if folder else "",
+        storage_class=options.storage_class,
+        kms_key=options.encryption_key,
+        turn_seconds=options.retry_timeout.total_seconds(),
+    )
+    return GcsWriter(settings, make_client(name, options, machine, counts, extra="gcs"), tokens, machine)

@@ -1,0 +1,211 @@
+"""From a time to an offset, as Kafka's ``offsetsForTimes`` answers over a tier.
+
+The first segment whose largest timestamp is late enough is searched: time index, offset index, then the batches from
+there on. As there, the first *record* counts, and control records are records: a transaction marker carries the
+broker's clock and can be the answer.
+
+Source: Kafka RemoteLogManager#findOffsetByTimestamp, RemoteIndexCache#lookupTimestamp, LogSegment.
+Unlike there, a search that finds nothing (the late record lies on an abandoned branch) goes on in the next segment.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import Buffer
+
+from tierlog._native.decoding import RecordDecoder
+from tierlog._native.indexes import (
+    lookup_timestamp,
+    offset_index_entries,
+    read_offset_index,
+    time_index_entries,
+)
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError
+from tierlog.log.checks.index_checks import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, is_untrimmed
+from tierlog.records.batch_runs import BatchRun
+from tierlog.remote.api import IndexType
+from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.scan.planning.batch_borders import BatchBorders
+
+#: The search reads on from an index entry, a few KiB before its answer as a rule.
+WINDOW_BYTES = 256 << 10
+#: Of magic 2; the smallest batch of an older format is half as long, and is not looked at.
+_HEADER_BYTES = 61
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampedOffset:
+    """The answer: a record's offset and its timestamp in ms."""
+
+    offset: int
+    timestamp_ms: int
+
+
+def find_offset_by_timestamp(
+    tier: Tier, history: PartitionHistory, timestamp_ms: int, *, end_offset_exclusive: int | None = None
+) -> TimestampedOffset | None:
+    """The first record of that time or later; None if there is none below the end.
+
+    Args:
+        tier: The tier of the history.
+        history: Of one partition.
+        timestamp_ms: What to look for.
+        end_offset_exclusive: By default the history's end; an answer at or behind it counts as none.
+
+    Raises:
+        CorruptRecordError, CorruptObjectError, StoreError and its kinds: as reading the log does.
+    """
+    end = history.end_offset_exclusive if end_offset_exclusive is None else end_offset_exclusive
+    for span in history.spans_between(history.log_start_offset, end):
+        if span.segment.metadata.max_timestamp_ms >= timestamp_ms:
+            found = _search(tier, span, timestamp_ms)
+            if found is not None:
+                return found
+    return None
+
+
+def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
+    """An offset below which no record of the segment is of that time or later, as far as its time index knows."""
+    try:
+        data = _time_index(tier, segment)
+        if not data:
+            return segment.start_offset
+        earlier_ms, offset = lookup_timestamp(data, segment.start_offset, timestamp_ms - 1)
+    except CorruptIndexError:
+        return segment.start_offset
+    return segment.start_offset if earlier_ms < 0 else max(segment.start_offset, offset + 1)
+
+
+def fetch_borders(tier: Tier, segment: StoredSegment) -> BatchBorders:
+    """The batch borders that the segment's offset index knows; none where the layout has no such index.
+
+    Raises:
+        CorruptIndexError, CorruptObjectError: the index is damaged; names it.
+        ObjectNotFoundError, StoreError and its kinds: as ``Tier.fetch_index``.
+    """
+    data = tier.fetch_index(segment, IndexType.OFFSET)
+    if not data:
+        return BatchBorders.unknown(segment.size_bytes)
+    if is_untrimmed(data, OFFSET_ENTRY_BYTES, offset_index_entries):
+        data = memoryview(data)[: OFFSET_ENTRY_BYTES * _entries_in_use(tier, segment, data)]
+    try:
+        return BatchBorders.of_index(data, segment.start_offset, segment.size_bytes)
+    except CorruptIndexError as error:
+        raise error.located(f"{segment.name} (offset index)") from None
+
+
+def _entries_in_use(tier: Tier, segment: StoredSegment, data: Buffer) -> int:
+    """How many entries of an active segment's offset index stand for batches of its log.
+
+    Kafka truncates an index by its count of entries, which only the running broker knows: behind those in use there
+    may be older ones, of batches that are gone. An entry is in use if the batch at its position ends with its offset.
+    """
+    offsets, positions = read_offset_index(data, segment.start_offset)
+
+    def staleness(entry: int) -> int:
+        return int(_last_offset_at(tier, segment, int(positions[entry])) != int(offsets[entry]))
+
+    return bisect.bisect_left(range(len(offsets)), 1, key=staleness)
+
+
+def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | None:
+    """Of the batch that begins there; None if none can."""
+    end = position + _HEADER_BYTES
+    if position < 0 or end > segment.size_bytes:
+        return None
+    with closing(tier.iter_log_windows(segment, position, end, window_bytes=_HEADER_BYTES, prefetch=0)) as windows:
+        header = b"".join(window for _, window in windows)
+    base_offset, magic, last_offset_delta = struct.unpack(">q8xb6xi", header[:27])
+    return int(base_offset + last_offset_delta) if magic == 2 else int(base_offset)
+
+
+def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
+    """None where its entries cannot be told from older ones that a truncation left behind them."""
+    data = tier.fetch_index(segment, IndexType.TIMESTAMP)
+    if data is not None and is_untrimmed(data, TIME_ENTRY_BYTES, time_index_entries):
+        return None
+    return data
+
+
+def _search(tier: Tier, span: StoredSpan, timestamp_ms: int) -> TimestampedOffset | None:
+    segment = span.segment
+    near = max(span.first_offset, _index_offset(tier, segment, timestamp_ms))
+    try:
+        position = fetch_borders(tier, segment).start_position(near)
+    except CorruptDataError:
+        position = 0
+    with closing(iter_batch_runs(tier, segment, position, window_bytes=WINDOW_BYTES)) as runs:  # type: ignore[type-var]
+        found, next_offset = None, segment.start_offset
+        for run in runs:
+            next_offset = _require_order(run, segment, next_offset)
+            if found is not None:
+                return found
+            found = _search_run(run, span, timestamp_ms)
+            if found is not None and found.offset < int(run.column("base_offset")[-1]):
+                return found  # else the next batch tells whether that offset can be right
+            if found is None and int(run.column("base_offset")[-1]) >= span.end_offset_exclusive:
+                return None
+    return found
+
+
+def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> int:
+    """The least offset that can follow a run. No checksum covers a base offset: one that is wrong would be the answer.
+
+    Raises:
+        CorruptRecordError: the offsets do not rise, or lie outside of the segment.
+    """
+    base, last = run.column("base_offset"), run.column("last_offset")
+    least = np.concatenate(([least_offset], last[:-1] + 1))
+    wrong = np.flatnonzero((base < least) | (last < base) | (last > segment.end_offset))
+    if len(wrong):
+        batch = int(wrong[0])
+        raise CorruptRecordError(
+            f"impossible offset: {least[batch]} to {segment.end_offset} expected, found {base[batch]} to {last[batch]}",
+            fault="BAD_OFFSET",
+            position=int(run.column("position")[batch]),
+            base_offset=int(base[batch]),
+            where=place_of(segment),
+        )
+    return int(last[-1]) + 1
+
+
+def _index_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
+    """Where to begin: the last offset of a batch before which no record is of that time or later."""
+    try:
+        data = _time_index(tier, segment)
+        return lookup_timestamp(data, segment.start_offset, timestamp_ms)[1] if data else segment.start_offset
+    except CorruptDataError:
+        return segment.start_offset
+
+
+def _search_run(run: BatchRun, span: StoredSpan, timestamp_ms: int) -> TimestampedOffset | None:
+    late = run.column("max_timestamp") >= timestamp_ms
+    try:
+        inside = (run.column("last_offset") >= span.first_offset) & run.begins_below(span.end_offset_exclusive)
+    except CorruptDataError as error:
+        raise error.located(place_of(span.segment)) from None
+    for batch in np.flatnonzero(late & inside):
+        decoder = RecordDecoder(
+            ["offset", "timestamp"],
+            base_position=int(run.column("position")[batch]),
+            from_offset=span.first_offset,
+            to_offset_exclusive=span.end_offset_exclusive,
+            from_timestamp_ms=timestamp_ms,
+            control_records=True,
+        )
+        try:
+            rows = [*decoder.feed(run.bytes_of(int(batch))), *decoder.finish()]
+        except CorruptDataError as error:
+            raise error.located(place_of(span.segment)) from None
+        for part in rows:
+            if part.num_rows:
+                return TimestampedOffset(part["offset"][0].as_py(), int(part["timestamp"].cast("int64")[0].as_py()))
+    return None

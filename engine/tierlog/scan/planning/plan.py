@@ -1,0 +1,215 @@
+"""From a request to ranges: resolve the offsets, prune, cut at batch borders.
+
+Segments outside are never fetched. An index is fetched only where a cut falls inside a segment; transaction indexes and
+the newest producer snapshot only for read_committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tierlog.errors import DataLossError, TierlogError
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.scan.history import PartitionHistory, StoredSpan, TierHistory
+from tierlog.scan.planning.offset_bounds import OffsetBounds, check_named, resolve_bounds
+from tierlog.scan.planning.range_cutting import RangeCutter, WantedOffsets
+from tierlog.scan.planning.task_count import cut_into
+from tierlog.scan.scan_range import ScanRange, TaskLimits, group_ranges
+from tierlog.scan.scan_request import ScanRequest
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What to read.
+
+    Attributes:
+        ranges: By topic, partition and offset; of about even size.
+        bounds: What each partition's request came to.
+        warnings: What is missing or could not be told, naming objects; not empty data only because of retention.
+        layout: Of the tier: for the executors, so that they need not look again.
+        grouped: The ranges put together into tasks, in order.
+    """
+
+    ranges: tuple[ScanRange, ...]
+    bounds: tuple[OffsetBounds, ...]
+    warnings: tuple[str, ...]
+    layout: str
+    grouped: tuple[tuple[ScanRange, ...], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the original logs."""
+        return sum(scan_range.size_bytes for scan_range in self.ranges)
+
+    def tasks(self) -> list[tuple[ScanRange, ...]]:
+        """The ranges put together into tasks, in order."""
+        return list(self.grouped)
+
+
+class PreparedScan:
+    """A scan whose bounds are known and whose ranges are cut as they are taken: made by ``prepare_scan``.
+
+    Attributes:
+        bounds: What each partition's request came to.
+        warnings: So far: taking the ranges can add to it.
+        layout: Of the tier.
+        limits: Of ranges and tasks, with the estimated size of all.
+    """
+
+    def __init__(self, tier: Tier, request: ScanRequest, histories: Sequence[PartitionHistory] | None) -> None:
+        self._tier = tier
+        self._request = request
+        self.warnings: list[str] = []
+        self.layout = tier.layout
+        self._histories = self._chosen(histories)
+        self.bounds = resolve_bounds(tier, request, self._histories, self._lose)
+        self._wanted = [
+            wanted
+            for history, bounds in zip(self._histories, self.bounds, strict=True)
+            if (wanted := self._offsets_of(history, bounds)) is not None
+        ]
+        self.limits = self._limits()
+
+    def iter_ranges(self) -> Iterator[ScanRange]:
+        """The ranges by topic, partition and offset; never many in memory, perhaps fewer than tasks are asked for.
+
+        Raises:
+            DataLossError, CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot
+                be.
+        """
+        return self._cutter().iter_ranges(self._wanted)
+
+    def iter_tasks(self) -> Iterator[tuple[ScanRange, ...]]:
+        """Ranges put together into tasks, in order; as many as the request asks for at least.
+
+        Raises:
+            As ``iter_ranges``.
+        """
+        least = self._request.min_partitions
+        if least is None:
+            return group_ranges(self.iter_ranges(), self.limits)
+        ranges = cut_into(self._cutter(), self._wanted, least)
+        return group_ranges(ranges, replace(self.limits, min_tasks=least, ranges=len(ranges)))
+
+    def _cutter(self) -> RangeCutter:
+        limits = self.limits
+        return RangeCutter(
+            self._tier, self._request, limits.max_bytes, limits.max_records, self._lose, self.warnings.append
+        )
+
+    def _chosen(self, pinned: Sequence[PartitionHistory] | None) -> list[PartitionHistory]:
+        if pinned is None:
+            histories, left_out = list_histories(self._tier, self._request)
+            self.warnings.extend(left_out)
+        else:
+            histories = list(pinned)
+        self.warnings.extend(warning for each in histories for warning in each.warnings)
+        check_named(self._request, histories)
+        chosen = self._request.record_filter
+        return [each for each in histories if chosen.admits(each.topic, each.partition)]
+
+    def _lose(self, text: str, cause: TierlogError | None = None) -> None:
+        """Something that should be there is not: the scan fails, or goes on and says so."""
+        if self._request.fail_on_data_loss:
+            raise cause or DataLossError(text)
+        self.warnings.append(text)
+
+    def _offsets_of(self, history: PartitionHistory, bounds: OffsetBounds) -> WantedOffsets | None:
+        """What is read of a partition; None for nothing."""
+        chosen = self._request.record_filter
+        first = max(bounds.first_offset, chosen.first_offset)
+        end = min(bounds.end_offset_exclusive, chosen.end_offset_exclusive)
+        if first >= end:
+            return None
+        for gap in history.gaps:
+            if gap.first_offset < end and gap.end_offset_exclusive > first:
+                missing = f"offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}"
+                self._lose(f"{history.topic}-{history.partition}: {missing} are in no segment of the tier")
+        return WantedOffsets(history, first, end)
+
+    def _limits(self) -> TaskLimits:
+        """Smaller ranges where more tasks are asked for, larger ones where fewer."""
+        request = self._request
+        total_bytes = total_records = 0
+        for wanted in self._wanted:
+            for span, _ in wanted.iter_spans(request.record_filter.first_timestamp_ms):
+                total_bytes += _estimated_bytes(span)
+                total_records += span.end_offset_exclusive - span.first_offset
+        max_bytes, max_records = request.max_bytes_per_range, request.max_records_per_partition
+        if request.min_partitions is not None:
+            max_bytes = max(1, min(max_bytes, -(-total_bytes // request.min_partitions)))
+        if request.max_partitions is not None:
+            max_bytes = max(max_bytes, -(-total_bytes // request.max_partitions))
+            fewest = -(-total_records // request.max_partitions)
+            if max_records is not None and max_records < fewest:
+                at_most = f"at most {request.max_partitions} tasks are allowed"
+                self.warnings.append(f"tasks are of up to {fewest} offsets, not {max_records}: {at_most}")
+                max_records = fewest
+        return TaskLimits(
+            max_bytes,
+            max_records,
+            request.max_partitions,
+            total_bytes=total_bytes,
+            total_records=total_records,
+        )
+
+
+def prepare_scan(
+    tier: Tier, request: ScanRequest, *, histories: Sequence[PartitionHistory] | None = None
+) -> PreparedScan:
+    """As ``plan_scan``, for who takes the ranges one by one: the same plan without all of it in memory.
+
+    Raises:
+        As ``plan_scan``, but for what is fetched to cut segments: that is raised where the ranges are taken.
+    """
+    return PreparedScan(tier, request, histories)
+
+
+def plan_scan(tier: Tier, request: ScanRequest, *, histories: Sequence[PartitionHistory] | None = None) -> ScanPlan:
+    """Plan a read of a tier as it is listed now, or as it was.
+
+    Args:
+        tier: Stays the caller's.
+        request: What is wanted.
+        histories: The partitions of ``request.topics`` as an earlier ``TierHistory`` gave them: nothing is listed, so
+            that several plans see one set of segments.
+
+    Raises:
+        UnknownTopicError: a topic or partition named in the request is not in the tier.
+        ConfigError: the request contradicts what is there (a partition without an offset, a topic with two ids).
+        DataLossError: offsets asked for are not in the tier, and ``fail_on_data_loss``.
+        CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
+
+    Thread safety: any number of threads. Cost: one listing, the manifests of the topics, one checkpoint a partition,
+    one index for each segment that is cut.
+    """
+    prepared = prepare_scan(tier, request, histories=histories)
+    tasks = tuple(prepared.iter_tasks())
+    ranges = tuple(scan_range for task in tasks for scan_range in task)
+    for warning in prepared.warnings:
+        _logger.info("%s: %s", tier.describe(), warning)
+    return ScanPlan(ranges, prepared.bounds, tuple(prepared.warnings), prepared.layout, tasks)
+
+
+def list_histories(tier: Tier, request: ScanRequest) -> tuple[list[PartitionHistory], list[str]]:
+    """The partitions of a request as the tier is listed now, and what was left out of them with data loss allowed.
+
+    Raises:
+        UnknownTopicError, ConfigError, CorruptDataError, StoreError and their kinds: as ``TierHistory.partitions``.
+    """
+    faults: list[TierlogError] | None = None if request.fail_on_data_loss else []
+    histories = TierHistory(tier, log_start_offsets=request.log_start_offsets, faults=faults).partitions(
+        request.topics.names or None, pattern=request.topics.pattern, assigned=request.topics.assigned or None
+    )
+    return histories, [f"left out: {fault}" for fault in faults or ()]
+
+
+def _estimated_bytes(span: StoredSpan) -> int:
+    """The span's part of its segment, by offsets: no index is needed for it."""
+    segment = span.segment
+    offsets = segment.end_offset - segment.start_offset + 1
+    return segment.size_bytes * (span.end_offset_exclusive - span.first_offset) // offsets

@@ -1,0 +1,192 @@
+"""Small reads at the ends of a scan: its first and last offset, and how few ranges hold a number of records.
+
+Each stays within a budget of log bytes: an answer that costs more is left to who reads everything anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tierlog._native.decoding import RecordDecoder
+from tierlog.errors import CorruptDataError, ObjectNotFoundError
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine import Machine
+from tierlog.scan.planning.batch_borders import BatchBorders
+from tierlog.scan.planning.offset_lookup import fetch_borders
+from tierlog.scan.reading.read import range_decoder
+from tierlog.scan.scan_range import ScanRange
+
+#: Of the first read at an end; the next ones are larger.
+_PIECE_BYTES: Final = 64 << 10
+_GROWTH: Final = 4
+_WINDOW_BYTES_MAX: Final = 8 << 20
+#: Of the reads that look for the first records.
+_WINDOW_BYTES: Final = 256 << 10
+
+
+class OverBudgetError(Exception):
+    """An answer would cost more than it may."""
+
+
+class ByteBudget:
+    """Log bytes that may still be read. Thread safety: any number of threads."""
+
+    def __init__(self, left_bytes: int, machine: Machine | None = None) -> None:
+        self.left_bytes = left_bytes
+        self._lock = (machine or Machine()).scheduler.lock()
+
+    def spend(self, size_bytes: int) -> None:
+        """Raises OverBudgetError: there is not so much left."""
+        with self._lock:
+            self.left_bytes -= size_bytes
+            if self.left_bytes < 0:
+                raise OverBudgetError
+
+
+def find_first_offset(
+    tier: Tier, ranges: Iterable[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
+) -> int | None:
+    """The offset of the first record of some ranges of one partition, which are in order; None if they have none.
+
+    No checksum covers the offset of a batch. The next batch has to lie behind it, as it has to for who reads them all.
+
+    Raises:
+        OverBudgetError: it was not found within the budget.
+        CorruptDataError, StoreError and their kinds: as reading the log does.
+    """
+    for scan_range in ranges:
+        decoder = _decoder(scan_range, scan_range.start_position, verify_checksums)
+        found: int | None = None
+        for start, end in _grown(scan_range.start_position, scan_range.end_position):
+            budget.spend(end - start)
+            for rows in _fed(tier, scan_range, decoder, start, end):
+                found = int(rows[0]) if found is None and len(rows) else found
+                if found is not None and not _stands_alone(decoder):
+                    return found
+        for batch in decoder.finish():
+            found = int(batch.column(0)[0].as_py()) if found is None and batch.num_rows else found
+        if found is not None:
+            return found
+    return None
+
+
+def find_last_offset(
+    tier: Tier, ranges: Sequence[ScanRange], budget: ByteBudget, *, verify_checksums: bool = True
+) -> int | None:
+    """The offset of the last record of some ranges of one partition, which are in order; None if they have none.
+
+    The batch before has to lie before it, as ``find_first_offset`` asks of the next one.
+
+    Raises: as ``find_first_offset``.
+    """
+    for scan_range in reversed(ranges):
+        borders = _borders(tier, scan_range)
+        end, wanted = scan_range.end_position, _PIECE_BYTES
+        while end > scan_range.start_position:
+            start = borders.at_or_before(max(scan_range.start_position, end - wanted), scan_range.start_position)
+            budget.spend(end - start)
+            decoder = _decoder(scan_range, start, verify_checksums)
+            found = [rows for rows in _fed(tier, scan_range, decoder, start, end) if len(rows)]
+            found += [np.asarray(batch.column(0)) for batch in decoder.finish() if batch.num_rows]
+            alone = _stands_alone(decoder) and start > scan_range.start_position
+            if found and not alone:
+                return int(found[-1][-1])
+            end, wanted = end if found else start, wanted * _GROWTH
+    return None
+
+
+def _stands_alone(decoder: RecordDecoder) -> bool:
+    """Whether it has decoded no two batches, whose order says something of their offsets."""
+    return decoder.counters["batches"] < 2
+
+
+def take_enough(tier: Tier, ranges: Iterable[ScanRange], limit: int, budget: ByteBudget) -> list[ScanRange]:
+    """The first ranges, the last of them cut, that hold at least ``limit`` records.
+
+    Offsets do not say how many records there are, so headers are read, with their checksums.
+
+    Raises:
+        OverBudgetError: the budget or the ranges ended before, or a batch is damaged.
+        StoreError and its kinds: as reading the log does.
+    """
+    taken: list[ScanRange] = []
+    count = 0
+    for scan_range in ranges:
+        decoder = range_decoder(scan_range, (), verify_checksums=True, summary=("count",))
+        found = 0
+        start, end = scan_range.start_position, scan_range.read_end_position
+        windows = tier.iter_log_windows(scan_range.segment, start, end, window_bytes=_WINDOW_BYTES, prefetch=0)
+        with closing(windows):
+            try:
+                for _, window in windows:
+                    budget.spend(len(window))
+                    list(decoder.feed(window))
+                    found = decoder.summary["count"] or 0
+                    if count + found >= limit:
+                        stop = decoder.position
+                        cut = replace(scan_range, end_position=stop, segment=scan_range.segment.narrowed(start, stop))
+                        return [*taken, cut]
+                    if decoder.done:
+                        break
+                list(decoder.finish())
+            except CorruptDataError as error:
+                raise OverBudgetError from error
+        count += found
+        taken.append(scan_range)
+    raise OverBudgetError
+
+
+@dataclass(frozen=True, slots=True)
+class _Borders:
+    borders: BatchBorders
+
+    def at_or_before(self, position: int, start_position: int) -> int:
+        """The last batch border from the start on that is not behind a position."""
+        positions = self.borders.positions
+        entry = int(np.searchsorted(positions, position, side="right")) - 1
+        return max(start_position, int(positions[entry])) if entry >= 0 else start_position
+
+
+def _borders(tier: Tier, scan_range: ScanRange) -> _Borders:
+    if scan_range.size_bytes <= _PIECE_BYTES:
+        return _Borders(BatchBorders.unknown(scan_range.segment.size_bytes))
+    try:
+        return _Borders(fetch_borders(tier, scan_range.segment))
+    except (CorruptDataError, ObjectNotFoundError):  # slower, never wrong
+        return _Borders(BatchBorders.unknown(scan_range.segment.size_bytes))
+
+
+def _grown(start: int, end: int) -> Iterator[tuple[int, int]]:
+    size = _PIECE_BYTES
+    while start < end:
+        stop = min(end, start + size)
+        yield start, stop
+        start, size = stop, size * _GROWTH
+
+
+def _decoder(scan_range: ScanRange, start_position: int, verify_checksums: bool) -> RecordDecoder:
+    return range_decoder(
+        scan_range, ["offset"], verify_checksums=verify_checksums, start_position=start_position, target_bytes=1 << 16
+    )
+
+
+def _fed(
+    tier: Tier, scan_range: ScanRange, decoder: RecordDecoder, start: int, end: int
+) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    if end == scan_range.end_position:
+        end = scan_range.read_end_position
+    windows = tier.iter_log_windows(
+        scan_range.segment, start, end, window_bytes=min(end - start, _WINDOW_BYTES_MAX), prefetch=0
+    )
+    with closing(windows):
+        try:
+            for _, window in windows:
+                for batch in decoder.feed(window):
+                    yield np.asarray(batch.column(0))
+        except CorruptDataError as error:
+            raise error.located(scan_range.describe()) from error.__cause__

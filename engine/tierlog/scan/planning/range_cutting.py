@@ -1,0 +1,256 @@
+"""From spans that count to ranges: pruned by time, cut at batch borders, made as they are asked for.
+
+An index is fetched only where a cut falls inside a segment, several at a time and a little ahead of who takes the
+ranges: a plan of a million ranges is never in memory at once unless its caller keeps it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.scheduling import Future, Pool
+from tierlog.scan.history import PartitionHistory, StoredSpan
+from tierlog.scan.planning.batch_borders import BatchBorders
+from tierlog.scan.planning.offset_lookup import fetch_borders, first_late_offset
+from tierlog.scan.scan_range import ScanRange
+from tierlog.scan.scan_request import ScanRequest
+from tierlog.scan.transaction_history import aborted_transactions
+
+#: Index parts that are fetched at once.
+CONCURRENCY = 16
+#: Segments that are cut ahead of the one whose ranges are taken.
+_AHEAD = 4 * CONCURRENCY
+
+
+@dataclass(frozen=True, slots=True)
+class WantedOffsets:
+    """The offsets of one partition that a scan reads: [first, end)."""
+
+    history: PartitionHistory
+    first_offset: int
+    end_offset_exclusive: int
+
+    def iter_spans(self, first_timestamp_ms: int) -> Iterator[tuple[StoredSpan, bool]]:
+        """The spans that hold any of it of that time or later, as far as the segments say; and whether such records
+        may begin only within the span: then its time index knows where.
+        """
+        edge = True
+        for span in self.history.iter_spans_between(self.first_offset, self.end_offset_exclusive):
+            late = span.segment.metadata.max_timestamp_ms >= first_timestamp_ms
+            if late:
+                yield span, edge and first_timestamp_ms > 0
+            edge = not late
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A span that counts, before it is cut."""
+
+    span: StoredSpan
+    aborted: NDArray[np.void] | None
+    cut_early: bool
+    """The filter by time begins within this segment: its time index knows where."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutPiece:
+    """A span that counts, and where it can be cut.
+
+    Attributes:
+        first_offset: The first one that can count.
+        borders: None: it is read whole.
+    """
+
+    piece: _Piece
+    first_offset: int
+    borders: BatchBorders | None
+
+    @property
+    def end_offset_exclusive(self) -> int:
+        return self.piece.span.end_offset_exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCutter:
+    """Makes the ranges of one scan.
+
+    Args:
+        tier: Of the segments.
+        request: What is wanted.
+        max_bytes: Of a range, where batch borders allow it.
+        max_records: Offsets of a range at most; None for no limit.
+        lose: Told of what should be there and is not; it raises where that is an error.
+        warn: Told of what makes the read slower, not wrong.
+    """
+
+    tier: Tier
+    request: ScanRequest
+    max_bytes: int
+    max_records: int | None
+    lose: Callable[[str, TierlogError | None], None]
+    warn: Callable[[str], None]
+
+    def iter_ranges(self, wanted: Iterable[WantedOffsets]) -> Iterator[ScanRange]:
+        """The ranges of some partitions, in their order, by offset. Closing it waits for the requests under way.
+
+        Raises:
+            CorruptDataError, StoreError and their kinds: what has to be fetched is damaged, or cannot be.
+        """
+        with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
+            waiting: deque[ScanRange | Future[CutPiece]] = deque()
+            for piece in self._iter_pieces(pool, wanted):
+                whole = self._whole(piece)
+                waiting.append(pool.submit(partial(self._places, piece)) if whole is None else whole)
+                while waiting and (len(waiting) > _AHEAD or isinstance(waiting[0], ScanRange)):
+                    yield from self._iter_found(waiting.popleft())
+            while waiting:
+                yield from self._iter_found(waiting.popleft())
+
+    def iter_pieces(self, wanted: Iterable[WantedOffsets]) -> Iterator[CutPiece]:
+        """What the ranges are cut of, with all borders that the offset indexes know.
+
+        Raises:
+            As ``iter_ranges``.
+        """
+        with self.tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-plan") as pool:
+            waiting: deque[Future[CutPiece]] = deque()
+            for piece in self._iter_pieces(pool, wanted):
+                waiting.append(pool.submit(partial(self._places, piece, whole=False)))
+                if len(waiting) > _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    def iter_bounds(self, found: CutPiece, max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+        """Positions [start, end) and offsets [first, end) of the ranges of a piece, of at most ``max_bytes`` where the
+        borders allow it. One after another: a segment can have half a million.
+        """
+        first, end = found.first_offset, found.end_offset_exclusive
+        if first >= end:
+            return
+        if found.borders is None:
+            yield 0, found.piece.span.segment.size_bytes, found.piece.span.first_offset, end
+            return
+        for part_first, part_end in _iter_even_parts(first, end, self.max_records):
+            start, stop = found.borders.start_position(part_first), found.borders.end_position(part_end)
+            for low, high in found.borders.cut(start, stop, max_bytes):
+                yield low, high, part_first, part_end
+
+    def iter_cut(self, found: CutPiece, max_bytes: int) -> Iterator[ScanRange]:
+        """The ranges of a piece: see ``iter_bounds``."""
+        for low, high, first, end in self.iter_bounds(found, max_bytes):
+            yield self._range(found.piece, low, high, first, end, found.borders)
+
+    def _iter_pieces(self, pool: Pool, wanted: Iterable[WantedOffsets]) -> Iterator[_Piece]:
+        if not self.request.read_committed:
+            for each in wanted:
+                yield from self._pieces(each, None)
+            return
+        waiting: deque[tuple[WantedOffsets, Future[NDArray[np.void]]]] = deque()
+        for each in wanted:
+            waiting.append((each, pool.submit(partial(self._aborted, each))))
+            if len(waiting) > CONCURRENCY:
+                offsets, found = waiting.popleft()
+                yield from self._pieces(offsets, found.result())
+        for offsets, found in waiting:
+            yield from self._pieces(offsets, found.result())
+
+    def _pieces(self, wanted: WantedOffsets, aborted: NDArray[np.void] | None) -> Iterator[_Piece]:
+        for span, cut_early in wanted.iter_spans(self.request.record_filter.first_timestamp_ms):
+            yield _Piece(span, _touching(aborted, span), cut_early)
+
+    def _aborted(self, wanted: WantedOffsets) -> NDArray[np.void]:
+        """The aborted transactions that touch a partition, with the transaction indexes of the spans that are read."""
+        first = next(wanted.iter_spans(self.request.record_filter.first_timestamp_ms), None)
+        start = wanted.end_offset_exclusive if first is None else first[0].first_offset
+        entries, faults = aborted_transactions(self.tier, wanted.history, start, wanted.end_offset_exclusive)
+        for fault in faults:
+            self.lose(f"aborted transactions are not known for certain: {fault}", fault)
+        return entries
+
+    def _whole(self, piece: _Piece) -> ScanRange | None:
+        """The one range of a segment that is read whole; None if it has to be cut."""
+        segment = piece.span.segment
+        first, end = piece.span.first_offset, piece.span.end_offset_exclusive
+        if piece.cut_early or first > segment.start_offset or end <= segment.end_offset:
+            return None
+        if segment.size_bytes > self.max_bytes or (self.max_records is not None and end - first > self.max_records):
+            return None
+        return self._range(piece, 0, segment.size_bytes, first, end)
+
+    def _places(self, piece: _Piece, *, whole: bool = True) -> CutPiece:
+        """What has to be fetched to cut a piece; ``whole``: not where it is read whole."""
+        segment = piece.span.segment
+        first = piece.span.first_offset
+        if piece.cut_early:
+            first = max(first, first_late_offset(self.tier, segment, self.request.record_filter.first_timestamp_ms))
+            if first >= piece.span.end_offset_exclusive:
+                return CutPiece(piece, first, None)
+            is_whole = self._whole(replace(piece, cut_early=False)) is not None
+            if whole and first == piece.span.first_offset and is_whole:
+                return CutPiece(piece, first, None)
+        return CutPiece(piece, first, self._borders(piece))
+
+    def _iter_found(self, found: ScanRange | Future[CutPiece]) -> Iterator[ScanRange]:
+        if isinstance(found, ScanRange):
+            yield found
+        else:
+            yield from self.iter_cut(found.result(), self.max_bytes)
+
+    def _borders(self, piece: _Piece) -> BatchBorders:
+        """A segment without a usable index is read whole: slower, never wrong."""
+        segment = piece.span.segment
+        try:
+            return fetch_borders(self.tier, segment)
+        except (CorruptDataError, ObjectNotFoundError) as error:
+            self.warn(f"read whole, as its offset index cannot be used: {error}")
+            return BatchBorders.unknown(segment.size_bytes)
+
+    def _range(
+        self, piece: _Piece, start: int, stop: int, first: int, end: int, borders: BatchBorders | None = None
+    ) -> ScanRange:
+        chosen = self.request.record_filter
+        aborted, segment = piece.aborted, piece.span.segment
+        least, greatest = segment.start_offset, segment.end_offset
+        if borders is not None:
+            low, high = borders.offset_bounds(start, stop)
+            least, greatest = max(least, low), min(greatest, high - 1)
+            if aborted is not None:
+                aborted = _overlapping(aborted, max(low, first), min(high, end))
+        return ScanRange(
+            segment.narrowed(start, stop),
+            start,
+            stop,
+            first,
+            end,
+            chosen.first_timestamp_ms,
+            chosen.end_timestamp_exclusive_ms,
+            None if aborted is None else aborted.tobytes(),
+            self.request.fail_on_data_loss,
+            least,
+            greatest,
+        )
+
+
+def _touching(aborted: NDArray[np.void] | None, span: StoredSpan) -> NDArray[np.void] | None:
+    return None if aborted is None else _overlapping(aborted, span.first_offset, span.end_offset_exclusive)
+
+
+def _overlapping(aborted: NDArray[np.void], first: int, end_exclusive: int) -> NDArray[np.void]:
+    return aborted[(aborted["last_offset"] >= first) & (aborted["first_offset"] < end_exclusive)]
+
+
+def _iter_even_parts(first: int, end_exclusive: int, limit: int | None) -> Iterator[tuple[int, int]]:
+    """[first, end) in pieces of at most ``limit`` offsets, of even size."""
+    total = end_exclusive - first
+    count = 1 if limit is None else -(-total // limit)
+    return itertools.pairwise(first + total * number // count for number in range(count + 1))

@@ -1,0 +1,246 @@
+"""Options: what Spark's Kafka source takes means the same here, and what is wrong is told before anything is read."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_tierlog.options.source_options import IGNORED, ReadOptions, known_options, parse_options
+from tierlog.errors import ConfigError
+
+BASE = {"path": "s3://bucket/prefix", "subscribe": "orders"}
+FIELDS = {name.replace("_", ""): name for name in ReadOptions.model_fields}
+
+
+def parsed(**options: str):
+    return parse_options(BASE | options)[0]
+
+
+def refusal(options: dict[str, str]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(options)
+    return str(caught.value)
+
+
+def test_names_match_without_case() -> None:
+    """Spark lower-cases option names: a user's includeHeaders would be an unknown option otherwise."""
+    options, warning = parse_options(
+        {"PATH": "/tmp/x", "SubScribe": "a, b,", "includeheaders": "TRUE", "KAFKA.Isolation.Level": "Read_Committed"}
+    )
+    assert (options.subscribe, options.include_headers, options.isolation_level) == (("a", "b"), True, "read_committed")
+    assert warning is None
+
+
+def test_defaults_are_those_of_the_table_of_options() -> None:
+    """A default that drifts from the documents changes results without a word."""
+    options = parsed()
+    assert options.paths == ("s3://bucket/prefix",)
+    assert (options.layout, options.table, options.engine) == ("auto", "records", "auto")
+    assert (options.starting_offsets, options.ending_offsets) == ("earliest", "latest")
+    assert (options.isolation_level, options.fail_on_data_loss) == ("read_uncommitted", True)
+    assert (options.max_bytes_per_partition, options.verify_checksums) == (128 << 20, True)
+    assert options.min_partitions is options.max_records_per_partition is options.columns is None
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [("subscribepatern", "subscribePattern"), ("startingoffset", "startingOffsets"), ("collumns", "columns")],
+)
+def test_an_unknown_option_names_the_nearest(key: str, near: str) -> None:
+    """A misspelt startingOffset that is ignored reads years of data instead of a day."""
+    assert refusal(BASE | {key: "x"}) == f"unknown option {key!r}; did you mean {near!r}?"
+
+
+def test_an_option_like_none_is_refused_too() -> None:
+    """Nothing near is no reason to accept it."""
+    assert refusal(BASE | {"zzzzqqq": "1"}) == "unknown option 'zzzzqqq'"
+
+
+def test_options_of_the_kafka_source_are_ignored_with_one_warning() -> None:
+    """A job that moves from format("kafka") must run as it is, and its user must learn what no longer counts."""
+    ignored = {name.lower(): "1" for name in IGNORED} | {
+        "kafka.bootstrap.servers": "b:9092",
+        "kafka.sasl.password": "p",
+    }
+    _, warning = parse_options(BASE | ignored)
+    assert warning is not None
+    assert all(name in warning for name in (*IGNORED, "kafka.bootstrap.servers", "kafka.sasl.password"))
+    assert "b:9092" not in warning
+
+
+def test_options_that_a_table_has_no_use_for_are_named() -> None:
+    """table=segments with startingOffsets gives all segments; a user who is not told believes in a smaller tier."""
+    _, warning = parse_options(BASE | {"table": "Segments", "startingoffsets": "earliest", "minpartitions": "3"})
+    assert warning == ("options without effect here: minPartitions (table=segments), startingOffsets (table=segments)")
+    assert parse_options(BASE | {"table": "batches", "startingoffsets": "earliest"})[1] is None
+
+
+def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
+    """Kafka's source lets startingTimestamp win; a job that sets both must read the same range here."""
+    options, warning = parse_options(
+        BASE | {"startingtimestamp": "5", "startingoffsets": '{"orders":{"0":7}}', "startingoffsetsbytimestamp": "{]"}
+    )
+    assert (options.starting_timestamp, options.starting_offsets) == (5, "earliest")
+    assert warning is not None
+    assert "startingOffsets (after startingTimestamp)" in warning
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": "a"}, "option path is missing"),
+        ({"path": "x", "paths": '["y"]', "subscribe": "a"}, "path and paths contradict"),
+        ({"paths": '["y", 3]', "subscribe": "a"}, "expected a JSON list of paths"),
+        ({"paths": '["y", "y"]', "subscribe": "a"}, "twice"),
+        ({"path": "x"}, "exactly one of subscribe, subscribePattern, assign is needed, got none"),
+        ({"path": "x", "subscribe": "a", "assign": '{"a":[0]}'}, "got subscribe and assign"),
+        ({"path": "x", "subscribe": " , "}, "option subscribe: names nothing"),
+        ({"path": "x", "subscribepattern": "("}, "option subscribePattern"),
+        ({"path": "x", "assign": '{"a":0}'}, 'expected e.g. {"topicA":[0,1]'),
+        ({"path": "x", "assign": '{"a":[-1]}'}, "-1 is not a partition number"),
+        ({"path": "x", "assign": "{}"}, "names no partition"),
+        (BASE | {"startingoffsets": "latest"}, "startingOffsets can't be latest"),
+        (BASE | {"startingoffsets": '{"orders":{"0":-1}}'}, "startingOffsets can't be latest (-1)"),
+        (BASE | {"startingoffsets": '{"orders":{"0":-3}}'}, "orders-0: offset -3"),
+        (BASE | {"startingoffsets": '{"orders":{"0":1.5}}'}, "1.5 is not a 64-bit integer"),
+        (BASE | {"startingoffsets": '{"orders":{"0":true}}'}, "True is not a 64-bit integer"),
+        (BASE | {"startingoffsets": '{"orders":{"x":1}}'}, "'x' is not a partition number"),
+        (BASE | {"startingoffsets": '{"orders":{"0":1,"00":2}}'}, "named twice"),
+        (BASE | {"startingoffsets": '{"orders":{"0":1},"orders":{"0":2}}'}, "a key appears twice"),
+        (BASE | {"startingoffsets": "[" * 100_000}, "expected e.g."),
+        (BASE | {"startingoffsets": "1" * 5_000}, "option startingOffsets"),
+        (BASE | {"endingoffsets": "earliest"}, "endingOffsets can't be earliest"),
+        (BASE | {"endingoffsets": '{"orders":{"0":-2}}'}, "endingOffsets can't be earliest (-2)"),
+        (
+            BASE | {"startingoffsets": '{"orders":{"0":5}}', "endingoffsets": '{"orders":{"0":4}}'},
+            "startingOffsets of orders-0 is 5, behind endingOffsets 4",
+        ),
+        (
+            BASE | {"startingoffsets": '{"orders":{"0":5}}', "endingoffsets": '{"orders":{"1":9}}'},
+            "name different partitions: orders-0, orders-1",
+        ),
+        (BASE | {"startingtimestamp": "9", "endingtimestamp": "8"}, "startingTimestamp 9 is behind endingTimestamp 8"),
+        (BASE | {"startingtimestamp": "-9"}, "option startingTimestamp"),
+        (BASE | {"startingoffsetsbytimestamp": '{"orders":{"0":-9}}'}, "timestamp -9 is negative"),
+        (BASE | {"logstartoffset": "latest"}, "logStartOffset can't be latest"),
+        (BASE | {"minpartitions": "0"}, "option minPartitions"),
+        (BASE | {"maxrecordsperpartition": "many"}, "option maxRecordsPerPartition"),
+        (BASE | {"maxbytesperpartition": "0"}, "option maxBytesPerPartition"),
+        (BASE | {"maxbytesperpartition": "128q"}, "option maxBytesPerPartition"),
+        (BASE | {"includeheaders": "perhaps"}, "option includeHeaders: expected true or false, got 'perhaps'"),
+        (BASE | {"failondataloss": "0"}, "option failOnDataLoss: expected true or false, got '0'"),
+        (BASE | {"layout": "avien"}, "option layout"),
+        (BASE | {"table": "record"}, "option table"),
+        (BASE | {"kafka.isolation.level": "serializable"}, "option kafka.isolation.level"),
+        (BASE | {"engine": "spark"}, "option engine: "),
+        (BASE | {"minPartitions": "11", "maxPartitions": "10"}, "minPartitions 11 is above maxPartitions 10"),
+        (BASE | {"maxPartitions": "0"}, "option maxPartitions: "),
+        (BASE | {"offHeapBytesPerTask": "much"}, "option offHeapBytesPerTask: "),
+        (BASE | {"reportPartitioning": "perhaps"}, "option reportPartitioning: "),
+        (BASE | {"includeheaders": "true", "table": "batches"}, "includeHeaders belongs to table=records"),
+        (BASE | {"includeheaders": "false", "columns": "key,headers"}, "columns names headers"),
+        (BASE | {"columns": "key,key"}, "names key twice"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, str], text: str) -> None:
+    """A wrong option that slips through reads the wrong rows, or fails an hour later on an executor."""
+    assert text in refusal(options)
+
+
+@pytest.mark.parametrize("text", ["yes", "no", "1", "0", "on", "off", "t", "y", "f", "n", ""])
+def test_a_boolean_is_true_or_false(text: str) -> None:
+    """Spark's Kafka source refuses failOnDataLoss=no; a job that runs here alone cannot go back."""
+    for name in ("includeheaders", "failondataloss", "verifychecksums", "pushdownpredicate", "reportpartitioning"):
+        assert f"expected true or false, got {text!r}" in refusal(BASE | {name: text})
+        assert getattr(parsed(**{name: " False "}), FIELDS[name]) is False
+
+
+def test_a_topic_named_twice_is_read_once() -> None:
+    """Spark's Kafka source takes subscribe=a,a (lists are put together by programs); its job must run here too."""
+    assert parsed(subscribe="b, a,b,,a").subscribe == ("b", "a")
+    options, _ = parse_options({"path": "x", "assign": '{"a":[1,0,1]}'})
+    assert options.assign == {("a", 0), ("a", 1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("1", 1), ("134217728", 128 << 20), ("128m", 128 << 20), ("64 KiB", 64 << 10), ("1g", 1 << 30), ("2GB", 2 << 30)],
+)
+def test_sizes_take_sparks_suffixes(text: str, size_bytes: int) -> None:
+    """128m read as 128 bytes makes a million tasks."""
+    assert parsed(maxbytesperpartition=text).max_bytes_per_partition == size_bytes
+
+
+def test_load_of_several_paths() -> None:
+    """load([a, b]) arrives as a JSON list."""
+    options, _ = parse_options({"paths": '["s3://a/b", "/c"]', "subscribepattern": " or.* "})
+    assert options.paths == ("s3://a/b", "/c")
+    assert options.subscribe_pattern == "or.*"
+
+
+def test_keys_of_a_broker_work_unchanged() -> None:
+    """rsm.config.* pasted from server.properties, and the shorter rsm.*, are the same keys."""
+    long = parsed(**{"rsm.config.compression.enabled": "true"})
+    short = parsed(**{"RSM.Compression.enabled": "true"})
+    assert long.storage_config.keys() == short.storage_config.keys() == {"rsm.config.compression.enabled"}
+
+
+def test_key_pair_ids_get_their_case_back() -> None:
+    """Spark lower-cases Key.One; the manifests name Key.One, and nothing would decrypt."""
+    options = parsed(
+        **{
+            "rsm.encryption.key.pairs": "Key.One,k2",
+            "rsm.encryption.key.pairs.key.one.private.key.file": "/a",
+            "rsm.encryption.key.pairs.k2.public.key.file": "/b",
+        }
+    )
+    assert {key: value.get_secret_value() for key, value in options.storage_config.items()} == {
+        "rsm.config.encryption.key.pairs": "Key.One,k2",
+        "rsm.config.encryption.key.pairs.Key.One.private.key.file": "/a",
+        "rsm.config.encryption.key.pairs.k2.public.key.file": "/b",
+    }
+
+
+def test_key_pair_ids_that_differ_only_in_case_are_refused() -> None:
+    """With K and k in lower case one key's file would silently stand for the other's."""
+    assert "differ only in case (K, k)" in refusal(BASE | {"rsm.encryption.key.pairs": "K, k"})
+
+
+def test_one_key_in_two_forms_is_refused() -> None:
+    """rsm.x and rsm.config.x with two values: either choice would be a guess."""
+    text = refusal(BASE | {"rsm.chunk.size": "1", "rsm.config.chunk.size": "2"})
+    assert "'rsm.config.chunk.size' is given twice" in text
+
+
+def test_secrets_are_in_no_message() -> None:
+    """A driver's log is read by more people than the bucket."""
+    secret = "hunter2hunter2"
+    options = parsed(**{"store.secret_access_key": secret, "rsm.storage.aws.secret.access.key": secret})
+    assert secret not in repr(options)
+    assert secret not in str(options)
+    text = refusal({"path": "x", "store.secret_access_key": secret, "minpartitions": "0", "engine": "rust"})
+    assert secret not in text
+    assert secret not in repr(parse_options(BASE | {"kafka.sasl.jaas.config": secret})[1])
+
+
+def test_every_known_option_is_documented() -> None:
+    """The table of options in the map is the promise; a name that is only in the code is a secret of ours."""
+    promised = {
+        *("path", "layout", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
+        *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
+        *("kafka.isolation.level", "includeHeaders", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss"),
+        *("logStartOffset", "columns", "table", "maxBytesPerPartition", "verifyChecksums", "engine", "rsm.config.file"),
+    }
+    assert promised <= set(known_options())
+    assert set(known_options()) - promised == {
+        *IGNORED,
+        *("paths", "startingOffsetsByTimestampStrategy", "pushDownPredicate", "maxPartitions"),
+        *("plannerPython", "nativeDirectory", "offHeapBytesPerTask", "reportPartitioning", "headerAnswers"),
+    }
+
+
+def test_options_survive_a_pickle() -> None:
+    """They travel from load() to planning in the pickle of the data source."""
+    options = parsed(startingoffsets='{"orders":{"0":3}}', endingoffsets='{"orders":{"0":-1}}')
+    assert pickle.loads(pickle.dumps(options)) == options
