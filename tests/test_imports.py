@@ -45,6 +45,12 @@ def test_the_arrows_hold() -> None:
     run_tool("lint-imports", "--no-cache")
 
 
+@needs_checkout
+def test_no_module_needs_itself() -> None:
+    """Otherwise two modules can only be read, tested and changed together, whatever hides their circle from Python."""
+    run_tool("lint-imports", "--no-cache", "--config", "tests/import_circles.toml")
+
+
 @pytest.mark.parametrize("package", ["tierlog", "pyspark_tierlog"])
 def test_an_import_is_light(package: str) -> None:
     """Spark imports every data source of the environment to look one up: a heavy or failing import breaks them all."""

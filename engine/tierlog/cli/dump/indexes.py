@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog.cli.dump.sources import LogOutline
-from tierlog.log import offset_index, time_index
+from tierlog.log.formats import offset_index, time_index
 
 _OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])

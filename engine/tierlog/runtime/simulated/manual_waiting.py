@@ -7,14 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from greenlet import GreenletExit, greenlet
 
 from tierlog.runtime.machine.scheduling import Future, Pool, PoolClosedError
-
-if TYPE_CHECKING:
-    from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 Result = TypeVar("Result")
 
@@ -36,10 +33,29 @@ class Strand:
     turn: int = 0
 
 
+class Turns(Protocol):
+    """Who runs, who waits and who goes on: what a ManualScheduler decides."""
+
+    def current(self) -> Strand:
+        """The strand that runs."""
+
+    def may_switch(self) -> None:
+        """Another strand may have a turn here."""
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Let the strand that runs wait until ``wake`` is called for it, or for so long; whether it was woken."""
+
+    def wake(self, strand: Strand) -> None:
+        """Let a strand that waits go on; nothing if it does not wait."""
+
+    def spawn(self, function: Callable[[], None], *, name: str) -> None:
+        """Begin work that raises nothing, some time later."""
+
+
 class WaitList:
     """Strands that wait for one thing."""
 
-    def __init__(self, scheduler: ManualScheduler) -> None:
+    def __init__(self, scheduler: Turns) -> None:
         self._scheduler = scheduler
         self._strands: list[Strand] = []
 
@@ -62,7 +78,7 @@ class WaitList:
 class ManualLock:
     """See Lock."""
 
-    def __init__(self, scheduler: ManualScheduler) -> None:
+    def __init__(self, scheduler: Turns) -> None:
         self._scheduler = scheduler
         self._owner: Strand | None = None
         self._queue = WaitList(scheduler)
@@ -92,7 +108,7 @@ class ManualLock:
 class ManualCondition(ManualLock):
     """See Condition."""
 
-    def __init__(self, scheduler: ManualScheduler) -> None:
+    def __init__(self, scheduler: Turns) -> None:
         super().__init__(scheduler)
         self._waiting = WaitList(scheduler)
 
@@ -116,7 +132,7 @@ class ManualCondition(ManualLock):
 class ManualFuture(Generic[Result]):
     """See Future and PendingFuture."""
 
-    def __init__(self, scheduler: ManualScheduler) -> None:
+    def __init__(self, scheduler: Turns) -> None:
         self._scheduler = scheduler
         self._state = "waiting"
         self._result: list[Result] = []
@@ -195,7 +211,7 @@ class ManualFuture(Generic[Result]):
 class ManualPool(Pool):
     """See Pool."""
 
-    def __init__(self, scheduler: ManualScheduler, workers: int, name: str) -> None:
+    def __init__(self, scheduler: Turns, workers: int, name: str) -> None:
         self._scheduler = scheduler
         self._name = name
         self._workers = workers

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from typing_extensions import Buffer
 
 from tierlog._native.checksums import crc32c
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.runtime.stores.gcs.requests import GcsRequests
 from tierlog.runtime.stores.protocol.object_store import StoredObject, views_of
 from tierlog.runtime.stores.protocol.part_checksums import crc32c_text
 from tierlog.runtime.stores.protocol.part_sizes import PartSizes
 from tierlog.runtime.stores.protocol.resend_hook import before_resending
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
-
-if TYPE_CHECKING:
-    from tierlog.runtime.stores.gcs.writer import GcsWriter
 
 #: What is not the end comes in multiples of this.
 _UNIT_BYTES: Final = 256 << 10
@@ -35,12 +33,12 @@ class GcsUpload:
         session: The address of the upload; it needs no other right.
     """
 
-    def __init__(self, writer: GcsWriter, key: str, part_bytes: int, session: str) -> None:
+    def __init__(self, requests: GcsRequests, key: str, part_bytes: int, session: str) -> None:
         self.key = key
-        self._writer = writer
+        self._requests = requests
         self._session = session
-        self._scope = writer.client.scope()
-        self._turn = writer.machine.scheduler.condition()
+        self._scope = requests.client.scope()
+        self._turn = requests.machine.scheduler.condition()
         self._sizes = PartSizes(key, part_bytes)
         self._next = 1
         self._sending = False
@@ -69,8 +67,8 @@ class GcsUpload:
                 self._turn.notify_all()
 
     def _wait_for_turn(self, number: int) -> bool:
-        clock = self._writer.machine.clock
-        deadline = clock.monotonic_seconds() + self._writer.settings.turn_seconds
+        clock = self._requests.machine.clock
+        deadline = clock.monotonic_seconds() + self._requests.settings.turn_seconds
         with self._turn:
             while True:
                 self._check_open()
@@ -84,7 +82,7 @@ class GcsUpload:
                 self._turn.wait(1.0)
 
     def _place(self) -> str:
-        return self._writer.client.place(self.key)
+        return self._requests.client.place(self.key)
 
     def _check_open(self) -> None:
         if self._aborted or self._stored is not None:
@@ -113,7 +111,7 @@ class GcsUpload:
         body = _cut(pieces, begin, end)
         headers = {"Content-Range": f"bytes {self._sent}-{self._sent + end - begin - 1}/*"}
         try:
-            self._writer.send(self.key, "PUT", self._session, headers, body, self._scope, passing=_MORE)
+            self._requests.send(self.key, "PUT", self._session, headers, body, self._scope, passing=_MORE)
         except RefusedError as more:
             return _sent_of(more.answer)
         raise StoreError(f"{self._place()}: the store ended the upload before its end")
@@ -129,18 +127,18 @@ class GcsUpload:
         span = f"{self._sent}-{size - 1}" if self._rest else "*"
         headers = {"Content-Range": f"bytes {span}/{size}"}
         try:
-            answer = self._writer.send(
+            answer = self._requests.send(
                 self.key, "PUT", self._session, headers, views_of(self._rest), self._scope, passing=_MORE
             )
         except RefusedError as more:
             raise StoreUnavailableError(f"{self._place()}: {_sent_of(more.answer)} of {size} bytes came") from None
         except ObjectNotFoundError:  # perhaps since it was completed already, and the answer got lost
-            found = self._writer.find_ours(self.key, crc32c_text(self._crc))
+            found = self._requests.find_ours(self.key, crc32c_text(self._crc))
             if found is None:
                 raise
             stored = found
         else:
-            stored = self._writer.confirmed(self.key, answer, crc32c_text(self._crc), size)
+            stored = self._requests.confirmed(self.key, answer, crc32c_text(self._crc), size)
         with self._turn:
             self._stored = stored
         return stored
@@ -154,7 +152,7 @@ class GcsUpload:
             self._turn.notify_all()
         self._scope.cancel()
         try:
-            self._writer.send(self.key, "DELETE", self._session, {}, (), passing=_GONE)
+            self._requests.send(self.key, "DELETE", self._session, {}, (), passing=_GONE)
         except RefusedError:
             return  # 499 is how Google says that it is done
         except StoreError:

@@ -6,7 +6,8 @@ from typing import Final
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.credentials.google import GoogleTokens
-from tierlog.runtime.stores.gcs.writer import GcsSettings, GcsWriter
+from tierlog.runtime.stores.gcs.requests import GcsRequests, GcsSettings
+from tierlog.runtime.stores.gcs.writer import GcsWriter
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.client_factory import make_client
@@ -33,4 +34,5 @@ def make_gcs_writer(
         kms_key=options.encryption_key,
         turn_seconds=options.retry_timeout.total_seconds(),
     )
-    return GcsWriter(settings, make_client(name, options, machine, counts, extra="gcs"), tokens, machine)
+    client = make_client(name, options, machine, counts, extra="gcs")
+    return GcsWriter(GcsRequests(settings, client, tokens, machine))

@@ -21,20 +21,28 @@ _OTHER: Final = b"another"
 _DIGEST: Final = frozenset(("BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "InvalidRequest", "400"))
 
 
-def probe_s3(writer: S3Writer, key: str) -> StoreTraits:
+class ProbedS3Writer(S3Writer):
+    """The whole StoreWriter of S3."""
+
+    def traits(self, key: str) -> StoreTraits:
+        """See ProbedStore."""
+        return _probe(self, key)
+
+
+def _probe(writer: S3Writer, key: str) -> StoreTraits:
     """Ask with a few small objects; the writer is told what checksum the store checks."""
     with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
         if checked is not None:
-            writer.settle(checked, "the store refuses a wrong one")
+            writer.requests.settle(checked, "the store refuses a wrong one")
         conditional = _refuses_second(writer, key)
         part_bytes_min = 1 if _takes_small_parts(writer, f"{key}{PARTS_SUFFIX}") else LIMITS.part_bytes_min
     settings = writer.client.settings
     where = "in the path" if settings.bucket_url.count("/") > 2 else "in the host name"
     return StoreTraits(
         addressing=f"{settings.bucket_url} (bucket {where}, region {settings.region})",
-        checksums=writer.checksums.value,
-        checks_bodies=checked is writer.checksums,
+        checksums=writer.requests.checksums.value,
+        checks_bodies=checked is writer.requests.checksums,
         conditional_put=conditional,
         batch_delete=writer.batch_deletes,
         part_bytes_min=part_bytes_min,
@@ -49,7 +57,7 @@ def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
         ChecksumMode.MD5: {"Content-MD5": base64.b64encode(digest).decode()},
     }
     for mode, headers in wrong.items():
-        call = S3Call("PUT", key, {}, {**writer.write_headers(), **headers}, [memoryview(_BODY)])
+        call = S3Call("PUT", key, {}, {**writer.requests.write_headers(), **headers}, [memoryview(_BODY)])
         try:
             writer.client.send(call, passing=_DIGEST | {"501"})
         except RefusedError as refused:

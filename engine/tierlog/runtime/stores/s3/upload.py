@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -21,11 +21,9 @@ from tierlog.runtime.stores.protocol.part_checksums import (
 )
 from tierlog.runtime.stores.protocol.part_sizes import PartSizes
 from tierlog.runtime.stores.s3.client import S3Call
+from tierlog.runtime.stores.s3.requests import S3Requests
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
 from tierlog.runtime.stores.writing.messages import complete_body, parse, text_of
-
-if TYPE_CHECKING:
-    from tierlog.runtime.stores.s3.writer import S3Writer
 
 _log = logging.getLogger(__name__)
 _CRC32C_FIELD: Final = "ChecksumCRC32C"
@@ -35,19 +33,19 @@ class S3Upload:
     """See Upload.
 
     Args:
-        writer: What sends.
+        requests: Of the bucket.
         begun: The answer that began it.
         mode: Of the checksum of all its parts.
     """
 
-    def __init__(self, writer: S3Writer, key: str, part_bytes: int, begun: HttpAnswer, mode: ChecksumMode) -> None:
+    def __init__(self, requests: S3Requests, key: str, part_bytes: int, begun: HttpAnswer, mode: ChecksumMode) -> None:
         self.key = key
-        self._writer = writer
+        self._requests = requests
         self._upload_id = text_of(parse(begun.body), "UploadId")
         if not self._upload_id:
-            raise StoreError(f"{writer.client.place(key)}: the upload began without an id")
+            raise StoreError(f"{requests.client.place(key)}: the upload began without an id")
         self._mode = mode
-        self._scope = writer.client.scope()
+        self._scope = requests.client.scope()
         self._lock = threading.Lock()
         self._sizes = PartSizes(key, part_bytes)
         self._etags: dict[int, str] = {}
@@ -62,11 +60,11 @@ class S3Upload:
         self._sizes.check(number, size)
         self._check_open()
         query = {"partNumber": str(number), "uploadId": self._upload_id}
-        call = S3Call("PUT", self.key, query, self._writer.client.settings.customer_key, views)
-        answer = self._writer.send_body(call, self._scope, mode=self._mode)
+        call = S3Call("PUT", self.key, query, self._requests.client.settings.customer_key, views)
+        answer = self._requests.send_body(call, self._scope, mode=self._mode)
         etag = answer.headers.get("etag")
         if etag is None:
-            raise StoreError(f"{self._writer.client.place(self.key)}: part {number} was stored without an ETag")
+            raise StoreError(f"{self._requests.client.place(self.key)}: part {number} was stored without an ETag")
         checksum = ""
         if self._mode is ChecksumMode.CRC32C:
             checksum = answer.headers.get(CRC32C_HEADER) or crc32c_base64(views)
@@ -80,7 +78,7 @@ class S3Upload:
     def _check_open(self) -> None:
         if self._aborted or self._stored is not None:
             state = "aborted" if self._aborted else "completed"
-            raise StoreError(f"{self._writer.client.place(self.key)}: the upload was {state}")
+            raise StoreError(f"{self._requests.client.place(self.key)}: the upload was {state}")
 
     def complete(self) -> StoredObject:
         """See Upload."""
@@ -95,7 +93,7 @@ class S3Upload:
         headers = {"Content-Type": "application/xml"}
         call = S3Call("POST", self.key, {"uploadId": self._upload_id}, headers, body)
         try:
-            answer = self._writer.client.send(call, self._scope)
+            answer = self._requests.client.send(call, self._scope)
             stored = self._confirm(answer, etags, checksums)
         except ObjectNotFoundError:  # perhaps since it was completed already, and the answer got lost
             stored = self._found_complete(etags)
@@ -105,7 +103,7 @@ class S3Upload:
 
     def _confirm(self, answer: HttpAnswer, etags: Sequence[str], checksums: Sequence[str]) -> StoredObject:
         """Compare what the store made of the parts with what it should have."""
-        place = self._writer.client.place(self.key)
+        place = self._requests.client.place(self.key)
         root = parse(answer.body)
         etag, checksum = text_of(root, "ETag"), text_of(root, _CRC32C_FIELD)
         if checksums and "-" in checksum:
@@ -116,21 +114,21 @@ class S3Upload:
         if expected is not None and plain_etag(etag) == expected:
             return StoredObject(self._sizes.size_bytes, etag)
         # Stores that make ETags in a way of their own are asked for the size.
-        found = self._writer.find(self.key)
+        found = self._requests.find(self.key)
         if found is None or found.size_bytes != self._sizes.size_bytes:
             size = "nothing" if found is None else f"{found.size_bytes} bytes"
             raise StoreError(f"{place}: completed, and {size} of {self._sizes.size_bytes} bytes is there")
         return StoredObject(found.size_bytes, found.etag)
 
     def _found_complete(self, etags: Sequence[str]) -> StoredObject:
-        found = self._writer.find(self.key)
+        found = self._requests.find(self.key)
         expected = combined_md5_etag(etags)
         if found is not None and found.size_bytes == self._sizes.size_bytes:
             etag = plain_etag(found.etag or "")
             # An object of one part or of another upload has another ETag; without one to expect, the size must do.
             if expected is None or etag == expected or "-" not in etag:
                 return StoredObject(found.size_bytes, found.etag)
-        raise StoreError(f"{self._writer.client.place(self.key)}: the upload is gone, and did not become the object")
+        raise StoreError(f"{self._requests.client.place(self.key)}: the upload is gone, and did not become the object")
 
     def abort(self) -> None:
         """See Upload. Parts under way are cancelled; one that lands after all is thrown away by a second request."""
@@ -141,9 +139,9 @@ class S3Upload:
             running = self._scope.running
         self._scope.cancel()
         try:
-            self._writer.abort(self.key, self._upload_id)
+            self._requests.abort(self.key, self._upload_id)
             if running:
-                self._writer.abort(self.key, self._upload_id)
+                self._requests.abort(self.key, self._upload_id)
         except StoreError:
             self._aborted = False  # may be called again
             raise

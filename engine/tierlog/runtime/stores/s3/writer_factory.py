@@ -13,7 +13,8 @@ from tierlog.runtime.stores.credentials.aws import AwsCredentials
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.s3.client import S3Client, S3Settings
 from tierlog.runtime.stores.s3.options import S3Options, with_host
-from tierlog.runtime.stores.s3.writer import S3Writer
+from tierlog.runtime.stores.s3.probe import ProbedS3Writer
+from tierlog.runtime.stores.s3.requests import S3Requests
 from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.client_factory import make_client
 
@@ -29,7 +30,7 @@ def make_s3_writer(
     credentials: AwsCredentials,
     machine: Machine,
     counts: RequestCounts,
-) -> S3Writer:
+) -> ProbedS3Writer:
     """The write half. Nothing is asked of anybody yet."""
     given = S3Options(options.config)
     region = given.find("region", "default_region") or _REGION
@@ -46,7 +47,7 @@ def make_s3_writer(
     )
     client = S3Client(settings, make_client(name, options, machine, counts, extra="s3"), credentials)
     batched = not given.is_set("disable_bulk_delete")
-    return S3Writer(client, checksums=options.checksums, batch_deletes=batched)
+    return ProbedS3Writer(S3Requests(client, options.checksums), batch_deletes=batched)
 
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
