@@ -72,6 +72,49 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
     assert not dead
 
 
+SOURCES = (
+    *(f"{room}/**/*.py" for room in ("engine", "bindings", "bench", "tests")),
+    *(f"bindings/**/*.{ending}" for ending in ("java", "rs", "[ch]")),
+    *("cext/**/*.[ch]", "cext/**/*.pyx"),
+)
+
+
+def _headings(page: pathlib.Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_cited_headings_exist() -> None:
+    """``docs/formats/PAGE.md, HEADING`` in a comment sends its reader to a place that is there."""
+    pages = {page.name: _headings(page) for page in ROOT.glob("docs/formats/*.md")}
+    lost, cited = [], 0
+    for path in (path for pattern in SOURCES for path in ROOT.glob(pattern)):
+        if path == pathlib.Path(__file__) or {"target", "node_modules"} & set(path.parts):
+            continue
+        text = re.sub(r"\s*\n[\s*#/!]*", " ", path.read_text())
+        for page, behind in re.findall(r"docs/formats/([\w-]+\.md), (.{60})", text):
+            cited += 1
+            if not any(behind.startswith(heading) for heading in pages.get(page, [])):
+                lost.append((str(path.relative_to(ROOT)), page, behind))
+    assert not lost
+    assert cited > 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_are_headings(page: pathlib.Path) -> None:
+    """A link to a heading that was renamed leaves its reader at the top of a long page."""
+    dead = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        if "://" not in target:
+            there = page if not target else page.parent / target
+            dead += [f"{target}#{anchor}"] * (anchor not in map(_anchor, _headings(there)))
+    assert not dead
+
+
 def test_the_ten_lines_run(data: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first thing that a new user does is to paste these lines."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

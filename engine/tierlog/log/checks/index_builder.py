@@ -4,7 +4,8 @@ A copy without one of its indexes (or with one that does not pass its check) is 
 compares with it. Brokers before 4.3 wrote one entry an append of several batches, not one a batch: their indexes are
 sound and differ from what is built here.
 
-Source: Kafka LogSegment#append, #recover and #onBecomeInactiveSegment; section 8 of the log format.
+Source: Kafka LogSegment#append, #recover and #onBecomeInactiveSegment
+(docs/formats/log-files.md, Offset index).
 """
 
 from __future__ import annotations

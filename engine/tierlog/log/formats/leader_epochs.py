@@ -5,7 +5,7 @@ A pure value: what changes it returns another one. The rules are those of Kafka'
 
 Invariant: epochs and start offsets both strictly rise.
 
-Source: Kafka LeaderEpochFileCache (section 14 of the log format), LeaderEpochCheckpointFile.
+Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile (docs/formats/log-files.md, Leader epochs).
 """
 
 from __future__ import annotations

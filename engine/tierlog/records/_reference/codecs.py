@@ -1,4 +1,7 @@
-"""Decompression of batch payloads through the Python packages, framings by hand (section 5 of the log format).
+"""Decompression of batch payloads through the Python packages, framings by hand.
+
+Format: docs/formats/log-files.md, Compression.
+
 
 Each ``_…`` function raises ``_Corrupt`` or ``_TooLarge``; ``decompress`` makes them BAD_COMPRESSED and OVER_LIMIT.
 What the readers of Kafka 4.3 let pass, passes: bytes behind the last gzip member or the LZ4 end mark, LZ4's content

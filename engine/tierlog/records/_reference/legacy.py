@@ -1,4 +1,6 @@
-"""Messages of magic 0 and 1, alone and in compressed wrappers: section 4 of the log format.
+"""Messages of magic 0 and 1, alone and in compressed wrappers.
+
+Format: docs/formats/log-files.md, Message sets of magic 0 and 1.
 
 Behind the entry's header: ``int32 keyLength, key, int32 valueLength, value``, -1 for null.
 """

@@ -1,7 +1,8 @@
 """The RemoteStorageManager: the plugin's objects, or Kafka's own files, in the configured store.
 
 Invariant: whatever goes wrong, a caller sees one of the KIP's errors. The plugin lets an out-of-memory error escape,
-which ends the broker's copy task of that partition without a line in its log (18.7 of the object format).
+which ends the broker's copy task of that partition without a line in its log (docs/formats/objects.md, Where
+Tierlog and the plugin differ).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 offset checkpoints say how far each log is known to be right, and the file of a clean stop that all of them are: without
 these a broker reads every log again before it starts. An export has checked every checksum, and has it all on the disk.
 
-Source: Kafka MetaProperties, OffsetCheckpointFile, CleanShutdownFileHandler; sections 7 and 10 of the log format.
+Source: Kafka MetaProperties, OffsetCheckpointFile, CleanShutdownFileHandler (docs/formats/log-files.md, A broker's log
+directory).
 """
 
 from __future__ import annotations

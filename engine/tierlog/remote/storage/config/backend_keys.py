@@ -1,4 +1,4 @@
-"""Keys of the stores (sections 15.3 to 15.6, and our own for encryption by the store)."""
+"""Keys of the stores (the plugin's, and our own for encryption by the store)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of fetching: caches and prefetch (section 15.2 and our own)."""
+"""Keys of fetching: caches and prefetch (the plugin's and our own)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All keys of the RSM as one value, and what keys demand of each other (section 15.7)."""
+"""All keys of the RSM as one value, and what keys demand of each other."""
 
 from __future__ import annotations
 

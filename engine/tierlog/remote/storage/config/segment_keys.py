@@ -1,4 +1,4 @@
-"""Keys of what is written: chunks, layout, encryption, custom metadata, uploads (section 15.1 and our own)."""
+"""Keys of what is written: chunks, layout, encryption, custom metadata, uploads (the plugin's and our own)."""
 
 from __future__ import annotations
 
