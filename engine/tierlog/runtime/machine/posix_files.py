@@ -40,7 +40,7 @@ def _info(path: str, found: os.stat_result) -> FileInfo:
 
 
 class _Descriptor:
-    """An open file; gone with the object at the latest."""
+    """An open file, closed with the object at the latest."""
 
     def __init__(self, path: str, flags: int, *, mode: int = 0o644) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class _Descriptor:
             self.number = os.open(path, flags | os.O_CLOEXEC, mode)
 
     def regular_size_bytes(self) -> int:
-        """Its size. Raises StoreError, and closes it: it is no regular file."""
+        """The file's size. Raises StoreError, and closes the file, if it is no regular file."""
         with translated(self.path):
             found = os.fstat(self.number)
         if not stat_bits.S_ISREG(found.st_mode):
@@ -58,7 +58,7 @@ class _Descriptor:
         return found.st_size
 
     def read_into(self, buffer: Buffer, position: int) -> int:
-        """By pread: no shared position, so any number of threads."""
+        """Read by pread, which has no shared position: any number of threads may read."""
         view = memoryview(buffer).cast("B")
         done = 0
         with translated(self.path):
@@ -70,7 +70,7 @@ class _Descriptor:
         return done
 
     def write(self, data: Buffer, position: int | None = None) -> None:
-        """All of it: at the descriptor's own position if none is given."""
+        """Write all bytes; at the descriptor's own position if none is given."""
         view = memoryview(data).cast("B")
         with translated(self.path):
             while view:
@@ -79,7 +79,7 @@ class _Descriptor:
                 view = view[count:]
 
     def begin_write_out(self, position: int, size_bytes: int) -> None:
-        """By the one call that Python has for it: Linux begins to write what is dirty before it drops what is clean."""
+        """Begin to write dirty pages to the disk, by posix_fadvise: Linux does so before it drops clean ones."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self.number, position, size_bytes, os.POSIX_FADV_DONTNEED)
@@ -100,7 +100,7 @@ class _Descriptor:
 
 
 class PosixFile(ReadableFile):
-    """See ReadableFile."""
+    """A ReadableFile of this machine."""
 
     def __init__(self, path: str) -> None:
         self._file = _Descriptor(path, os.O_RDONLY)
@@ -114,10 +114,11 @@ class PosixFile(ReadableFile):
 
 
 class PosixNewFile(WritableFile):
-    """A WritableFile beside its final name; gone with the object at the latest: a signal can come before any block.
+    """A WritableFile under a temporary name beside its final one. It is removed with the object at the latest, since a
+    signal can come before any ``with`` block.
 
-    It is locked, since two who write under one temporary name would mix their bytes. What a killed writer left there is
-    overwritten: the kernel lets go of its lock.
+    The temporary file is locked, since two writers under one name would mix their bytes. A killed writer's file is
+    overwritten: the kernel has released its lock.
     """
 
     def __init__(self, path: str) -> None:
@@ -136,7 +137,7 @@ class PosixNewFile(WritableFile):
             raise
 
     def _take_name(self) -> bool:
-        """Open and lock the file under the temporary name; False if its writer finished meanwhile and took it away."""
+        """Open and lock the file under the temporary name; False if its writer finished meanwhile and removed it."""
         self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT)
         with translated(self._temporary):
             try:
@@ -154,7 +155,7 @@ class PosixNewFile(WritableFile):
         return self._open
 
     def _leave_name(self) -> None:
-        """Remove the file under the temporary name, unless it is somebody else's."""
+        """Remove the file under the temporary name, unless it is another writer's."""
         self._open = False
         if "_file" in self.__dict__:
             self._file.close()
@@ -192,7 +193,7 @@ class PosixNewFile(WritableFile):
 
 
 class PosixStream(WritableFile):
-    """A WritableFile over what is no regular file: a rename would put a file in place of the device."""
+    """A WritableFile over a pipe or a device, in whose place a rename would put a file."""
 
     def __init__(self, path: str) -> None:
         self._file = _Descriptor(path, os.O_WRONLY)
@@ -208,7 +209,7 @@ class PosixStream(WritableFile):
 
 
 class PosixUpdatableFile(UpdatableFile):
-    """See UpdatableFile."""
+    """An UpdatableFile of this machine."""
 
     def __init__(self, path: str, *, private: bool = False) -> None:
         self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT, mode=0o600 if private else 0o644)
@@ -253,7 +254,7 @@ class PosixUpdatableFile(UpdatableFile):
 
 
 class PosixLock(FileLock):
-    """A lock that is held: the kernel frees it when the process ends, however it ends."""
+    """A lock that is held; the kernel frees it when the process ends, however it ends."""
 
     def __init__(self, file: _Descriptor) -> None:
         self._file = file
@@ -299,7 +300,7 @@ def _fsync_directory(path: str) -> None:
 
 
 class PosixFiles:
-    """See Files."""
+    """The Files of this machine."""
 
     def stat(self, path: str) -> FileInfo:
         """See Files."""

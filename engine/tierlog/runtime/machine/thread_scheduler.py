@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 
 class ThreadScheduler:
-    """The machine's threads."""
+    """The Scheduler of this process."""
 
     @property
     def cores(self) -> int:
-        """Those that this process may use."""
+        """How many cores this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def lock(self) -> Lock:

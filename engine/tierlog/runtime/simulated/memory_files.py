@@ -1,4 +1,4 @@
-"""A file system in memory, for tests and simulation; it forgets in a crash what was not fsynced."""
+"""A file system in memory, for tests and simulation. A crash loses what was not fsynced."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tierlog.runtime.simulated.memory_disk import Content, MemoryDisk, OpenConte
 
 
 class MemoryFiles:
-    """See the module; paths as in Files, with "/" as the root of all. Thread-safe.
+    """Files in memory, under the root "/". Thread-safe.
 
     Directories are durable at once, as ``make_directories`` promises.
 
     Args:
-        clock: Gives files their time of change.
-        capacity_bytes: Of all files together; writing more fails as on a full disk.
+        clock: Source of the files' times of change.
+        capacity_bytes: The most bytes of all files together; writing more fails as on a full disk.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40) -> None:
@@ -37,14 +37,14 @@ class MemoryFiles:
         self._disk = MemoryDisk(self.clock, capacity_bytes)
 
     def crash(self, rng: Rng | None = None) -> MemoryFiles:
-        """The machine loses its power: this, and all that was opened from it, fails from now on.
+        """Lose power: these files, and all files opened from here, fail from now on.
 
         Returns:
-            What the machine finds when it is started again.
+            The files that the machine finds when it is started again.
 
         Args:
-            rng: Decides of everything that was not fsynced whether it survived: of each sector of a file that was
-                written, its length, each change of a name. None: nothing of it did.
+            rng: Decides which changes without fsync survive: each written sector of a file, its length, each change of
+                a name. None: none survive.
         """
         left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
         left._disk = self._disk.crash(rng)
@@ -80,7 +80,7 @@ class MemoryFiles:
                 yield FileInfo(child, found.size_bytes, found.modified_ms, found.is_directory)
 
     def open_read(self, path: str) -> ReadableFile:
-        """See Files; what is open keeps its content when the name goes."""
+        """An open file, which keeps its content when its name is removed."""
         return _MemoryFile(self._open(path, make=False))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
@@ -92,7 +92,7 @@ class MemoryFiles:
         return data
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """See Files: there is nothing but regular files here."""
+        """The content of a file: there are only regular files here."""
         return self.read_whole(path, limit_bytes=limit_bytes)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
@@ -128,12 +128,12 @@ class MemoryFiles:
         return _MemoryUpdatableFile(self._open(path, make=True))
 
     def put(self, path: str, data: bytes) -> None:
-        """A file under its name at once, durable, with its directories."""
+        """A durable file under its name at once, with its directories."""
         self.make_directories(parent(normal(path)))
         self.write_whole(path, data)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:  # noqa: ARG002
-        """See Files; always durable."""
+        """Make a directory and its parents, always durable."""
         name = above = normal(path)
         with self._disk.held():
             while above and not self._disk.is_directory(above):
@@ -191,7 +191,7 @@ class MemoryFiles:
             return _MemoryLock(self, held)
 
     def unlock(self, held: OpenContent) -> None:
-        """Of a lock of ``try_lock``."""
+        """Release a lock of ``try_lock``."""
         if held.is_open:
             held.is_open = False
             with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
@@ -218,7 +218,7 @@ class MemoryFiles:
 
 
 class _MemoryFile(ReadableFile):
-    """See ReadableFile."""
+    """A ReadableFile in memory."""
 
     def __init__(self, file: OpenContent) -> None:
         self._file = file
@@ -232,7 +232,7 @@ class _MemoryFile(ReadableFile):
 
 
 class _MemoryNewFile(WritableFile):
-    """See WritableFile."""
+    """A WritableFile in memory."""
 
     def __init__(self, files: MemoryFiles, path: str, file: OpenContent) -> None:
         self._files = files
@@ -259,7 +259,7 @@ class _MemoryNewFile(WritableFile):
 
 
 class _MemoryUpdatableFile(UpdatableFile):
-    """See UpdatableFile."""
+    """An UpdatableFile in memory."""
 
     def __init__(self, file: OpenContent) -> None:
         self._file = file
@@ -293,7 +293,7 @@ class _MemoryUpdatableFile(UpdatableFile):
 
 
 class _MemoryLock(FileLock):
-    """See FileLock."""
+    """A FileLock in memory."""
 
     def __init__(self, files: MemoryFiles, held: OpenContent) -> None:
         self._files = files
