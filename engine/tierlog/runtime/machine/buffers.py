@@ -31,7 +31,7 @@ PROCESS_BUFFERS.share()
 
 
 def new_buffer(size_bytes: int) -> memoryview:
-    """Writable memory of the process's pool, not cleared. It belongs to the holder until the last view of it is gone."""
+    """Writable memory of the process's pool, not cleared. It is the holder's until the last view of it is gone."""
     return PROCESS_BUFFERS.take(size_bytes)
 
 

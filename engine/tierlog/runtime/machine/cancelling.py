@@ -80,7 +80,7 @@ _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_s
 
 @contextmanager
 def cancelled_by(scope: CancelScope) -> Iterator[None]:
-    """A block in whose reads, in this thread, a CancelledReadError is raised once the scope is cancelled. Blocks nest."""
+    """A block whose reads, in this thread, raise CancelledReadError once the scope is cancelled. Blocks nest."""
     token = _scopes.set((*_scopes.get(), scope))
     try:
         yield

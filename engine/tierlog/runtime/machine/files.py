@@ -109,7 +109,7 @@ class UpdatableFile(Protocol):
         """Fill ``buffer`` from ``position``; returns the bytes read, fewer only at the end of the file."""
 
     def append(self, data: Buffer) -> int:
-        """Write behind the end; returns the position of the first byte. After an error the size is what it was before."""
+        """Write behind the end; returns the position of the first byte. An error leaves the size as it was."""
 
     def write_at(self, data: Buffer, *, position: int) -> None:
         """Overwrite, and go on behind the end. A gap between the end and ``position`` reads as zeros."""
@@ -118,10 +118,10 @@ class UpdatableFile(Protocol):
         """Cut the file to a size, or lengthen it with zeros."""
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        """Have the system begin to write a range to the disk, so that a later fsync waits for less. Guarantees nothing."""
+        """Have the system begin to write a range to the disk, so that a later fsync waits for less. No guarantee."""
 
     def fsync(self) -> None:
-        """Make all bytes so far survive a crash. A new file's name survives only once its directory was fsynced too."""
+        """Make all bytes so far survive a crash. A new file's name survives once its directory was fsynced too."""
 
     def close(self) -> None: ...
 

@@ -58,7 +58,7 @@ class SharedRuntime:
         self._used_in: int | None = None
 
     def enter(self) -> None:
-        """Note that the library is used. Raises ForkedProcessError if a parent of this process used it before the fork."""
+        """Note that the library is used. Raises ForkedProcessError: a parent process used it before the fork."""
         if self._used_in != _generation:
             if self._used_in is not None:
                 raise ForkedProcessError(

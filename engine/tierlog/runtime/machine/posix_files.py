@@ -303,19 +303,19 @@ class PosixFiles:
     """The Files of this machine."""
 
     def stat(self, path: str) -> FileInfo:
-        """See Files."""
+        """What is known of a file or directory. Raises ObjectNotFoundError."""
         with translated(path):
             return _info(path, os.stat(path))
 
     def find(self, path: str) -> FileInfo | None:
-        """See Files."""
+        """What is known of a file or directory; None if there is none."""
         try:
             return self.stat(path)
         except ObjectNotFoundError:
             return None
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """See Files."""
+        """A directory's entries by name."""
         with translated(path):
             names = sorted(os.listdir(path))
         for name in names:
@@ -330,11 +330,11 @@ class PosixFiles:
                 yield _info(child, found)
 
     def open_read(self, path: str) -> ReadableFile:
-        """See Files."""
+        """An open file, for reads from any number of threads."""
         return PosixFile(path)
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """See Files."""
+        """The content of a file. Raises StoreError if it is larger than the limit."""
         with PosixFile(path) as file:
             if file.size_bytes > limit_bytes:
                 raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
@@ -343,7 +343,7 @@ class PosixFiles:
         return bytes(memoryview(data)[:count])
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """See Files."""
+        """The content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
         file, data = _Descriptor(path, os.O_RDONLY), bytearray()
         try:
             with translated(path):
@@ -356,21 +356,21 @@ class PosixFiles:
         return bytes(data)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """See Files; one call without the interpreter's lock."""
+        """The part of a range that a file has, by one call without the interpreter's lock."""
         try:
             return PROCESS_BUFFERS.read_range(path, start_position, end_position_exclusive)
         except (OSError, ValueError) as cause:
             raise _read_error(cause, path) from cause
 
     def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
-        """See Files; one call without the interpreter's lock."""
+        """Fill ``out`` from a position on, by one call without the interpreter's lock; returns the bytes read."""
         try:
             return read_range_into(path, start_position, out)
         except (OSError, ValueError) as cause:
             raise _read_error(cause, path) from cause
 
     def open_write(self, path: str) -> WritableFile:
-        """See Files."""
+        """A new file that gets its name on commit."""
         with translated(path):
             target = os.path.realpath(path) if os.path.islink(path) else path
             with contextlib.suppress(FileNotFoundError):
@@ -380,17 +380,17 @@ class PosixFiles:
         return PosixNewFile(target)
 
     def write_whole(self, path: str, data: Buffer) -> None:
-        """See Files."""
+        """Write a file with exactly this content."""
         with self.open_write(path) as file:
             file.write(data)
             file.commit()
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
-        """See Files."""
+        """A file to change in place, made (empty) if it does not exist; its directory must exist."""
         return PosixUpdatableFile(path, private=private)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
-        """See Files."""
+        """Make a directory and its parents, unless they exist."""
         missing = []
         at = os.path.abspath(path)
         while not os.path.isdir(at):
@@ -409,14 +409,14 @@ class PosixFiles:
                     _fsync_directory(_parent(each))
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
-        """See Files."""
+        """Rename atomically within one file system, replacing the target."""
         with translated(source):
             os.replace(source, target)
             if durable:
                 _fsync_directory(_parent(target))
 
     def remove(self, path: str) -> None:
-        """See Files."""
+        """Remove a file or an empty directory, if it is there."""
         with translated(path), contextlib.suppress(FileNotFoundError):
             if os.path.isdir(path) and not os.path.islink(path):
                 os.rmdir(path)
@@ -424,15 +424,15 @@ class PosixFiles:
                 os.unlink(path)
 
     def fsync_directory(self, path: str) -> None:
-        """See Files."""
+        """Make the names in a directory survive a crash as they are now."""
         with translated(path):
             _fsync_directory(path)
 
     def free_bytes(self, path: str) -> int:
-        """See Files."""
+        """How many bytes can still be written to the file system that holds a file or directory."""
         with translated(path):
             return shutil.disk_usage(path).free
 
     def try_lock(self, path: str) -> FileLock | None:
-        """See Files."""
+        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         return PosixLock.taken(path)

@@ -25,15 +25,15 @@ class SystemRng:
     """The randomness of this machine."""
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """See Rng."""
+        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
         return os.urandom(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
-        """See Rng."""
+        """A random number from low to high, both included: for jitter, and for events of some probability."""
         return random.uniform(low, high)  # noqa: S311
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """See Rng."""
+        """A random integer from 0 to limit - 1."""
         return random.randrange(limit_exclusive)  # noqa: S311
 
 
@@ -45,16 +45,16 @@ class SeededRng:
         self._lock = threading.Lock()
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """See Rng."""
+        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
         with self._lock:
             return self._random.randbytes(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
-        """See Rng."""
+        """A random number from low to high, both included: for jitter, and for events of some probability."""
         with self._lock:
             return self._random.uniform(low, high)
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """See Rng."""
+        """A random integer from 0 to limit - 1."""
         with self._lock:
             return self._random.randrange(limit_exclusive)

@@ -233,7 +233,7 @@ class InlinePool(Pool):
         self._closed = False
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        """See Pool."""
+        """Run a call when a worker is free."""
         if self._closed:
             raise PoolClosedError
         future: ThreadFuture[Result] = ThreadFuture()
@@ -241,7 +241,7 @@ class InlinePool(Pool):
         return future
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:  # noqa: ARG002
-        """See Pool; nothing runs."""
+        """Close the pool; no call is under way."""
         self._closed = True
 
 

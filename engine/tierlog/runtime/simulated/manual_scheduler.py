@@ -60,14 +60,14 @@ class ManualScheduler:
 
     @classmethod
     def machine(cls, seed: int, files: Files | None = None) -> tuple[Machine, ManualScheduler]:
-        """A machine that repeats from its seed: clock, randomness, threads, and a disk in memory unless one is given."""
+        """A machine that repeats from a seed: clock, randomness, threads, and a disk in memory unless one is given."""
         scheduler = cls(seed)
         files = MemoryFiles(scheduler.clock) if files is None else files
         return Machine(scheduler.clock, SeededRng(seed), scheduler, files, Process()), scheduler
 
     @property
     def cores(self) -> int:
-        """See Scheduler."""
+        """How many threads can run at once, at least 1: for the size of pools that compute."""
         return self._cores
 
     @property
@@ -76,25 +76,25 @@ class ManualScheduler:
         return sorted(strand.name for strand in self._strands.values() if strand is not self._main)
 
     def lock(self) -> Lock:
-        """See Scheduler."""
+        """A lock whose holder and waiters are tasks of this scheduler."""
         return ManualLock(self)
 
     def condition(self) -> Condition:
-        """See Scheduler."""
+        """A condition whose waiters are tasks of this scheduler."""
         return ManualCondition(self)
 
     def future(self) -> PendingFuture[Result]:
-        """See Scheduler."""
+        """A future whose maker calls ``set_result`` or ``set_exception``."""
         future: ManualFuture[Result] = ManualFuture(self)
         future.begin()
         return future
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """See Scheduler."""
+        """A pool whose workers start when there is work."""
         return ManualPool(self, workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """See Scheduler."""
+        """Run a long task in a thread of its own, which does not keep the process alive."""
         future: ManualFuture[None] = ManualFuture(self)
         self.spawn(lambda: future.run(function), name=name)
         self.may_switch()

@@ -206,7 +206,7 @@ def _apply(files: dict[str, Content], names: NameChange) -> None:
 
 
 def _torn(content: Content, rng: Rng) -> bytearray:
-    """A file's content after a crash: one of the two lengths, and each sector either durable or as it was written last."""
+    """A file's content after a crash: one of the two lengths, and each sector durable or as it was written last."""
     old, new = content.durable, content.data
     size = len(old) if rng.integer_below(2) else len(new)
     data = bytearray(old.ljust(size, b"\0")[:size])

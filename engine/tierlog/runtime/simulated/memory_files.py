@@ -51,7 +51,7 @@ class MemoryFiles:
         return left
 
     def find(self, path: str) -> FileInfo | None:
-        """See Files."""
+        """What is known of a file or directory; None if there is none."""
         name = normal(path)
         with self._disk.held():
             content = self._disk.files.get(name)
@@ -60,14 +60,14 @@ class MemoryFiles:
             return FileInfo(path, 0, 0, is_directory=True) if self._disk.is_directory(name) else None
 
     def stat(self, path: str) -> FileInfo:
-        """See Files."""
+        """What is known of a file or directory. Raises ObjectNotFoundError."""
         found = self.find(path)
         if found is None:
             raise ObjectNotFoundError(f"{path}: no such file or directory")
         return found
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """See Files."""
+        """A directory's entries by name."""
         if not self.stat(path).is_directory:
             raise ObjectNotFoundError(f"{path}: not a directory")
         folder = normal(path)
@@ -84,7 +84,7 @@ class MemoryFiles:
         return _MemoryFile(self._open(path, make=False))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """See Files."""
+        """The content of a file. Raises StoreError if it is larger than the limit."""
         with self._disk.held():
             data = bytes(self._open(path, make=False).content.data)
         if len(data) > limit_bytes:
@@ -96,18 +96,20 @@ class MemoryFiles:
         return self.read_whole(path, limit_bytes=limit_bytes)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """See Files."""
+        """The part of a range that a file has, in memory of ``new_buffer``: writable, not cleared first, and the
+        caller's alone as long as a view of it is held.
+        """
         with self.open_read(path) as file:
             buffer = new_buffer(max(0, min(end_position_exclusive, file.size_bytes) - start_position))
             return buffer[: file.read_into(buffer, position=start_position)]
 
     def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
-        """See Files."""
+        """Fill ``out`` from a position on; returns the bytes read, fewer only at the end of the file."""
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
 
     def open_write(self, path: str) -> WritableFile:
-        """See Files."""
+        """A new file that gets its name on commit."""
         temporary = path + TEMPORARY_SUFFIX
         with self._disk.held():
             if normal(temporary) in self._disk.locked:
@@ -118,13 +120,13 @@ class MemoryFiles:
         return _MemoryNewFile(self, path, file)
 
     def write_whole(self, path: str, data: Buffer) -> None:
-        """See Files."""
+        """Write a file with exactly this content."""
         with self.open_write(path) as file:
             file.write(data)
             file.commit()
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - nobody else is here
-        """See Files."""
+        """A file to change in place, made (empty) if it does not exist; its directory must exist."""
         return _MemoryUpdatableFile(self._open(path, make=True))
 
     def put(self, path: str, data: bytes) -> None:
@@ -143,7 +145,7 @@ class MemoryFiles:
             self._disk.add_directory(name)
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
-        """See Files."""
+        """Rename atomically within one file system, replacing the target."""
         old, new = normal(source), normal(target)
         with self._disk.held():
             self._require_parent(new, target)
@@ -156,7 +158,7 @@ class MemoryFiles:
                 self._disk.make_durable(parent(new))
 
     def remove(self, path: str) -> None:
-        """See Files."""
+        """Remove a file or an empty directory, if it is there."""
         name = normal(path)
         with self._disk.held():
             if name in self._disk.files:
@@ -167,20 +169,20 @@ class MemoryFiles:
                 self._disk.remove_directory(name)
 
     def fsync_directory(self, path: str) -> None:
-        """See Files."""
+        """Make the names in a directory survive a crash as they are now."""
         with self._disk.held():
             if not self.stat(path).is_directory:
                 raise StoreError(f"{path}: not a directory")
             self._disk.make_durable(normal(path))
 
     def free_bytes(self, path: str) -> int:
-        """See Files."""
+        """How many bytes can still be written to the file system that holds a file or directory."""
         self.stat(path)
         with self._disk.held():
             return self._disk.free_bytes()
 
     def try_lock(self, path: str) -> FileLock | None:
-        """See Files."""
+        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         name = normal(path)
         with self._disk.held():
             self._require_parent(name, path)
