@@ -76,8 +76,8 @@ def cat(
         typer.Option(
             "--template",
             metavar="TEXT",
-            help="Format of a record, as kcat -f has it: %t topic, %p partition, %o offset, %T ms, %k key, %K its length, "
-            "%s value, %S its length (%R in four bytes), %h headers, %%; \\n, \\t, \\r, \\0, \\xHH.",
+            help="Format of a record, as kcat -f has it: %t topic, %p partition, %o offset, %T ms, %k key, %K its "
+            "length, %s value, %S its length (%R in four bytes), %h headers, %%; \\n, \\t, \\r, \\0, \\xHH.",
         ),
     ] = None,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of records.")] = False,
