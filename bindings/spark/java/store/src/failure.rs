@@ -27,7 +27,7 @@ impl Failure {
 }
 
 const PASSING_STATUS: [u16; 7] = [408, 425, 429, 500, 502, 503, 504];
-/// The status of the answer; none if no answer came, or if it broke off.
+/// Words of errors without a status: no answer came, or it broke off.
 const NO_ANSWER: [&str; 7] = [
     "HTTP error",
     "HttpError",
