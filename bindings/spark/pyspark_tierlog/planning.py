@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tierlog.scan.scan_request import ScanRequest
 
 SEGMENTS_PER_TASK = 2_000
-"""Of the tables that are made of descriptions: each is at most one small request."""
+"""Segments that one task of a table made of descriptions reads: each costs at most one small request."""
 
 
 def plan_tasks(

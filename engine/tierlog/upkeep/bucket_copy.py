@@ -124,7 +124,7 @@ class BucketCopy:
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
         if source.layout == "file":
-            raise ConfigError("one file is no segment: give the log directory that it is in")
+            raise ConfigError("one file is not a whole segment: give its log directory")
         self._source = source
         self._target = target
         self._recheck = recheck
@@ -248,7 +248,7 @@ class BucketCopy:
         with closing(tier.iter_log_windows(present.segment)) as windows:
             LogCheck(source.metadata, parts, paths, name).follow(_digested(windows, digest))
         if source.known_digest not in (None, digest.digest()):
-            raise CorruptObjectError("the log is another than the source's", fault="NOT_EQUAL", where=name)
+            raise CorruptObjectError("the copied log differs from the source's", fault="NOT_EQUAL", where=name)
         differing = [kind for kind in IndexType if not _is_same(source.parts.get(kind), parts.get(kind))]
         for kind in differing:
             contradiction = find_contradiction(kind, source.parts.get(kind), parts.get(kind), source.metadata)

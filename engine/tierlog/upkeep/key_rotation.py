@@ -95,7 +95,7 @@ class KeyRotation:
         if tier.layout != "aiven":
             raise ConfigError(f"{tier.describe()}: nothing is encrypted in this layout")
         if key_ring.active_key_id is None:
-            raise ConfigError("no encryption.key.pair.id is configured: there is no pair to go to")
+            raise ConfigError("no encryption.key.pair.id is configured: there is no pair to rewrap to")
         self._tier = tier
         self._store = tier.store
         self._key_ring = key_ring
@@ -176,7 +176,7 @@ class KeyRotation:
                 bytes than it was given. EncryptionKeyError. StoreError and its kinds.
         """
         if etag is None:
-            raise ConfigError(f"{self._store.describe()}: tells no etags, so that nothing can be replaced safely")
+            raise ConfigError(f"{self._store.describe()}: no ETags, without which manifests are not replaced safely")
         before, after = (parse_manifest(each, where=name) for each in (data, moved))
         assert before.encryption is not None
         assert after.encryption is not None
@@ -195,5 +195,5 @@ def rotation_key_ring(config: Mapping[str, str], tier: Tier) -> KeyRing:
     """
     read = read_storage_config(config, machine=tier.machine)
     if not read.encryption_enabled:
-        raise ConfigError("encryption.enabled and encryption.key.pair.id have to name the pair to go to")
+        raise ConfigError("encryption.enabled and encryption.key.pair.id are needed: the latter names the new pair")
     return read_key_ring(read, tier.machine, writing=True)

@@ -46,7 +46,7 @@ class PlanRequest(_Words):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if self.limit is not None and self.aggregates is not None:
-            raise ValueError("a limit and aggregates are not asked for at once")
+            raise ValueError("a limit and aggregates exclude each other")
         return self
 
     def record_filter(self) -> tuple[RecordFilter, bool]:

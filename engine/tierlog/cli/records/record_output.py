@@ -270,7 +270,7 @@ def _chosen(columns: str | None) -> tuple[str, ...] | None:
         if name not in ALL_COLUMNS:
             raise ConfigError(f"--columns: {name!r} is none of {', '.join(ALL_COLUMNS)}")
         if name in names[:place]:
-            raise ConfigError(f"--columns: {name} is there twice")
+            raise ConfigError(f"--columns: {name} is named twice")
     return names
 
 

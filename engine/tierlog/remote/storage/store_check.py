@@ -165,7 +165,7 @@ class StoreCheck:
         upload.put_part(1, [_LAST_PART])
         upload.abort()
         if self._store.find(key) is not None:
-            raise StoreError(f"{key}: an upload that was aborted is there")
+            raise StoreError(f"{key}: the object exists although its upload was aborted")
         left = [each for each in self._store.iter_uploads(key) if each.key == key]
         if left:
             raise StoreError(f"{key}: an upload that was aborted is still listed")

@@ -131,7 +131,7 @@ class BrokerDirectory:
         text = self._files.read_whole(self._path(META_PROPERTIES)).decode("utf-8", "replace")
         found = dict(parse_properties(text))
         if not found:
-            raise ConfigError(f"{self._path(META_PROPERTIES)}: says nothing: remove it, or give another destination")
+            raise ConfigError(f"{self._path(META_PROPERTIES)}: no properties in it: remove it, or give another DEST")
         return found
 
     def _merge(self, name: str, offsets: dict[tuple[str, int], int]) -> None:

@@ -95,7 +95,7 @@ def _check_shown(path: str, number: int, given: str) -> None:
     name = given.strip().lower()
     known = name.startswith(("store.", *_OPEN_ENDED)) or difflib.get_close_matches(name, KNOWN_KEYS, n=1)
     if not known:
-        raise ConfigError(f"{path}: key {number} is none of the storage manager's, nor like one (it is not shown here)")
+        raise ConfigError(f"{path}: key {number} is no key of the storage manager, nor similar to one (it is hidden)")
 
 
 def _flatten(prefix: str, value: object) -> Iterator[tuple[str, str]]:
