@@ -112,8 +112,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "fail_on_data_loss": (
         "`true`, `false`",
-        "`false` names damaged and missing data in a warning and skips it, but not whole batches before a cut; the "
-        "default fails.",
+        (
+            "`false` names damaged and missing data in a warning and skips it, but not whole batches before a cut; the "
+            "default fails."
+        ),
     ),
     "verify_checksums": (
         "`true`, `false`",
@@ -121,8 +123,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "header_answers": (
         "`true`, `false`",
-        "`true`: the jar counts records by headers whose batches were not checked; see "
-        "[spark.md](../spark.md#counts-and-extremes-with-the-jar).",
+        (
+            "`true`: the jar counts records by headers whose batches were not checked; see "
+            "[spark.md](../spark.md#counts-and-extremes-with-the-jar)."
+        ),
     ),
     "push_down_predicate": (
         "`true`, `false`",
