@@ -84,6 +84,7 @@ class TieredStorageManager(RemoteStorageManager):
         """
         from tierlog.remote.storage.config import read_storage_config
         from tierlog.remote.storage.plugins import open_backend
+        from tierlog.remote.storage.store_stack import stack_store
         from tierlog.remote.storage.wiring import ManagerParts
 
         config = read_storage_config(configs, machine=self._machine)
@@ -92,7 +93,13 @@ class TieredStorageManager(RemoteStorageManager):
         with self._lock:
             if self._parts is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
-        store = self._wrap_store(open_backend(config, machine=self._machine))
+        store = stack_store(
+            open_backend(config, machine=self._machine),
+            config,
+            machine=self._machine,
+            wrap_store=self._wrap_store,
+            metrics=self.metrics,
+        )
         parts = ManagerParts(config, store, self._machine, self.metrics)
         try:
             parts.probe.at_start()
