@@ -39,8 +39,12 @@ class S3Options:
     def _environment(self, name: str) -> str | None:
         return os.environ.get(f"AWS_{name.upper()}")
 
+    def endpoint(self) -> str:
+        """The server that is named in place of Amazon's, without "/" at its end; "" if none is."""
+        return (self.find("endpoint_url_s3", "endpoint_url", "endpoint") or "").rstrip("/")
+
     def is_set(self, name: str) -> bool:
-        """Of a boolean."""
+        """Whether a boolean is true."""
         return (self.find(name) or "").lower() in ("true", "1", "yes", "on", "y", "t")
 
 

@@ -19,7 +19,6 @@ from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.client_factory import make_client
 
 _REGION: Final = "us-east-1"
-_ENDPOINTS: Final = ("endpoint_url_s3", "endpoint_url", "endpoint")
 
 
 def make_s3_writer(
@@ -52,7 +51,7 @@ def make_s3_writer(
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
     """As obstore makes it."""
-    endpoint = (given.find(*_ENDPOINTS) or "").rstrip("/")
+    endpoint = given.endpoint()
     in_host = given.is_set("virtual_hosted_style_request")
     if not endpoint:
         host = f"s3.{region}.amazonaws.com"

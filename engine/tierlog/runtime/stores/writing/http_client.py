@@ -24,6 +24,7 @@ from tierlog.errors import (
 from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import PendingFuture, Scheduler
+from tierlog.runtime.stores.settings.ambient_proxy import find_ambient_proxy
 
 if TYPE_CHECKING:
     import aiohttp
@@ -270,32 +271,25 @@ def _begin_end(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSes
 
 
 def ambient_proxy(scheme: str, host: str) -> str | None:
-    """The environment's proxy for a host (``HTTPS_PROXY`` and its kin, ``NO_PROXY``), as reads take it.
+    """The environment's proxy for a host; None where it goes straight.
 
     Raises:
         StoreError: it is no URL, or a SOCKS proxy, which writes take from the configuration alone.
     """
-    import urllib.request
-
     import yarl
 
-    if not host or urllib.request.proxy_bypass(host):
+    found = find_ambient_proxy(scheme, host)
+    if found is None:
         return None
-    proxies = urllib.request.getproxies()
-    kind = scheme if proxies.get(scheme) else "all"
-    found, name = proxies.get(kind), f"{kind}_proxy".upper()
-    if not found:
-        return None
-    found = found if "://" in found else f"http://{found}"
-    if _is_socks(found):
-        raise StoreError(f"{name} of the environment is a SOCKS proxy; writing needs it as store.proxy_url")
+    if _is_socks(found.url):
+        raise StoreError(f"{found.variable} of the environment is a SOCKS proxy; writing needs it as store.proxy_url")
     try:
-        is_host = bool(yarl.URL(found).host)
+        is_host = bool(yarl.URL(found.url).host)
     except ValueError:
         is_host = False
     if not is_host:
-        raise StoreError(f"{name} of the environment is no URL of a proxy")
-    return found
+        raise StoreError(f"{found.variable} of the environment is no URL of a proxy")
+    return found.url
 
 
 def _is_socks(proxy_url: str | None) -> bool:
