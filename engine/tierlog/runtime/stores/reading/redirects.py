@@ -109,12 +109,10 @@ def _asked(scheme: str, bucket: str, config: Mapping[str, str]) -> set[tuple[str
         if endpoint is not None:
             return {(endpoint[1].lower(), endpoint[2] or endpoint[3])}
         return {("https", host) for host in _s3_hosts(bucket, config)}
-    ambient = {name: text for name, text in os.environ.items() if name.startswith(_AMBIENT[scheme])}
-    given = {
-        _BRAND.sub("", name.lower(), count=1) for name, text in (ambient | dict(config)).items() if text != "false"
-    }
+    ambient = [(name, text) for name, text in os.environ.items() if name.startswith(_AMBIENT[scheme])]
+    said = {_BRAND.sub("", name.lower(), count=1) for name, text in (*ambient, *config.items()) if text != "false"}
     found = _named(scheme, config) or {("https", _STORE_HOSTS[scheme])}
-    return found if given & _FIXED[scheme] else {*found, ("https", _TOKEN_HOSTS[scheme])}
+    return found if said & _FIXED[scheme] else {*found, ("https", _TOKEN_HOSTS[scheme])}
 
 
 def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
