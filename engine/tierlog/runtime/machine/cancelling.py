@@ -69,8 +69,12 @@ class CancelScope:
             cancel()
 
 
-class CancelledReadError(StoreError):
-    """A read was ended by who had asked for it, or by a close: nobody waits for it."""
+class CancelledCallError(StoreError):
+    """A call of a store was ended by who had asked for it, or by a close: nobody waits for it."""
+
+
+class CancelledReadError(CancelledCallError):
+    """A read of a store was ended so."""
 
 
 _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_scopes", default=())

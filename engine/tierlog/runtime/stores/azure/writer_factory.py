@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.azure.faults import find_fault
 from tierlog.runtime.stores.azure.writer import AzureWriter
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.settings.options import StoreOptions
@@ -37,7 +38,7 @@ def make_azure_writer(
         url = "/".join([endpoint.rstrip("/"), container, *([quote(folder, safe="/-_.~")] if folder else [])])
     return AzureWriter(
         store,
-        make_client(name, options, machine, counts, extra="azure"),
+        make_client(name, options, find_fault, machine, counts, extra="azure"),
         counts,
         machine,
         sas_token=sas_token,

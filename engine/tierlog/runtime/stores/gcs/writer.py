@@ -16,7 +16,7 @@ from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, U
 from tierlog.runtime.stores.protocol.part_checksums import crc32c_base64
 from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
-from tierlog.runtime.stores.writing.messages import error_of
+from tierlog.runtime.stores.writing.faults import error_of
 
 if TYPE_CHECKING:
     from tierlog.runtime.stores.gcs.upload import GcsUpload

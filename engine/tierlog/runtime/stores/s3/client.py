@@ -12,8 +12,8 @@ from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.credentials.aws import AwsCredentials, AwsKeys
 from tierlog.runtime.stores.writing.bucket_client import BucketClient
+from tierlog.runtime.stores.writing.faults import StoreFault
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
-from tierlog.runtime.stores.writing.messages import StoreFault
 
 _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 

@@ -19,6 +19,8 @@ _BODY: Final = b"tierlog"
 _OTHER: Final = b"another"
 #: How a store says that a checksum is wrong; those that say something else do not check it.
 _DIGEST: Final = frozenset(("BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "InvalidRequest", "400"))
+#: How a store says that a part which is not the last is smaller than it takes.
+_TOO_SMALL: Final = frozenset(("EntityTooSmall",))
 
 
 class ProbedS3Writer(S3Writer):
@@ -82,10 +84,11 @@ def _takes_small_parts(writer: S3Writer, key: str) -> bool:
     try:
         upload.put_part(1, [_BODY])
         upload.put_part(2, [_BODY])
-        upload.complete()
-    except StoreError as error:
+        upload.finish(passing=_TOO_SMALL)
+    except RefusedError:
         upload.abort()
-        if "EntityTooSmall" in str(error) or "too small" in str(error):
-            return False
+        return False
+    except StoreError:
+        upload.abort()
         raise
     return True

@@ -12,7 +12,6 @@ from tierlog.runtime.stores.protocol.object_store import (
     ABSENT,
     StoredObject,
     UnfinishedUpload,
-    Upload,
     UploadLimits,
 )
 from tierlog.runtime.stores.protocol.part_checksums import (
@@ -24,11 +23,12 @@ from tierlog.runtime.stores.protocol.part_checksums import (
     plain_etag,
 )
 from tierlog.runtime.stores.s3.client import S3Call
+from tierlog.runtime.stores.s3.messages import delete_body, delete_faults, fits_xml, upload_page
 from tierlog.runtime.stores.s3.requests import UNKNOWN, S3Requests
 from tierlog.runtime.stores.s3.upload import S3Upload
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
+from tierlog.runtime.stores.writing.faults import error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
-from tierlog.runtime.stores.writing.messages import delete_body, delete_faults, error_of, fits_xml, upload_page
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class S3Writer:
                 return StoredObject(found.size_bytes, found.etag)
         raise ObjectConflictError(str(error_of(self.client.place(key), "PUT", failure.answer, failure.fault)))
 
-    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+    def begin_upload(self, key: str, *, part_bytes: int) -> S3Upload:
         """See StoreWriter."""
         headers = self.requests.write_headers()
         if self.requests.checksums is ChecksumMode.CRC32C:

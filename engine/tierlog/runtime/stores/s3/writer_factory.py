@@ -12,6 +12,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.credentials.aws import AwsCredentials
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.s3.client import S3Client, S3Settings
+from tierlog.runtime.stores.s3.faults import find_fault
 from tierlog.runtime.stores.s3.options import S3Options, with_host
 from tierlog.runtime.stores.s3.probe import ProbedS3Writer
 from tierlog.runtime.stores.s3.requests import S3Requests
@@ -44,7 +45,7 @@ def make_s3_writer(
         customer_key=_customer_key(given),
         payer={"x-amz-request-payer": "requester"} if given.find("request_payer") else {},
     )
-    client = S3Client(settings, make_client(name, options, machine, counts, extra="s3"), credentials)
+    client = S3Client(settings, make_client(name, options, find_fault, machine, counts, extra="s3"), credentials)
     batched = not given.is_set("disable_bulk_delete")
     return ProbedS3Writer(S3Requests(client, options.checksums), batch_deletes=batched)
 

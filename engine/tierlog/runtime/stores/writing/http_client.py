@@ -21,7 +21,7 @@ from tierlog.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from tierlog.runtime.machine.cancelling import CancelScope
+from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import PendingFuture, Scheduler
 from tierlog.runtime.stores.settings.ambient_proxy import find_ambient_proxy
@@ -80,7 +80,8 @@ class HttpClient:
 
     Raises (send):
         StoreUnavailableError: no answer, or half of one; StoreNotReachedError: no connection. StorePermissionError: the
-        server's certificate is not trusted. StoreError: cancelled or closed, or an answer that is no store's.
+        server's certificate is not trusted. CancelledCallError: a scope, or the close of this client, ended it.
+        StoreError: the client is closed, or the answer is no store's.
     """
 
     def __init__(self, settings: HttpSettings, scheduler: Scheduler, *, name: str) -> None:
@@ -111,7 +112,7 @@ class HttpClient:
 
         def finish(ended: asyncio.Task[HttpAnswer]) -> None:
             if ended.cancelled():
-                done.set_exception(StoreError(f"{request.method} was cancelled"))
+                done.set_exception(CancelledCallError(f"{request.method} was cancelled"))
             elif (error := ended.exception()) is not None:
                 done.set_exception(error)
             else:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
+from tierlog.errors import StoreNotReachedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.cancelling import CancelScope
+from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
 
 Result = TypeVar("Result")
 
@@ -58,7 +58,7 @@ def retrying(
 
     Raises:
         StoreUnavailableError: the last one, which says how many tries there were; a StoreNotReachedError if all of them
-            were. StoreError: as the attempt, or the scope was cancelled meanwhile.
+            were. CancelledCallError: the scope was cancelled meanwhile. StoreError: as the attempt.
     """
     clock = machine.clock
     start = clock.monotonic_seconds()
@@ -66,7 +66,7 @@ def retrying(
     reached = False
     while True:
         if scope is not None and scope.cancelled:
-            raise StoreError("cancelled")
+            raise CancelledCallError("cancelled")
         try:
             return attempt(tries)
         except StoreUnavailableError as error:
