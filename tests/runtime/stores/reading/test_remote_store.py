@@ -154,6 +154,12 @@ def test_a_range_behind_the_end_is_a_short_answer(store: ObjectStore) -> None:
     assert bytes(store.fetch_range("416/key", start_position=5, end_position_exclusive=9)) == b""
 
 
+def test_a_name_is_no_range_behind_the_end(store: ObjectStore) -> None:
+    """If this fails, an object of such a name that cannot be read is read as nothing."""
+    with pytest.raises(StoreError):
+        store.fetch_range("400/InvalidRange", start_position=0, end_position_exclusive=9)
+
+
 def test_nobody_listens() -> None:
     """If this fails, a wrong endpoint hangs, or is a traceback."""
     with socket.socket() as free:

@@ -21,6 +21,8 @@ from tierlog.runtime.stores.settings.ambient_proxy import find_ambient_proxy
 
 #: Port 0: connecting to it is refused at once, and nothing can listen there.
 _NOWHERE: Final = "127.0.0.1:0"
+#: How the debug form of obstore 0.12 names a server that was not reached.
+_TRIED_NOWHERE: Final = re.compile(rf'"tcp connect error",\s+{re.escape(_NOWHERE)},')
 _HOST: Final = re.compile(r"(https?)://(?:\[([0-9A-Fa-f:.]+)\]|([^\s/:?#\"'\\]+))", re.IGNORECASE)
 #: What the environment says of a store, its accounts and its sources of credentials.
 _AMBIENT: Final = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_", "AZURITE_", "IDENTITY_", "MSI_")}
@@ -91,7 +93,7 @@ def own_hosts_only(
 
 def is_refused_redirect(debug_text: str) -> bool:
     """Whether obstore's long form of an error tells of another host that it was sent to."""
-    return _NOWHERE in debug_text
+    return _TRIED_NOWHERE.search(debug_text) is not None
 
 
 def _named(scheme: str, config: Mapping[str, str]) -> set[tuple[str, str]]:

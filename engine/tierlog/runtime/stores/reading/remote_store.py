@@ -36,7 +36,7 @@ from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
 from tierlog.runtime.stores.protocol.store_probe import plain_traits
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
-from tierlog.runtime.stores.reading.obstore_errors import BEHIND_END, translate, translated
+from tierlog.runtime.stores.reading.obstore_errors import is_behind_end, translate, translated
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -145,7 +145,7 @@ class RemoteStore:
                     )
                 )
             except exceptions.GenericError as error:
-                if BEHIND_END.search(str(error)):
+                if is_behind_end(error):
                     return b""
                 raise
 
@@ -157,7 +157,7 @@ class RemoteStore:
         def told(answer: Answer) -> None:
             if not isinstance(answer, BaseException):
                 on_answer(_noted(answer))
-            elif isinstance(answer, exceptions.GenericError) and BEHIND_END.search(str(answer)):
+            elif is_behind_end(answer):
                 on_answer(b"")
             else:
                 on_answer(answer if isinstance(answer, TierlogError) else translate(answer, self._place(key)))
