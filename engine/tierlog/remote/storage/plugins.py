@@ -9,9 +9,9 @@ from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.config.class_names import STORAGE_MANAGERS, our_name
+from tierlog.remote.storage.store_stack import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import open_store
 
 MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
 _BACKEND_KEY: Final = "storage.backend.class"
@@ -71,7 +71,7 @@ def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> Ob
     machine = machine or Machine()
     if config.third_party_backend is not None:
         return _third_party(config.third_party_backend, config, machine)
-    return open_store(_url(config), config.store_options, machine=machine)
+    return open_configured_store(_url(config), config, machine=machine)
 
 
 def _url(config: StorageConfig) -> str:

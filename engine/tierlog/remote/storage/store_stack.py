@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.storage.config.storage_keys import storage_options
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import StoreAddress, address_store, open_store
 from tierlog.runtime.stores.wrappers.limited_store import limited_reads
 from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
+
+
+def open_configured_store(url: str, config: StorageConfig, *, machine: Machine) -> ObjectStore:
+    """The store of a URL, with all that a configuration says of it and nothing around it: see ``open_store``."""
+    return open_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
+
+
+def address_configured_store(url: str, config: StorageConfig, *, machine: Machine | None = None) -> StoreAddress:
+    """Where that store is, for a reader in another process: see ``address_store``."""
+    return address_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
 
 
 def as_it_is(store: ObjectStore) -> ObjectStore:

@@ -92,11 +92,10 @@ def server() -> Iterator[BadServer]:
 
 def opened(server: BadServer) -> ObjectStore:
     options = {
-        "storage.s3.endpoint.url": f"http://127.0.0.1:{server.server_port}",
-        "storage.s3.path.style.access.enabled": "true",
-        "storage.s3.region": "us-east-1",
-        "storage.aws.access.key.id": "id-of-mine",
-        "storage.aws.secret.access.key": "s3cret",
+        "store.endpoint": f"http://127.0.0.1:{server.server_port}",
+        "store.region": "us-east-1",
+        "store.access_key_id": "id-of-mine",
+        "store.secret_access_key": "s3cret",
         "store.timeout": "400ms",
         "store.max_retries": "1",
         "store.retry_timeout": "2s",

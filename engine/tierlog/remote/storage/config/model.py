@@ -74,13 +74,15 @@ class StorageConfig(
     Attributes:
         private_key_files: Path by key id, with the case of ``encryption.key.pairs``.
         public_key_files: The same; only writing needs them.
-        store_options: ``store.*`` and ``storage.*`` as text, for ``runtime.stores.opening``; secrets among them.
+        store_options: ``store.*`` keys as text, but for those of the storage manager's own; secrets among them.
+        storage_keys: Those of storage_keys.STORAGE_KEYS, as text; secrets among them.
         other_storage_keys: ``storage.*`` keys that are a third party's store's own, as text.
     """
 
     private_key_files: dict[str, str] = Field(default_factory=dict)
     public_key_files: dict[str, str] = Field(default_factory=dict)
     store_options: dict[str, str] = Field(default_factory=dict, repr=False)
+    storage_keys: dict[str, str] = Field(default_factory=dict, repr=False)
     other_storage_keys: dict[str, str] = Field(default_factory=dict, repr=False)
 
     @property

@@ -25,12 +25,12 @@ from tierlog.remote.storage.layouts.writing import plan_removal
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
-from tierlog.remote.storage.store_stack import as_it_is, stack_store
+from tierlog.remote.storage.store_stack import as_it_is, open_configured_store, stack_store
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import local_path, open_store
+from tierlog.runtime.stores.store_urls import local_path
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 #: Of one segment, where the configuration says nothing.
@@ -169,6 +169,6 @@ def open_copy_target(
     folder = local_path(path)
     if folder is not None:
         machine.files.make_directories(folder)
-    opened = open_store(path, read.store_options, machine=machine)
+    opened = open_configured_store(path, read, machine=machine)
     store = stack_store(opened, read, machine=machine, wrap_store=wrap_store, limited=True)
     return CopyTarget(store, read, key_ring, machine=machine, url=path)

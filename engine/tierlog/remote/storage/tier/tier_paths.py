@@ -22,12 +22,12 @@ from tierlog.remote.storage.layouts.local_tiered import LocalTieredLayout
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
 from tierlog.remote.storage.layouts.single_file import SingleFileLayout
 from tierlog.remote.storage.objects.object_keys import PARSERS
-from tierlog.remote.storage.store_stack import as_it_is, stack_store
+from tierlog.remote.storage.store_stack import as_it_is, open_configured_store, stack_store
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import local_path, open_store, split_last
+from tierlog.runtime.stores.store_urls import local_path, split_last
 from tierlog.runtime.stores.wrappers.masked_store import MASK
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def open_tier(
     key_ring = read_key_ring(tier_config, machine)
 
     def opened(url: str) -> ObjectStore:
-        store = open_store(url, tier_config.store_options, machine=machine)
+        store = open_configured_store(url, tier_config, machine=machine)
         return stack_store(store, tier_config, machine=machine, wrap_store=wrap_store, limited=limited)
 
     if layout == "file" or (layout == "auto" and _is_file(path, machine.files)):
@@ -144,7 +144,7 @@ def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tu
         places += _places_above(path)
     found, place = layout, places[0]
     if layout == "auto" or len(places) > 1:
-        store = stack_store(open_store(path, config.store_options, machine=machine), config, machine=machine)
+        store = stack_store(open_configured_store(path, config, machine=machine), config, machine=machine)
         try:
             keys = (info.key[len(prefix) :] for info in store.iter_objects(prefix))
             recognised = _recognise(keys, path, layout, places)

@@ -1,4 +1,4 @@
-"""Object stores, as an argument. ``store_opening.open_store`` turns a URL into one."""
+"""What an object store is to those who read and write one; ``store_urls.open_store`` turns a URL into one."""
 
 from __future__ import annotations
 

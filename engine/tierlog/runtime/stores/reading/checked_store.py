@@ -1,6 +1,6 @@
 """A bucket of S3 whose whole objects are compared with the checksum that the store keeps of them.
 
-What ``storage.aws.checksum.check.enabled`` asks for. A range of an object has no checksum in S3, so ranges are not
+What ``StoreOptions.check_reads`` asks for. A range of an object has no checksum in S3, so ranges are not
 compared: chunks have GCM's tags, or the checksums of the batches in them.
 """
 

@@ -81,7 +81,7 @@ def address_config(bucket: str, options: StoreOptions, files: Files) -> dict[str
     """What the crate under obstore is given in another process: a file of keys as it is now."""
     config = _placed(bucket, options)
     if options.credentials_file is not None:
-        keys = read_key_file("storage.aws.credentials.file", options.credentials_file, files)
+        keys = read_key_file(options.credentials_file, files)
         config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
         config |= {"session_token": keys.session_token} if keys.session_token else {}
     if options.credentials_source == "anonymous":
