@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tierlog.remote.storage.requests.awaiting import Waits
     from tierlog.remote.storage.wiring import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
-    from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+    from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
 _log = logging.getLogger(__name__)
 
@@ -109,9 +109,9 @@ class TieredStorageManager(RemoteStorageManager):
         self._parts = parts
 
     @property
-    def store_traits(self) -> StoreTraits | None:
+    def store_traits(self) -> StoreCapabilities | None:
         """What the store was found to do; None while it has not answered, or where it is not asked."""
-        return self._configured().probe.traits
+        return self._configured().probe.capabilities
 
     @property
     def store_identity(self) -> str | None:

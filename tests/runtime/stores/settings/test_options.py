@@ -166,7 +166,7 @@ class TestTheTableOfKeys:
         """One file of keys serves a folder and a bucket; a misspelt key serves neither."""
         for key in ("store.region", "store.timeout", "store.aws_region", "store.durable"):
             open_store(str(tmp_path), {key: "true"}).close()
-        assert "NOT fsynced" in str(open_store(str(tmp_path), {"store.durable": "FALSE"}).traits("k"))  # type: ignore[attr-defined]
+        assert "NOT fsynced" in str(open_store(str(tmp_path), {"store.durable": "FALSE"}).capabilities("k"))  # type: ignore[attr-defined]
         with pytest.raises(ConfigError, match=r"store\.durable"):
             open_store(str(tmp_path), {"store.durabel": "false"})
         with pytest.raises(ConfigError, match="true or false"):

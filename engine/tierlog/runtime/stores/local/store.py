@@ -32,8 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
     views_of,
 )
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
-from tierlog.runtime.stores.protocol.store_probe import plain_traits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
 
 #: A folder can be pruned by another thread between its making and the file in it.
 _FOLDER_TRIES: Final = 20
@@ -317,9 +317,11 @@ class LocalStore:
         """See ProbedStore."""
         return f"user {os.geteuid()}, group {os.getegid()} of this machine"
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
-        return plain_traits(self, key, addressing=f"{self._root} ({'fsynced' if self._durable else 'NOT fsynced'})")
+        return plain_capabilities(
+            self, key, addressing=f"{self._root} ({'fsynced' if self._durable else 'NOT fsynced'})"
+        )
 
     def close(self) -> None:
         """Nothing is held."""

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
-class StoreTraits:
+class StoreCapabilities:
     """What differs between stores that speak the same.
 
     Args:
@@ -47,5 +47,5 @@ class ProbedStore(Protocol):
     def identity(self) -> str:
         """Who we are to it; never a secret. Raises StoreError and its kinds: nobody, or the source does not answer."""
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """Find out, by writing and removing objects whose keys begin with ``key``. Raises StoreError and its kinds."""

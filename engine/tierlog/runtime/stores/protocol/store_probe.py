@@ -13,7 +13,7 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
-from tierlog.runtime.stores.protocol.store_capabilities import ProbedStore, StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import ProbedStore, StoreCapabilities
 
 _log = logging.getLogger(__name__)
 #: What the keys of the probe begin with, behind the prefix of all keys.
@@ -22,7 +22,7 @@ PROBE_PREFIX: Final = ".tierlog-probe-"
 PARTS_SUFFIX: Final = "-parts"
 
 
-def probe_store(store: ObjectStore, key: str) -> StoreTraits:
+def probe_store(store: ObjectStore, key: str) -> StoreCapabilities:
     """Ask. Leaves nothing behind, as far as the store lets it: what it does leave, ``remove_probe`` takes away.
 
     Args:
@@ -33,7 +33,7 @@ def probe_store(store: ObjectStore, key: str) -> StoreTraits:
         StoreError and its kinds: the store cannot be written to, or does not let us remove.
     """
     inner = unwrapped(store)
-    return inner.traits(key) if isinstance(inner, ProbedStore) else plain_traits(store, key)
+    return inner.capabilities(key) if isinstance(inner, ProbedStore) else plain_capabilities(store, key)
 
 
 def remove_probe(store: ObjectStore, key: str) -> None:
@@ -75,13 +75,13 @@ def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> It
     delete(keys)
 
 
-def plain_traits(
+def plain_capabilities(
     store: ObjectStore, key: str, *, addressing: str | None = None, checksums: str = "none"
-) -> StoreTraits:
+) -> StoreCapabilities:
     """What can be found out of any store."""
     with removing(store.delete, [key]):
         conditional = refuses_second(store, key)
-    return StoreTraits(
+    return StoreCapabilities(
         addressing=addressing or store.describe(),
         checksums=checksums,
         checks_bodies=checksums != "none",

@@ -32,8 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
 )
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
-from tierlog.runtime.stores.protocol.store_probe import plain_traits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
 from tierlog.runtime.stores.reading.obstore_errors import is_behind_end, translate, translated
@@ -212,9 +212,11 @@ class RemoteStore:
         """See ProbedStore."""
         return self._writing().identity()
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
-        return self._writing().traits(key) or plain_traits(self, key, checksums=self._writing().checksum_name)
+        return self._writing().capabilities(key) or plain_capabilities(
+            self, key, checksums=self._writing().checksum_name
+        )
 
     def close(self) -> None:
         """Ends what is being written; obstore keeps its connections until the process ends."""

@@ -9,7 +9,7 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.stores.protocol.object_store import ABSENT
 from tierlog.runtime.stores.protocol.part_checksums import CRC32C_HEADER, ChecksumMode, crc32c_base64
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, removing
 from tierlog.runtime.stores.s3.client import S3Call
 from tierlog.runtime.stores.s3.writer import LIMITS, S3Writer
@@ -26,12 +26,12 @@ _TOO_SMALL: Final = frozenset(("EntityTooSmall",))
 class ProbedS3Writer(S3Writer):
     """The whole StoreWriter of S3."""
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
         return _probe(self, key)
 
 
-def _probe(writer: S3Writer, key: str) -> StoreTraits:
+def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
     """Ask with a few small objects; the writer is told what checksum the store checks."""
     with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
@@ -41,7 +41,7 @@ def _probe(writer: S3Writer, key: str) -> StoreTraits:
         part_bytes_min = 1 if _takes_small_parts(writer, f"{key}{PARTS_SUFFIX}") else LIMITS.part_bytes_min
     settings = writer.client.settings
     where = "in the path" if settings.bucket_url.count("/") > 2 else "in the host name"
-    return StoreTraits(
+    return StoreCapabilities(
         addressing=f"{settings.bucket_url} (bucket {where}, region {settings.region})",
         checksums=writer.requests.checksums.value,
         checks_bodies=checked is writer.requests.checksums,
