@@ -29,7 +29,7 @@ _AGAIN_SECONDS: Final = 120.0
 
 
 class StartProbe:
-    """One store, asked once.
+    """The questions to one store, asked once, and their answers.
 
     Args:
         store: Of the configuration.

@@ -32,7 +32,7 @@ _LAST_PART: Final = b"the end"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One step.
+    """The outcome of one step.
 
     Args:
         step: Its name, stable.
@@ -50,7 +50,7 @@ class CheckResult:
 
 
 class StoreCheck:
-    """The round trip, below a key that nobody else has.
+    """A round trip through a store, below a key that nobody else has.
 
     Args:
         store: Of the configuration.
@@ -66,7 +66,7 @@ class StoreCheck:
         self._part_bytes = max(store.upload_limits.part_bytes_min, min(part_bytes, store.upload_limits.part_bytes_max))
 
     def __iter__(self) -> Iterator[CheckResult]:
-        """Step by step, as they are done; what was written is removed at the end, whatever failed.
+        """Do the steps, and give the outcome of each; what was written is removed at the end, whatever failed.
 
         A store that does not answer one step within the tries of its request is asked for no other: what was written is
         removed, and that is all.

@@ -71,11 +71,11 @@ class FailingStore(PassingStore):
 
     @property
     def reads_directly(self) -> bool:
-        """False: what is short or wrong is so in memory of its own."""
+        """False: a damaged answer needs memory of its own."""
         return False
 
     def land_late(self, *, all_of_it: bool = True) -> int:
-        """Do now what is late, or only what is due; returns how many calls that were."""
+        """Do the calls that are late, or only those that are due; returns how many they were."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             due = [action for when, action in self._late if all_of_it or when <= now]
@@ -128,7 +128,7 @@ class FailingStore(PassingStore):
         return wrong
 
     def kept(self, data: Sequence[Buffer] | Buffer) -> Sequence[Buffer] | Buffer:
-        """A copy where something can be late: the caller's buffers are others by then."""
+        """The data, copied where a call can be late: the caller's buffers are others by then."""
         return b"".join(views_of(data)) if self._rates.get("late") else data
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
@@ -165,7 +165,7 @@ class _FailingUpload(PassingUpload):
 
 
 def _if_possible(action: Callable[[], object]) -> None:
-    """What lands late may find its upload ended, or its condition broken: the store answers nobody."""
+    """Do what lands late: its upload may have ended, its condition may be broken, and nobody is told."""
     try:
         action()
     except StoreError:

@@ -103,7 +103,7 @@ class AzureWriter(ObstoreWriter):
         *,
         passing: frozenset[str] = frozenset(),
     ) -> HttpAnswer:
-        """PUT with the checksum of the body; see BucketClient.send."""
+        """Send a PUT with the checksum of its body; see BucketClient.send for the rest."""
         checked = {"Content-MD5": content_md5(data), **_VERSION, **self._scope_header, **headers}
         return self.client.send(key, lambda: HttpRequest("PUT", url, checked, data), scope, passing=passing)
 

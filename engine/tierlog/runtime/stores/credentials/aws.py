@@ -37,7 +37,7 @@ SOURCES: Final = ("default", "environment", "profile", "web-identity", "containe
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """What signs a request."""
+    """The keys that sign a request."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -45,13 +45,13 @@ class AwsKeys:
 
 
 class AwsCredentials(Protocol):
-    """One source. Any number of threads."""
+    """One source of keys. Any number of threads."""
 
     name: str
     """For messages; no secret."""
 
     def keys(self) -> AwsKeys | None:
-        """Those of now; None signs nothing.
+        """The keys that sign from now on; None for requests that are not signed.
 
         Raises:
             StorePermissionError: the source has none or is refused. StoreUnavailableError: it does not answer.
@@ -180,7 +180,7 @@ class _BotocoreCredentials:
 def choose_credentials(
     config: Mapping[str, str], machine: Machine, *, source: str = "default", file: str | None = None, region: str = ""
 ) -> AwsCredentials:
-    """The one source that is configured.
+    """The one source of keys that is configured.
 
     Args:
         config: Options in obstore's words; what they leave open the environment says (``AWS_…``).
@@ -248,7 +248,7 @@ def _has_keys(path: str, machine: Machine) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Options with or without ``aws_``, then the environment."""
+    """Options of S3, with or without ``aws_`` in front, and behind them the environment."""
 
     config: Mapping[str, str] = field(repr=False)
 

@@ -23,7 +23,7 @@ PARTS_SUFFIX: Final = "-parts"
 
 
 def probe_store(store: ObjectStore, key: str) -> StoreCapabilities:
-    """Ask. Leaves nothing behind, as far as the store lets it: what it does leave, ``remove_probe`` takes away.
+    """Ask a store what it can. Leaves nothing behind if the store lets it; ``remove_probe`` takes away what is left.
 
     Args:
         store: Its write half is told what is found.
@@ -50,12 +50,12 @@ def identity_of(store: ObjectStore) -> str:
 
 
 def probe_key(machine: Machine, key_prefix: str = "") -> str:
-    """A key that no object has."""
+    """A new key, which no object has."""
     return f"{key_prefix}{PROBE_PREFIX}{machine.rng.secret_bytes(8).hex()}"
 
 
 def unwrapped(store: ObjectStore) -> ObjectStore:
-    """The store inside all that count, break and mask."""
+    """The store inside all wrappers."""
     while (inner := getattr(store, "inner", None)) is not None:
         store = inner
     return store
@@ -78,7 +78,7 @@ def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> It
 def plain_capabilities(
     store: ObjectStore, key: str, *, addressing: str | None = None, checksums: str = "none"
 ) -> StoreCapabilities:
-    """What can be found out of any store."""
+    """The capabilities that can be found out of any store."""
     with removing(store.delete, [key]):
         conditional = refuses_second(store, key)
     return StoreCapabilities(

@@ -10,10 +10,13 @@ from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
 
 class StoreWriter(Protocol):
-    """As ObjectStore's methods of the same names; keys are relative to the store's root. Any number of threads."""
+    """What writes to a bucket: see ObjectStore for the methods of the same names. Any number of threads.
+
+    Keys are relative to the store's root.
+    """
 
     checksum_name: str
-    """Of bodies, where ``capabilities`` does not find out: "md5", "crc32c" or "none"."""
+    """The checksum that bodies carry, where ``capabilities`` does not find out: "md5", "crc32c" or "none"."""
 
     @property
     def limits(self) -> UploadLimits: ...

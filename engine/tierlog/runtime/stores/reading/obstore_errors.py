@@ -87,7 +87,7 @@ def short_text(error: BaseException) -> str:
 
 
 def _certificate_fault(debug_text: str) -> str | None:
-    """What is wrong with it, out of obstore's long form, which is not shown."""
+    """What is wrong with the server's certificate, out of obstore's long form, which is not shown."""
     found = _CERTIFICATE.search(debug_text)
     if found is None:
         return None

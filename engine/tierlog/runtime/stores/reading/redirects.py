@@ -118,7 +118,7 @@ def _asked(scheme: str, bucket: str, config: Mapping[str, str]) -> set[tuple[str
 
 
 def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
-    """Amazon's, and of a directory bucket; a host below such a one, as a bucket's own, counts as it."""
+    """Amazon's hosts of the region and of a directory bucket; names below them, as a bucket has one, count too."""
     region = S3Options(config).find("region", "default_region") or "us-east-1"
     found = {f"s3.{region}.amazonaws.com"}
     if zone := _DIRECTORY_BUCKET.fullmatch(bucket):
@@ -127,7 +127,7 @@ def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
 
 
 def _google_hosts(config: Mapping[str, str], files: Files) -> set[str]:
-    """Those of the machine's identity, and those that a key file names, an emulator's say."""
+    """The hosts of the machine's identity, and those that a key file names (an emulator's, say)."""
     found = {text.partition(":")[0] for name, text in os.environ.items() if name.startswith("GCE_METADATA_")}
     ambient = {name.lower(): text for name, text in os.environ.items()}
     for name in _KEY_FILES:

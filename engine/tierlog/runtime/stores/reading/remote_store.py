@@ -85,7 +85,7 @@ class RemoteStore:
 
     @property
     def upload_limits(self) -> UploadLimits:
-        """Of the kind of store."""
+        """The limits of this kind of store."""
         return self._writing().limits
 
     @property
@@ -205,7 +205,7 @@ class RemoteStore:
         self._writing().abort_upload(upload)
 
     def describe(self) -> str:
-        """The URL."""
+        """The URL of the store."""
         return self._name
 
     def identity(self) -> str:
@@ -227,7 +227,7 @@ class RemoteStore:
 
 
 def _noted(answer: _Answer) -> _Answer:
-    """An answer, whose memory is the client's: malloc's arenas would keep it when it is free."""
+    """The answer, whose memory is noted as the client's: malloc's arenas would keep it once it is free."""
     note_foreign(memoryview(answer).nbytes)
     return answer
 

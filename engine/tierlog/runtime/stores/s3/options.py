@@ -26,7 +26,7 @@ class S3Options:
         self._config = config
 
     def find(self, *names: str) -> str | None:
-        """The first that is set."""
+        """The first of these names that an option sets, else the environment; None if neither does."""
         for where in (self._option, self._environment):
             for name in names:
                 if found := where(name):
@@ -49,7 +49,7 @@ class S3Options:
 
 
 def choose_s3_credentials(options: StoreOptions, machine: Machine) -> AwsCredentials:
-    """The one source of the options. Raises ConfigError."""
+    """The one source of keys that the options name. Raises ConfigError."""
     return choose_credentials(
         options.config,
         machine,
@@ -60,7 +60,7 @@ def choose_s3_credentials(options: StoreOptions, machine: Machine) -> AwsCredent
 
 
 def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credential] | None:
-    """The source as obstore asks for it; None where obstore finds the same by itself."""
+    """The source in the form that obstore asks; None where obstore finds the same by itself."""
     if isinstance(credentials, FixedCredentials):
         return None
 
@@ -78,7 +78,7 @@ def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credentia
 
 
 def address_config(bucket: str, options: StoreOptions, files: Files) -> dict[str, str]:
-    """What the crate under obstore is given in another process: a file of keys as it is now."""
+    """Options for the crate under obstore in another process, which gets the keys that a file has now."""
     config = _placed(bucket, options)
     if options.credentials_file is not None:
         keys = read_key_file(options.credentials_file, files)
@@ -98,7 +98,7 @@ def _placed(bucket: str, options: StoreOptions) -> dict[str, str]:
 
 
 def obstore_config(bucket: str, options: StoreOptions, credentials: AwsCredentials) -> dict[str, str]:
-    """What obstore's own half is given."""
+    """Options for obstore's store."""
     config = _placed(bucket, options)
     if isinstance(credentials, FixedCredentials) and credentials.keys() is None:
         config["skip_signature"] = "true"

@@ -24,7 +24,7 @@ _TOO_SMALL: Final = frozenset(("EntityTooSmall",))
 
 
 class ProbedS3Writer(S3Writer):
-    """The whole StoreWriter of S3."""
+    """The StoreWriter of S3: S3Writer, and what it finds out about its store."""
 
     def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
@@ -32,7 +32,7 @@ class ProbedS3Writer(S3Writer):
 
 
 def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
-    """Ask with a few small objects; the writer is told what checksum the store checks."""
+    """The capabilities of the store, asked with a few small objects; tells the writer what checksum it checks."""
     with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
         if checked is not None:
@@ -52,7 +52,7 @@ def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
 
 
 def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
-    """The better checksum of which the store refuses a wrong one."""
+    """The best checksum of which the store refuses a wrong one; None if it refuses none."""
     digest = hashlib.md5(_OTHER, usedforsecurity=False).digest()
     wrong = {
         ChecksumMode.CRC32C: {CRC32C_HEADER: crc32c_base64([memoryview(_OTHER)])},

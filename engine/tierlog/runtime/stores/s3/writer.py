@@ -76,7 +76,7 @@ class S3Writer:
         return StoredObject(sum(len(view) for view in data), answer.headers.get("etag"))
 
     def _conflict(self, key: str, data: Sequence[memoryview], failure: RefusedError) -> StoredObject:
-        """The condition does not hold: perhaps since a try of ours, whose answer got lost, has stored the object."""
+        """The object, if a lost try of ours has stored it after all. Raises ObjectConflictError: it is another one."""
         if failure.tries:
             found = self.requests.find(key)
             if found is not None and found.etag and plain_etag(found.etag) == md5_digest(data).hex():
@@ -123,7 +123,7 @@ class S3Writer:
             raise deletion_error(self.client.settings.name, failed)
 
     def _delete_batch(self, keys: Sequence[str], failed: dict[str, StoreError]) -> Sequence[str]:
-        """One request for up to a thousand keys; returns those that must be removed one by one."""
+        """Remove up to a thousand objects by one request; returns the keys that must be removed one by one."""
         folder = self.client.settings.folder
         body = [memoryview(delete_body([folder + key for key in keys]))]
         headers = {"Content-MD5": content_md5(body), "Content-Type": "application/xml"}

@@ -31,7 +31,7 @@ def make_s3_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> ProbedS3Writer:
-    """The write half. Nothing is asked of anybody yet."""
+    """The write half of a bucket; sends nothing yet."""
     given = S3Options(options.config)
     region = given.find("region", "default_region") or _REGION
     settings = S3Settings(
@@ -51,7 +51,7 @@ def make_s3_writer(
 
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
-    """As obstore makes it."""
+    """The address of the bucket, as obstore makes it."""
     endpoint = given.endpoint()
     in_host = given.is_set("virtual_hosted_style_request")
     if not endpoint:

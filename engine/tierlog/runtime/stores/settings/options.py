@@ -27,7 +27,7 @@ _ENDPOINT_ENDS: Final = ("endpoint", "base_url", "endpoint_url")
 
 @dataclass(slots=True)
 class StoreOptions:
-    """What a store is made with.
+    """Everything that a store is opened with.
 
     Args:
         config: Options of obstore's store, in its words.
@@ -112,7 +112,7 @@ def read_store_options(
 
 
 def _ambient_endpoints(scheme: str) -> list[tuple[str, str]]:
-    """What a store takes from the environment where no option says otherwise."""
+    """Names and values of the environment that a store takes where no option says otherwise."""
     begin = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[scheme]
     return [(name, value) for name, value in os.environ.items() if name.startswith(begin)]
 
@@ -178,7 +178,7 @@ _OWN: Final[dict[str, Callable[[StoreOptions, str, str], None]]] = {
 
 
 def _add_shared_region(found: StoreOptions, files: Files) -> None:
-    """That of the profile in ``~/.aws/config``, where neither options nor environment give one."""
+    """Add the region of the profile in ``~/.aws/config``, where neither options nor environment give one."""
     ambient = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if ambient or any(name in found.config for name in ("region", "aws_region", "default_region")):
         return

@@ -17,7 +17,7 @@ _FIELDS: Final = {"LIST": "lists", "HEAD": "heads", "PUT": "puts", "POST": "post
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """Calls so far.
+    """How many calls were made, and how many bytes they moved.
 
     Args:
         gets: Reads that were answered with bytes.
@@ -57,7 +57,7 @@ class CountingStore(PassingStore):
         return counts
 
     def add(self, **more: int) -> None:
-        """Count; names of StoreCounts."""
+        """Add to the counts, by names of StoreCounts."""
         with self._lock:
             now = self._counts
             self._counts = replace(now, **{name: getattr(now, name) + count for name, count in more.items()})

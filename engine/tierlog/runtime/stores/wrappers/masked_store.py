@@ -39,7 +39,7 @@ class MaskedStore(PassingStore):
 
     @contextmanager
     def _masked(self) -> Iterator[None]:
-        """Errors of the block without the prefix."""
+        """Take the prefix out of the errors of the block."""
         try:
             yield
         except StoreError as error:

@@ -64,12 +64,12 @@ class PassingStore:
         return run()
 
     def pass_listing(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """What a listing gives, page by page; its beginning has gone through ``pass_on`` already."""
+        """Give what a listing gives, page by page; its beginning has gone through ``pass_on`` already."""
         return entries
 
     @property
     def inner(self) -> ObjectStore:
-        """What answers."""
+        """The store inside."""
         return self._store
 
     @property

@@ -60,20 +60,20 @@ class BucketClient:
         self._closing = CancelScope(machine.scheduler)
 
     def place(self, key: str | None) -> str:
-        """Of an object, for messages."""
+        """The name of an object, or of the store, as messages have it."""
         return f"{self.name}/{key}" if key else self.name
 
     @property
     def clock(self) -> Clock:
-        """Of its pauses."""
+        """The clock of its pauses."""
         return self._machine.clock
 
     def scope(self) -> CancelScope:
-        """For requests that end together."""
+        """A new scope, for requests that end together."""
         return CancelScope(self._machine.scheduler)
 
     def close(self) -> None:
-        """Cancel what runs, and what waits for its next try."""
+        """Cancel requests that run, and those that wait for their next try."""
         self._closing.cancel()
         self._http.close()
 
@@ -87,7 +87,7 @@ class BucketClient:
         counted: str | None = None,
         mends: Callable[[StoreFault], bool] = lambda _: False,
     ) -> HttpAnswer:
-        """Send until an answer comes that is no passing failure.
+        """Send a request, again after each passing failure, until it is answered or the tries are used up.
 
         Args:
             key: For messages.

@@ -40,7 +40,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How a server is reached.
+    """How servers are reached, and how long they may take.
 
     Args:
         timeout_seconds: Without a byte sent or received.
@@ -68,7 +68,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Names of headers are in lower case."""
+    """A whole answer. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -272,7 +272,7 @@ def _begin_end(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSes
 
 
 def ambient_proxy(scheme: str, host: str) -> str | None:
-    """The environment's proxy for a host; None where it goes straight.
+    """The environment's proxy for a host; None for one that is reached directly.
 
     Raises:
         StoreError: it is no URL, or a SOCKS proxy, which writes take from the configuration alone.
@@ -298,7 +298,7 @@ def _is_socks(proxy_url: str | None) -> bool:
 
 
 def _connector(proxy_url: str | None, limits: dict[str, Any]) -> aiohttp.BaseConnector:
-    """Through a SOCKS proxy, host names are resolved by the proxy."""
+    """A pool of connections; through a SOCKS proxy, which then resolves host names."""
     import aiohttp
 
     if proxy_url is None or not _is_socks(proxy_url):
@@ -325,7 +325,7 @@ async def _whole_body(answer: aiohttp.ClientResponse, progress: Callable[[], Non
 
 @functools.cache
 def _body_class() -> Any:
-    """What sends views. Made once, by the first request that has any: aiohttp is imported then and not before.
+    """The class of bodies that send views as they lie, made by the first request that has one, which imports aiohttp.
 
     A class for each request would hold its views until the collector comes, since every class refers to itself.
     """
