@@ -18,14 +18,14 @@ _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
 
 
 class PartitionStore(PassingStore):
-    """Passes everything on; calls whose key tells no partition are not counted.
+    """Passes all calls on, and counts those whose key names a partition.
 
     Args:
-        store: What answers.
-        layout: The form of its keys, of object_keys.PARSERS.
-        metrics: Gets the counts.
+        store: The store behind this one.
+        layout: The layout of the store's keys.
+        metrics: Where calls are counted.
 
-    Thread safety: as the store's.
+    Thread safety: that of the store.
     """
 
     def __init__(self, store: ObjectStore, layout: str, metrics: PartitionMetrics) -> None:
