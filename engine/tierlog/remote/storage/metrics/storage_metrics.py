@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.metrics.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
 from tierlog.runtime.stores.protocol.request_counts import VERBS
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -293,9 +293,9 @@ class StorageMetrics:
         """Name the function that gives the requests by verb; it must neither raise nor block."""
         self._requests.counts = counts
 
-    def tell_store(self, state: str, store: str, traits: StoreTraits | None = None) -> None:
+    def tell_store(self, state: str, store: str, capabilities: StoreCapabilities | None = None) -> None:
         """Set the labels of STORE_INFO: one of its states, the store's URL without secrets, its capabilities."""
-        found = {} if traits is None else asdict(traits)
+        found = {} if capabilities is None else asdict(capabilities)
         shown = {name: str(value).lower() for name, value in found.items() if name != "addressing"}
         self._store_info.told = {"state": state, "store": store, **shown}
 
