@@ -26,7 +26,7 @@ KEPT_LATER_BYTES_MAX: Final = 64 << 20
 
 
 class ChunkLanding:
-    """See the module.
+    """Opens chunks, lands their flights and keeps them, in the thread that calls or in one of its pool.
 
     Args:
         flights: Of chunks.
@@ -76,10 +76,6 @@ class ChunkLanding:
         with self._lock:
             self._queued -= 1
         flight.run()
-
-    def land(self, flight: ChunkFlight, data: memoryview) -> None:
-        """Bytes that need no work any more."""
-        self._flights.land(flight, data)
 
     def read_and_land(self, log: SegmentLog, view: ChunkView, flight: ChunkFlight, ended: Callable[[], None]) -> None:
         """Of a local store: read the chunk, open it, land it; ``ended`` is called when its stored bytes are let go."""

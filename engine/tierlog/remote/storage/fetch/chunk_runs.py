@@ -31,17 +31,19 @@ class ChunkRun:
     Attributes:
         left: Those that have not landed, ascending.
         turn: Whose turns go round.
-        is_wanted: Of one that nobody asked for yet (fetched ahead): whether anybody still reads there. None of one that
-            a reader asked for.
         held_bytes: Of the memory budget, for the stored bytes; given back with the last chunk.
+        on_turn: Called before the request is sent; it may take chunks out of ``left``.
+        on_bytes: Called when the chunks' stored bytes have come.
         request: Sent, or in line.
+        opening: Chunks whose stored bytes are not let go yet.
     """
 
     log: SegmentLog
     left: list[MissingChunk]
     turn: Hashable
-    is_wanted: Callable[[], bool] | None
     held_bytes: int
+    on_turn: Callable[[ChunkRun], None] | None = None
+    on_bytes: Callable[[ChunkRun], None] | None = None
     request: ReadRequest | None = None
     opening: int = 0
 

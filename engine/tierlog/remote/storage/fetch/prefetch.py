@@ -15,7 +15,7 @@ from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.chunks.segment_log import SegmentLog
-from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
+from tierlog.remote.storage.fetch.ahead_loads import AheadLoads
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
 
@@ -60,7 +60,7 @@ class Prefetcher:
     """Fills the cache ahead of sequential readers.
 
     Args:
-        chunks: Fetches, into the cache; without a cache there is nothing to fill.
+        ahead: Fetches, into the cache; without a cache there is nothing to fill.
         open_next: Describes the next segment, where it is known.
         ahead_bytes_max: Of one reader, original bytes; 0 is never.
         crosses_segments: Go on into the next segment.
@@ -74,16 +74,16 @@ class Prefetcher:
 
     def __init__(
         self,
-        chunks: ChunkFetcher,
+        ahead: AheadLoads,
         *,
         open_next: OpenNext,
         ahead_bytes_max: int,
         crosses_segments: bool,
         machine: Machine,
     ) -> None:
-        self._chunks = chunks
+        self._ahead = ahead
         self._open_next = open_next
-        self._ahead_bytes_max = ahead_bytes_max if chunks.cache is not None else 0
+        self._ahead_bytes_max = ahead_bytes_max if ahead.is_possible else 0
         self.is_off = self._ahead_bytes_max <= 0
         self._crosses_segments = crosses_segments
         self._clock = machine.clock
@@ -164,7 +164,7 @@ class Prefetcher:
             self._enter_next(reader, until - reader.log.size_bytes)
 
     def _fetch(self, reader: Reader, log: SegmentLog, start: int, end: int) -> None:
-        self._chunks.request_ahead(
+        self._ahead.request(
             log, log.views(start, end), turn=reader.partition, is_wanted=lambda: self._is_wanted(reader)
         )
 
@@ -181,7 +181,7 @@ class Prefetcher:
                 self._open_next(metadata, opened)
 
         try:
-            self._chunks.ahead_pool.submit(work)
+            self._ahead.pool.submit(work)
         except NotSubmitted:
             return  # nobody waits for it
 

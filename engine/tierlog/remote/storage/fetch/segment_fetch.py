@@ -126,7 +126,7 @@ class SegmentFetcher:
             timeout_seconds=config.fetch_chunk_cache_get_timeout_ms / 1000,
         )
         self._prefetcher = Prefetcher(
-            self._chunks,
+            self._chunks.ahead,
             open_next=self._open_next,
             ahead_bytes_max=config.prefetch_max_bytes,
             crosses_segments=config.fetch_prefetch_next_segment_enabled,
