@@ -25,13 +25,13 @@ from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.objects.object_keys import key_prefix_hint
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
+from tierlog.scan.topic_name import TopicName
 
 #: Checkpoints that are fetched at once.
 CONCURRENCY = 16
 #: Layouts that hold one broker's log, which has no branches.
 SINGLE_LOG_LAYOUTS = frozenset({"log-dir", "file"})
 
-_TOPIC_WITH_ID = re.compile(r"([A-Za-z0-9_-]{22}):(.+)")
 
 StoredSpan = Span[StoredSegment]
 
@@ -190,38 +190,31 @@ class _Wanted:
     """Topics asked for by name, some with their topic id."""
 
     def __init__(self, names: Iterable[str], assigned: Mapping[str, Collection[int]]) -> None:
-        self._partitions: dict[tuple[str | None, str], frozenset[int] | None] = {}
+        self._partitions: dict[TopicName, frozenset[int] | None] = {}
         for text in names:
-            self._partitions[_parsed(text)] = None
+            self._partitions[TopicName.parse(text)] = None
         for text, partitions in assigned.items():
-            self._partitions[_parsed(text)] = frozenset(partitions)
+            self._partitions[TopicName.parse(text)] = frozenset(partitions)
 
     @property
     def pattern(self) -> str:
-        return "|".join(sorted({re.escape(name) for _, name in self._partitions}))
+        return "|".join(sorted({re.escape(topic.name) for topic in self._partitions}))
 
     def chosen(
         self, found: Mapping[TopicIdPartition, list[StoredSegment]], tier: Tier
     ) -> dict[TopicIdPartition, list[StoredSegment]]:
         chosen: dict[TopicIdPartition, list[StoredSegment]] = {}
-        for (topic_id, name), partitions in self._partitions.items():
-            matching = {
-                partition: segments
-                for partition, segments in found.items()
-                if partition.topic == name and topic_id in (None, str(partition.topic_id))
-            }
+        for topic, partitions in self._partitions.items():
+            matching = {partition: segments for partition, segments in found.items() if topic.accepts(partition)}
             if not matching:
-                raise UnknownTopicError(_unknown(f"{topic_id}:{name}" if topic_id else name, tier))
+                raise UnknownTopicError(_unknown(str(topic), tier))
             missing = sorted((partitions or frozenset()) - {partition.partition for partition in matching})
             if missing:
-                raise UnknownTopicError(f"{tier.describe()}: topic {name} has no segments of partitions {missing}")
+                raise UnknownTopicError(
+                    f"{tier.describe()}: topic {topic.name} has no segments of partitions {missing}"
+                )
             chosen |= {p: s for p, s in matching.items() if partitions is None or p.partition in partitions}
         return chosen
-
-
-def _parsed(text: str) -> tuple[str | None, str]:
-    match = _TOPIC_WITH_ID.fullmatch(text)
-    return (match[1], match[2]) if match else (None, text)
 
 
 def _unknown(topic: str, tier: Tier) -> str:
