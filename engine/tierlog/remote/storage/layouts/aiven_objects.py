@@ -27,12 +27,13 @@ from tierlog.remote.storage.objects.manifest_writing import (
     stored_chunk_index,
 )
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path
+from tierlog.remote.storage.objects.part_suffixes import LOG, REMOTE_LOG_INDEX
 from tierlog.runtime.machine.randomness import Rng
 
-_LOG: Final = ".log"
+_LOG: Final = f".{LOG}"
 _INDEXES: Final = ".indexes"
 _MANIFEST: Final = ".rsm-manifest"
-_LOG_INDEX: Final = ".remoteLogIndex"
+_LOG_INDEX: Final = f".{REMOTE_LOG_INDEX}"
 
 
 class AivenObjects:
