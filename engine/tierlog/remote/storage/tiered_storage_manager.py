@@ -115,14 +115,14 @@ class TieredStorageManager(RemoteStorageManager):
         """See RemoteStorageManager."""
         with self._translated("copy", metadata) as parts:
             began = self._machine.clock.monotonic_seconds()
-            custom = parts.copier.copy(metadata, data)
+            custom = parts.copies.copier.copy(metadata, data)
             self._count(metadata, "copies_total", "copy_bytes_total", "copy_seconds_total", began)
             parts.probe.after_copy()
             return custom
 
     def call_off_copy(self, segment_id: RemoteLogSegmentId) -> bool:
         """Have a copy of another thread's end soon, undone and with an error; whether it runs. Waits for nothing."""
-        return self._configured().running.call_off_copy(segment_id, "called off by its caller")
+        return self._configured().copies.running.call_off_copy(segment_id, "called off by its caller")
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
