@@ -19,8 +19,10 @@ from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.runtime.machine.buffers import new_buffer
 
-#: Of a log without chunks.
+#: What a log without chunks is cut into.
 PIECE_BYTES: Final = 1 << 20
+#: Chunks that are read at once, at most: a hostile manifest may say that a chunk is one byte.
+CHUNKS_TOGETHER_MAX: Final = 16384
 #: Fixed: fingerprints are in the names of files that outlive this Python.
 _PICKLE_PROTOCOL: Final = 5
 
@@ -55,7 +57,7 @@ class ChunkKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentLog:
-    """See the module. Made by ``open_log``; any number of threads.
+    """Where the chunks of a log lie, and what opens them. Made by ``open_log``; any number of threads.
 
     Attributes:
         segment: Whose log it is.
@@ -97,7 +99,7 @@ class SegmentLog:
             if view.stored_size > _stored_bytes_max(view.original_size):
                 text = f"chunk {view.number} of {view.original_size} bytes is said to be stored in {view.stored_size}"
                 raise CorruptObjectError(
-                    text, fault="BAD_SIZE", position=view.position, found=view.stored_size, where=self.name
+                    text, fault="OVER_LIMIT", position=view.position, found=view.stored_size, where=self.name
                 )
         return views
 

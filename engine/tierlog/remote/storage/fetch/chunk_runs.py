@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from tierlog.remote.storage.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.storage.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.requests.single_flight import Flight
 from tierlog.remote.storage.requests.store_requests import ReadRequest
-
-#: Chunks of one request at most: a hostile manifest may say that a chunk is one byte.
-CHUNKS_PER_REQUEST_MAX: Final = 16384
 
 ChunkFlight = Flight[ChunkKey, memoryview]
 
@@ -72,7 +68,7 @@ def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[
         if (
             last is None
             or size > size_bytes_max
-            or len(runs[-1]) >= CHUNKS_PER_REQUEST_MAX
+            or len(runs[-1]) >= CHUNKS_TOGETHER_MAX
             or (last + 1 != chunk.view.number)
         ):
             runs.append([])

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog._native.buffers import copy_into
-from tierlog.remote.storage.chunks.segment_log import ChunkView, SegmentLog
+from tierlog.remote.storage.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
 from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
-from tierlog.remote.storage.fetch.chunk_runs import CHUNKS_PER_REQUEST_MAX, ChunkFlight
+from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight
 from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
 from tierlog.remote.storage.requests.awaiting import Wait, WaitingThreads, Waits
 from tierlog.runtime.machine.scheduling import Condition
@@ -335,7 +335,7 @@ class RangeReader:
 
     def _views(self, start: int) -> list[ChunkView]:
         """The chunks of the next request."""
-        size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_PER_REQUEST_MAX)
+        size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_TOGETHER_MAX)
         end = min(self._end, start + size)
         return self._log.views(start, min(self._end, self._log.chunk_end(end - 1)))
 
