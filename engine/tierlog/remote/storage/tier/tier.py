@@ -153,10 +153,6 @@ class Tier:
         with self._aged(segment):
             return fetch_part(self._store, self._key_ring, segment, segment.part(index_type))
 
-    def log_size_bytes(self, segment: StoredSegment) -> int:
-        """Untransformed size of the log, as far as it counts; no request."""
-        return segment.size_bytes
-
     def iter_log_windows(
         self,
         segment: StoredSegment,
@@ -182,7 +178,7 @@ class Tier:
             store: Read from in place of the tier's own: one around it that counts what this read asks.
 
         Raises:
-            ValueError: not 0 <= start <= end <= ``log_size_bytes(segment)``.
+            ValueError: not 0 <= start <= end <= ``segment.size_bytes``.
             CorruptObjectError: the object is shorter than described, a chunk is not authentic or does not decompress
                 to its size; with the position in the object and what was expected and found.
             ObjectNotFoundError: the object is gone; names the segment's age.
