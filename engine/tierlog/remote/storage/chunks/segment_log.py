@@ -107,7 +107,7 @@ class SegmentLog:
         return ChunkKey(self.segment.log.key, view.number, view.until, self.fingerprint)
 
     def chunk_end(self, position: int) -> int:
-        """Where the chunk of a position ends."""
+        """Position where the chunk that holds a position ends."""
         return min((position // self.chunk_size + 1) * self.chunk_size, self.size_bytes)
 
     def open_chunk(self, stored: memoryview, view: ChunkView) -> memoryview:
@@ -122,7 +122,7 @@ class SegmentLog:
 
 
 def _stored_bytes_max(original_size: int) -> int:
-    """More than zstd makes of what it cannot compress (a 256th and 64 bytes), and IV and tag."""
+    """The most that a chunk may be stored in: with what zstd adds to noise, IV and tag, and room."""
     return original_size + original_size // 64 + 4096
 
 

@@ -90,10 +90,10 @@ class ChunkFetcher:
     def request(
         self, log: SegmentLog, views: Sequence[ChunkView], *, turn: Hashable, again: bool, soon: bool
     ) -> tuple[list[ChunkSource], int]:
-        """Each chunk, or the flight of it, which is then waited for or left; this waits for nothing.
+        """Get neighbouring chunks: of each its bytes, or a flight to wait for or leave. Waits for nothing.
 
-        Of the last one only what the range needs, where no cache wants all of it: who reads a mebibyte pays for
-        decompressing that, and not for four.
+        Where no cache wants all of the last chunk it is decompressed no further than the range needs: a reader of a
+        mebibyte does not pay for four.
 
         Args:
             log: Of the chunks.
@@ -133,7 +133,7 @@ class ChunkFetcher:
         return found, self._loads.begin(log, missing, turn, soon=soon) if missing else 0
 
     def request_plain(self, log: SegmentLog, start: int, end_exclusive: int, turn: Hashable) -> ChunkFlight:
-        """A range of a log that is stored as it is, past the cache: exactly these bytes, for one reader."""
+        """Request exactly these bytes of a log that is stored as it is, past the cache, for one reader."""
         key = log.segment.log.key
         first, end = log.segment.log.position + start, log.segment.log.position + end_exclusive
         flight = self._flights.alone(ChunkKey(key, -1))
@@ -174,18 +174,18 @@ class ChunkFetcher:
         return self.is_local and self._cache is None and self._requests.reads_directly
 
     def read_into(self, log: SegmentLog, start: int, out: memoryview) -> None:
-        """A range of a log that is stored as it is, past the cache, into memory of the reader's, in this thread."""
+        """Read a range of a log that is stored as it is into the reader's memory, past the cache, in this thread."""
         self._requests.read_into(log.segment.log.key, log.segment.log.position + start, out, log.name)
 
     def leave(self, flights: Iterable[ChunkFlight]) -> None:
-        """A reader waits for these no more. Without a cache, a download that nobody waits for ends with this call."""
+        """Leave flights that a reader waits for no more. Without a cache, a download that nobody waits for ends now."""
         for flight in flights:
             self._flights.leave(flight)
             if flight.has_work:  # another reader waits for what this one was to do
                 self._landing.run_soon(flight, always=False)
 
     def _shortened(self, log: SegmentLog, view: ChunkView) -> ChunkView:
-        """Without what lies behind the range, unless somebody decompresses all of it already."""
+        """The chunk cut to what the range needs, unless somebody decompresses all of it already."""
         is_whole = view.end == view.original_size or log.key(view) in self._flights
         return view if is_whole else view._replace(until=view.end)
 
@@ -197,7 +197,7 @@ class ChunkFetcher:
             self._metrics.add("cache_misses_total", misses, label=label)
 
     def close(self) -> None:
-        """Whoever waits gets an error; idempotent."""
+        """End all requests; readers who wait get an error. Idempotent."""
         self._requests.close()
         self.ahead.close(wait_seconds=_CLOSE_SECONDS)
         self.open_pool.close(wait_seconds=_CLOSE_SECONDS)

@@ -14,7 +14,7 @@ ChunkFlight = Flight[ChunkKey, memoryview]
 
 @dataclass(frozen=True, slots=True)
 class MissingChunk:
-    """One to get, and the flight that is told."""
+    """A chunk to get, and the flight that is told."""
 
     view: ChunkView
     flight: ChunkFlight
@@ -49,7 +49,7 @@ class ChunkRun:
 
     @property
     def start(self) -> int:
-        """First byte in the object."""
+        """Position of the first byte in the object."""
         return self.left[0].view.position
 
     @property
@@ -59,7 +59,7 @@ class ChunkRun:
 
 
 def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[list[MissingChunk]]:
-    """Ascending chunks by request, of so many original bytes."""
+    """Ascending chunks grouped by request: neighbours, of at most so many original bytes together."""
     runs: list[list[MissingChunk]] = []
     size = 0
     for chunk in missing:

@@ -39,7 +39,7 @@ OpenNext = Callable[[RemoteLogSegmentMetadata, Callable[[SegmentLog], None]], No
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """Somebody who reads a partition, seen by where her calls begin and end."""
+    """A reader of one partition, known by where her calls begin and end."""
 
     partition: TopicIdPartition
     metadata: RemoteLogSegmentMetadata
@@ -92,7 +92,7 @@ class Prefetcher:
         self._partitions: dict[TopicIdPartition, list[Reader]] = {}
 
     def begin(self, metadata: RemoteLogSegmentMetadata, log: SegmentLog, position: int) -> tuple[Reader, bool]:
-        """A call begins: of a reader who reads on, or of a new one; whether it begins in the chunk she read last."""
+        """The reader whose call begins, known or new, and whether it begins in the chunk that she read last."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._partitions.setdefault(metadata.topic_id_partition, [])
@@ -134,7 +134,7 @@ class Prefetcher:
             del self._partitions[reader.partition]
 
     def advance(self, reader: Reader, position: int, requested: int) -> None:
-        """A reader has got bytes.
+        """Note that a reader has got bytes, and fetch ahead of her.
 
         Args:
             reader: Of ``begin``.
@@ -169,7 +169,7 @@ class Prefetcher:
         )
 
     def _enter_next(self, reader: Reader, distance: int) -> None:
-        """The next segment's description and first chunks; a fault there is its reader's to see, when she comes."""
+        """Fetch the next segment's description and first chunks; a fault of these is told to its reader later."""
         metadata = reader.metadata
 
         def opened(log: SegmentLog) -> None:
@@ -190,7 +190,7 @@ class Prefetcher:
         return is_known and self._clock.monotonic_seconds() - reader.seen_at_seconds < IDLE_SECONDS
 
     def forget(self, log_key: str) -> None:
-        """Nobody reads this log any more."""
+        """Forget the readers of a log that is gone."""
         with self._lock:
             gone = [reader for reader in self._readers.values() if reader.log.segment.log.key == log_key]
             for reader in gone:

@@ -31,7 +31,7 @@ MANIFEST = "rsm-manifest"
 
 
 class AivenLayout:
-    """See the module. Without a manifest an upload is no segment."""
+    """Segments as the plugin stores them. An upload without a manifest is no segment."""
 
     name = "aiven"
 
@@ -47,7 +47,7 @@ class AivenLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout."""
+        """As Layout says."""
         yield from self._listing.find_whole(wanted, frozenset((MANIFEST,)))
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
@@ -92,7 +92,7 @@ class AivenLayout:
         )
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
-        """Without a description in the manifest: the end and the epochs, from the bytes."""
+        """The end and the epochs from the log's bytes, where the manifest has no description."""
         background = Background(1, self._machine)
 
         def read(start: int, end: int) -> memoryview:

@@ -33,7 +33,7 @@ _CHECKSUM: Final = re.compile(r"[0-9a-fA-F]{8}")
 
 
 class KafkaLayout:
-    """See the module. Without ``segment.json`` an upload is no segment."""
+    """Segments of our own layout. An upload without ``segment.json`` is no segment."""
 
     name = "kafka"
 
@@ -47,7 +47,7 @@ class KafkaLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout."""
+        """As Layout says."""
         partitions: dict[str, TopicIdPartition] = {}
         starts: dict[str, int] = {}
         objects: dict[str, dict[str, ObjectInfo]] = {}

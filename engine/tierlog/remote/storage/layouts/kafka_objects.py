@@ -28,7 +28,7 @@ _VERSION: Final = 1
 
 
 class KafkaObjects:
-    """See SegmentObjects.
+    """The objects of one copy under our own layout.
 
     Args:
         config: The prefix.
@@ -62,7 +62,7 @@ class KafkaObjects:
         return f"{self._base}/{self._metadata.start_offset:020d}.{REMOTE_LOG_INDEX}"
 
     def new_iv(self) -> bytes | None:
-        """Nothing is encrypted by us."""
+        """None: this layout encrypts nothing."""
         return None
 
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
@@ -102,7 +102,7 @@ def kafka_log_index_keys(metadata: RemoteLogSegmentMetadata, key_prefix: str) ->
 
 
 def kafka_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
-    """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
+    """The keys that a deletion takes away. Raises CorruptObjectError: the segment's custom metadata is damaged."""
     bases = bases_of(metadata, kafka_segment_path(metadata), key_prefix)
     start = f"{metadata.start_offset:020d}"
     names = [f"{start}.{LOG}", f"{start}.{REMOTE_LOG_INDEX}", *(_file_name(kind, metadata) for kind in PART_SUFFIXES)]

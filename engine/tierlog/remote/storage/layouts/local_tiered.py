@@ -30,7 +30,7 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 
 class LocalTieredLayout:
-    """See the module. A segment without one of the required files is an incomplete upload."""
+    """Segments of Kafka's test storage. One without all required files is an incomplete upload."""
 
     name = "local-tiered"
 
@@ -44,7 +44,7 @@ class LocalTieredLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout."""
+        """As Layout says."""
         yield from self._listing.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:

@@ -50,7 +50,7 @@ class _Folder:
 
 
 class LogDirLayout:
-    """See the module. Files that Kafka has renamed (``.deleted``, ``.cleaned``, ``.swap``) are no keys of it."""
+    """A broker's disk. Files that Kafka has renamed (``.deleted``, ``.cleaned``, ``.swap``) are no keys of it."""
 
     name = "log-dir"
 
@@ -67,7 +67,7 @@ class LogDirLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout. The topic id is in ``partition.metadata``, which is read here."""
+        """As Layout says; the topic id is in ``partition.metadata``, which is read here."""
         folders: dict[str, _Folder] = {}
         for key, info in self._listing.iter_objects(wanted):
             folder = folders.setdefault(key.segment_path, _Folder(key.topic_id_partition))

@@ -40,7 +40,7 @@ _OFFSET_NAME: Final = re.compile(r"(\d{20})(?:-[A-Za-z0-9_-]{22})?")
 
 
 class SingleFileLayout:
-    """See the module.
+    """One log file as a tier of one segment.
 
     Args:
         store: Of the file's folder.
@@ -59,7 +59,7 @@ class SingleFileLayout:
         self.foreign_objects = 0
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout: the one file. Raises ObjectNotFoundError if it is not there."""
+        """The one file. Raises ObjectNotFoundError if it is not there."""
         beside = {info.key: info for info in self._store.list_folder().objects}
         if self._file_name not in beside:
             raise ObjectNotFoundError(f"{self._path}: not there")

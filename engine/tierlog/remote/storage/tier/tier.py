@@ -79,7 +79,7 @@ class Tier:
 
     @property
     def machine(self) -> Machine:
-        """What it runs on, for whoever works on it."""
+        """The machine that the tier's work runs on."""
         return self._machine
 
     @property
@@ -88,7 +88,7 @@ class Tier:
         return self._layout.foreign_objects
 
     def describe(self) -> str:
-        """For messages: where and which layout; no secrets."""
+        """The tier's URL and layout for messages, without secrets."""
         return f"{self._store.describe()} ({self.layout})"
 
     def topics(self) -> tuple[StoredTopic, ...]:
