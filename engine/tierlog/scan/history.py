@@ -38,7 +38,7 @@ StoredSpan = Span[StoredSegment]
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """What counts of one partition.
+    """The segments and offsets of one partition that count.
 
     Attributes:
         topic_id_partition: Of which partition.
@@ -62,7 +62,7 @@ class PartitionHistory:
 
     @property
     def spans(self) -> tuple[StoredSpan, ...]:
-        """By offset ascending, disjoint, without what lies below the log start offset."""
+        """The spans that count, ascending and disjoint, without offsets below the log start offset."""
         return tuple(self.spans_between(self.log_start_offset, self.end_offset_exclusive))
 
     @property
@@ -88,7 +88,7 @@ class PartitionHistory:
         return list(self.iter_spans_between(first_offset, end_offset_exclusive))
 
     def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[StoredSpan]:
-        """The same, one by one."""
+        """The spans of ``spans_between``, one by one."""
         for span in self.lineage.spans:
             first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
             if first < end:
@@ -168,7 +168,7 @@ class TierHistory:
         return PartitionHistory(partition, lineage, log_start, warnings)
 
     def _checkpoint(self, segment: StoredSegment) -> tuple[tuple[tuple[int, int], ...] | None, tuple[str, ...]]:
-        """(pairs, warnings); None if the checkpoint is missing or damaged."""
+        """(pairs of epoch and start offset, warnings); no pairs if the checkpoint is missing or damaged."""
         try:
             data = self._tier.fetch_index(segment, IndexType.LEADER_EPOCH)
             if data is not None:

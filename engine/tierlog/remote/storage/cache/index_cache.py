@@ -130,7 +130,7 @@ class IndexCache:
                 self._flights.fail(flight, error)
 
         def came(answer: memoryview | BaseException) -> None:
-            """In the store's thread, which must not decrypt."""
+            """Take an answer in the store's thread, which must not decrypt it."""
             if isinstance(answer, BaseException):
                 self._flights.fail(flight, answer)
             else:

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from tierlog.remote.storage.chunks.decoding import fetch_exactly
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.chunks.segment_log import CHUNKS_TOGETHER_MAX, SegmentLog, open_log
 from tierlog.runtime.machine.buffers import new_buffer
@@ -22,7 +22,7 @@ Window = tuple[int, memoryview]
 def iter_windows(
     store: ObjectStore,
     key_ring: KeyRing,
-    background: Background,
+    calls: OrderedCalls,
     segment: StoredSegment,
     *,
     start_position: int,
@@ -43,7 +43,7 @@ def iter_windows(
     # Memory stays within the windows asked for when one chunk alone is larger than that.
     ahead = min(prefetch, (prefetch + 1) * window_bytes // step)
     pieces = _pieces(start_position, end_position_exclusive, step, aligned=segment.transformed)
-    with closing(background.iter_ahead(read, pieces, ahead=ahead)) as windows:
+    with closing(calls.iter_ahead(read, pieces, ahead=ahead)) as windows:
         yield from windows
 
 

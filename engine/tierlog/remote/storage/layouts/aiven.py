@@ -16,7 +16,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.chunks.decoding import fetch_part
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
@@ -93,13 +93,13 @@ class AivenLayout:
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
         """The end and the epochs from the log's bytes, where the manifest has no description."""
-        background = Background(1, self._machine)
+        calls = OrderedCalls(1, self._machine)
 
         def read(start: int, end: int) -> memoryview:
             pieces = iter_windows(
                 self._store,
                 self._key_ring,
-                background,
+                calls,
                 segment,
                 start_position=start,
                 end_position_exclusive=end,

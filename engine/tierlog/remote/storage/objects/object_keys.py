@@ -67,12 +67,15 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def aiven_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
-    """``<topic>-<id>/<partition>/<offset20>-<segment id>``, in ASCII whatever the locale. Raises ValueError."""
+    """The plugin's path of a segment, in ASCII whatever the locale. Raises ValueError.
+
+    ``<topic>-<id>/<partition>/<offset20>-<segment id>``.
+    """
     return f"{_topic_path(metadata)}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
 
 
 def kafka_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
-    """``<topic>-<id>/<partition>/<segment id>``. Raises ValueError."""
+    """Our layout's path of a segment, ``<topic>-<id>/<partition>/<segment id>``. Raises ValueError."""
     return f"{_topic_path(metadata)}/{metadata.remote_log_segment_id.id}"
 
 
@@ -102,24 +105,25 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
 
 
 def parse_aiven(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``."""
+    """Parse ``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``; None for other keys."""
     return _parse(_AIVEN.fullmatch(key))
 
 
 def parse_local_tiered(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<partition>-<id>/<offset20>-<segment id>.<suffix>``."""
+    """Parse ``<prefix><topic>-<partition>-<id>/<offset20>-<segment id>.<suffix>``; None for other keys."""
     return _parse(_LOCAL_TIERED.fullmatch(key))
 
 
 def parse_kafka(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<id>/<partition>/<segment id>/<Kafka's file name>``; start_offset 0 for segment.json and the
-    checkpoint, and of a snapshot the offset behind the segment's end.
+    """Parse ``<prefix><topic>-<id>/<partition>/<segment id>/<Kafka's file name>``; None for other keys.
+
+    ``start_offset`` is 0 for segment.json and the checkpoint, and of a snapshot the offset behind the segment's end.
     """
     return _parse(_KAFKA.fullmatch(key))
 
 
 def parse_log_dir(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<partition>/<Kafka's file name>``; start_offset 0 for the two files without one."""
+    """Parse ``<prefix><topic>-<partition>/<Kafka's file name>``; start_offset 0 for the two files without one."""
     return _parse(_LOG_DIR.fullmatch(key))
 
 

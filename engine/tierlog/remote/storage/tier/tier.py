@@ -13,7 +13,7 @@ from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.storage.chunks.decoding import fetch_part
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Layout, SegmentFilter
@@ -66,7 +66,7 @@ class Tier:
         self._layout = layout
         self._key_ring = key_ring or KeyRing({})
         self._machine = machine or Machine()
-        self._background = Background(CONCURRENCY, self._machine)
+        self._calls = OrderedCalls(CONCURRENCY, self._machine)
 
     @property
     def layout(self) -> str:
@@ -129,7 +129,7 @@ class Tier:
         wanted = SegmentFilter.of(topic, topic_pattern, partitions)
         candidates = self._layout.find_candidates(wanted)
         ahead = 0 if self._store.is_local else 2 * CONCURRENCY
-        with closing(self._background.map(self._layout.load, candidates, ahead=ahead)) as loads:
+        with closing(self._calls.map(self._layout.load, candidates, ahead=ahead)) as loads:
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
                     if faults is None:
@@ -197,7 +197,7 @@ class Tier:
             iter_windows(
                 store or self._store,
                 self._key_ring,
-                self._background,
+                self._calls,
                 segment,
                 start_position=start_position,
                 end_position_exclusive=end,
@@ -217,7 +217,7 @@ class Tier:
 
     def close(self) -> None:
         """Wait for what is under way and release threads and the store; idempotent."""
-        self._background.close()
+        self._calls.close()
         self._store.close()
 
     def __enter__(self) -> Self:
