@@ -71,15 +71,21 @@ class ThreadPool(Pool):
         """While holding the lock. Where the system gives no thread, those that are there do the work."""
         self._count += 1
         thread = threading.Thread(target=self._work, name=f"{self._name}_{self._count}", daemon=True)
-        self._threads.add(thread)
         try:
+            self._threads.add(thread)
             thread.start()
         except RuntimeError as cause:
             self._threads.discard(thread)
             if not self._threads:
                 raise NoThreadError(f"no thread for {self._name}: {cause}") from cause
+        except BaseException:  # a signal's: perhaps the thread runs, perhaps it never will, and joining it would fail
+            self._threads.discard(thread)
+            raise
 
     def _work(self) -> None:
+        with self._lock:
+            if threading.current_thread() not in self._threads:  # its start was interrupted
+                return
         while (call := self._next()) is not None:
             run_into(*call)
             del call  # or what it refers to would live until the next one
