@@ -44,10 +44,14 @@ class _Entry(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """How much a cache holds."""
+    """What a cache holds, and how often it was asked and had to make room."""
 
     entries: int
     size_bytes: int
+    hits: int
+    misses: int
+    evictions: int
+    evicted_bytes: int
 
 
 class WeightedCache(Generic[Key, Value]):
@@ -87,7 +91,7 @@ class WeightedCache(Generic[Key, Value]):
         self._ghosts: collections.OrderedDict[Key, int] = collections.OrderedDict()
         self._small_bytes = self._main_bytes = self._ghost_bytes = 0
         self._swept_at_seconds = machine.clock.monotonic_seconds()
-        self._evictions = 0
+        self._hits = self._misses = self._evictions = self._evicted_bytes = 0
 
     @property
     def size_bytes(self) -> int:
@@ -96,7 +100,9 @@ class WeightedCache(Generic[Key, Value]):
     @property
     def figures(self) -> CacheFigures:
         with self._lock:
-            return CacheFigures(len(self), self.size_bytes)
+            return CacheFigures(
+                len(self), self.size_bytes, self._hits, self._misses, self._evictions, self._evicted_bytes
+            )
 
     def __len__(self) -> int:
         return len(self._small) + len(self._main)
@@ -124,7 +130,9 @@ class WeightedCache(Generic[Key, Value]):
             now = self._clock.monotonic_seconds()
             entry = self._small.get(key) or self._main.get(key)
             if entry is None or self._is_stale(entry, now):
+                self._misses += 1
                 return None
+            self._hits += 1
             entry.used_at_seconds = now
             if not again and entry.uses < USES_MAX:
                 entry.uses += 1
@@ -223,6 +231,7 @@ class WeightedCache(Generic[Key, Value]):
 
     def _gone(self, key: Key, entry: _Entry[Value]) -> tuple[Key, Value]:
         self._evictions += 1
+        self._evicted_bytes += entry.size_bytes
         return key, entry.value
 
     def _remember(self, key: Key, size_bytes: int) -> None:
