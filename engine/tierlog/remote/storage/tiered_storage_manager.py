@@ -123,7 +123,7 @@ class TieredStorageManager(RemoteStorageManager):
         """Copy a closed segment: all of it or nothing, as RemoteStorageManager demands."""
         with self._translated("copy", metadata) as parts:
             began = self._machine.clock.monotonic_seconds()
-            custom = parts.copier.copy(metadata, data)
+            custom = parts.copies.copier.copy(metadata, data)
             self._count(metadata, "copies_total", "copy_bytes_total", "copy_seconds_total", began)
             parts.probe.after_copy()
             return custom
@@ -132,7 +132,7 @@ class TieredStorageManager(RemoteStorageManager):
         """Cancel a copy that runs in another thread: it is undone and ends with an error. Does not block. Returns
         whether the copy was running.
         """
-        return self._configured().running.call_off_copy(segment_id, "called off by its caller")
+        return self._configured().copies.running.call_off_copy(segment_id, "called off by its caller")
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None

@@ -12,10 +12,8 @@ from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.copy.leftovers import Leftovers
 from tierlog.remote.storage.copy.previous_copy import find_copied_before
-from tierlog.remote.storage.copy.running_copies import RunningCopies
-from tierlog.remote.storage.copy.segment_copy import SegmentCopier
+from tierlog.remote.storage.copy.segment_copies import SegmentCopies
 from tierlog.remote.storage.copy.segment_delete import delete_segment
-from tierlog.remote.storage.copy.upload_buffers import process_buffers
 from tierlog.remote.storage.layouts import Layout
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
@@ -33,7 +31,7 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import local_path
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
-#: Of one segment, where the configuration says nothing.
+#: That the copy of one segment may take, where the configuration has no deadline.
 _DEADLINE_SECONDS = 24 * 3600.0
 
 
@@ -53,7 +51,7 @@ class StoredCopy:
 
 
 class CopyTarget:
-    """See the module. A context manager is its tier: ``close`` this instead.
+    """Copies segments into one store, finds and removes them. A context manager is its tier: ``close`` this instead.
 
     Args:
         store: Gets the objects, and keeps to the download limit; closed with this.
@@ -84,30 +82,21 @@ class CopyTarget:
         )
         self.tier = Tier(store, layout, key_ring=key_ring, machine=machine, url=url)
         metrics = StorageMetrics()
-        buffers = process_buffers(config.upload_buffer_bytes, machine)
-        deadline_ms = config.copy_deadline_ms
-        self._running = RunningCopies(
-            metrics,
-            machine=machine,
-            deadline_seconds=_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
-        )
-        # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
-        self._leftovers = Leftovers(machine, metrics, keeps=False)
-        self._copier = SegmentCopier(
+        self._copies = SegmentCopies(
             store,
             config,
             key_ring,
             limiter=RateLimiter(config.upload_rate_limit_bytes_per_second, machine=machine),
-            buffers=buffers,
-            running=self._running,
-            leftovers=self._leftovers,
+            # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
+            leftovers=Leftovers(machine, metrics, keeps=False),
             metrics=metrics,
             machine=machine,
+            longest_seconds=_DEADLINE_SECONDS,
         )
 
     def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, files: ReadableFiles) -> None:
         """Store a segment: see SegmentCopier.copy for the errors."""
-        self._copier.copy(metadata, data, files=files)
+        self._copies.copier.copy(metadata, data, files=files)
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> StoredCopy | None:
         """The segment of this id, if its description and all its objects are there with their sizes.
@@ -136,9 +125,7 @@ class CopyTarget:
 
     def close(self) -> None:
         """Call off what is being copied, and release threads and store; idempotent."""
-        self._running.close()
-        self._leftovers.close()
-        self._copier.close()
+        self._copies.close()
         self.tier.close()
 
 
