@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.broken_copies import PART, Broken, require_copied
+from tests.support.broken_copies import broken as broken  # noqa: PLC0414 - a fixture
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.fault_proxy import NO_SUCH_HOST
 from tests.support.leftovers import leftovers, seen_by_readers

@@ -12,6 +12,7 @@ import pytest
 from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import KEYS, ZSTD
 from tests.support.power_cuts import CONFIG, PowerCut, disk_with
+from tests.support.power_cuts import segment as segment  # noqa: PLC0414 - a fixture
 from tierlog.remote.api import IndexType, RemoteResourceNotFoundException, RemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
