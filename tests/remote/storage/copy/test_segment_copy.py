@@ -542,12 +542,15 @@ def test_the_upload_limit_counts_indexes_and_manifest(
         local_keys(tmp_path / "unused") | SHAPES["aiven-plain"] | {"upload.rate.limit.bytes.per.second": str(limit)}
     )
     with manager:
+        clock.advance(1000)
         began = clock.monotonic_seconds()
         manager.copy_log_segment_data(segment.metadata, segment.data)
         stored = sum(info.size_bytes for info in bucket.iter_objects())
         manifest = next(info.size_bytes for info in bucket.iter_objects() if info.key.endswith("rsm-manifest"))
         assert clock.monotonic_seconds() - began >= (stored - manifest) / limit - 0.01
-        assert manager.metrics.value("rate_limit_wait_seconds_total", direction="upload") > 0
+        took = clock.monotonic_seconds() - began
+        assert manager.metrics.value("rate_limit_wait_seconds_total", direction="upload") == pytest.approx(took)
+        assert manager.metrics.value("copy_seconds_sum") == pytest.approx(took)
         manager.change_rate_limit("upload", None)
         with pytest.raises(ValueError):
             manager.change_rate_limit("sideways", 1)

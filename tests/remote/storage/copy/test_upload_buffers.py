@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers, process_buffers
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 MIB = 1 << 20
 
@@ -58,17 +59,25 @@ def test_what_is_lent_never_passes_the_budget(steps: list[tuple[int, bool]]) -> 
 
 def test_a_copy_that_cannot_get_all_of_its_buffers_holds_none() -> None:
     """Two copies that each hold half of what they need would wait for each other until the broker restarts."""
-    buffers = UploadBuffers(4 * MIB)
-    first = buffers.borrow([3 * MIB])
-    done = threading.Event()
-    waiting = threading.Thread(target=lambda: (buffers.borrow([MIB, MIB]), done.set()))
-    waiting.start()
-    assert not done.wait(0.1)
-    assert buffers.lent_bytes == 3 * MIB
-    assert buffers.try_borrow(1) is None, "who is in line comes first"
-    first[0].give_back()
-    assert done.wait(10)
-    waiting.join()
+    machine, scheduler = ManualScheduler.machine(1)
+    with scheduler:
+        buffers = UploadBuffers(4 * MIB, machine=machine)
+        first = buffers.borrow([3 * MIB])
+        came: list[float] = []
+
+        def wait_in_line() -> None:
+            buffers.borrow([MIB, MIB])
+            came.append(machine.clock.monotonic_seconds())
+
+        waiting = scheduler.start(wait_in_line, name="waiting")
+        machine.clock.sleep(10.1)
+        assert came == []
+        assert buffers.lent_bytes == 3 * MIB
+        assert buffers.try_borrow(1) is None, "who is in line comes first"
+        first[0].give_back()
+        waiting.result()
+        assert came == [10.1], "at once, not when it looks the next time"
+        assert buffers.lent_bytes == 2 * MIB
 
 
 def test_a_chunk_above_the_budget_waits_until_it_is_alone() -> None:
