@@ -180,13 +180,17 @@ class TestBounds:
         class Meanwhile(PosixFiles):
             def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
                 opened.append(path)
-                if len(opened) < 5:
+                if len(opened) == 1:
                     cache.put(key, chunk_of(1))  # as another thread does while this one writes
+                    cache.forget(key.log_key)
+                    cache.put(key, chunk_of(1))
                 return super().open_update(path, private=private)
 
         cache = cache_in(tmp_path, machine=Machine(clock=ManualClock(), files=Meanwhile()))
         cache.put(key, chunk_of(1))
         assert len({*opened}) == 1
+        assert (cache.disk_bytes, files_of(tmp_path)) == (0, []), "it was forgotten while it was written"
+        cache.put(key, chunk_of(1))
         assert cache.find(key) == chunk_of(1)
         cache.close()
 
