@@ -39,13 +39,13 @@ def library() -> ctypes.CDLL:
 
 
 def versions() -> dict[str, str]:
-    """Of the libraries that the limits are measured with."""
+    """Versions of the libraries with which the limits are measured."""
     return {"liblz4": library().bare_lz4_version().decode(), "libzstd": library().bare_zstd_version().decode()}
 
 
 @dataclass(frozen=True, slots=True)
 class BareCodec:
-    """Decompresses every batch of a log and throws the bytes away."""
+    """Decompresses every batch of a log and drops the bytes."""
 
     decompress: Callable[[], int]
     """Bytes that came out."""
@@ -59,10 +59,10 @@ def bare_codec(codec: str, log: bytes, table: BatchTable, *, largest_batch_bytes
     """``lz4`` or ``zstd`` over the payloads of a log.
 
     Args:
-        codec: Of all batches.
+        codec: Codec of all batches.
         log: Whole batches.
-        table: Of the same.
-        largest_batch_bytes: Decompressed.
+        table: The headers of these batches.
+        largest_batch_bytes: Largest size of a decompressed batch.
     """
     source = np.frombuffer(log, np.uint8)
     out = np.ones(largest_batch_bytes, np.uint8)  # written once, so that its pages are there

@@ -43,7 +43,7 @@ def _at(array: Bytes, position: int = 0) -> ctypes.c_void_p:
 
 
 class BareZstd:
-    """One context, used again."""
+    """Compression by one reused context."""
 
     def __init__(self, level: int) -> None:
         self._zstd = _library("zstd")
@@ -71,7 +71,7 @@ class BareZstd:
 
 
 class BareGcm:
-    """AES-256-GCM over one context, used again; one key."""
+    """AES-256-GCM with one key, by one reused context."""
 
     def __init__(self, key: bytes, aad: bytes) -> None:
         self._crypto = _library("crypto")

@@ -15,7 +15,7 @@ class Policy(Protocol):
     """A cache that holds keys only."""
 
     def access(self, key: int, size_bytes: int) -> bool:
-        """Ask for a key, and keep it if it was not there; whether it was."""
+        """Ask for a key, and keep it if it was not there; returns whether it was there."""
 
 
 class Lru:

@@ -29,12 +29,12 @@ class Trace:
     """Chunks by number, as they are asked for; scans ask for each chunk of a range once, in order.
 
     Args:
-        chunks: Different ones that Zipf draws from.
-        exponent: Of Zipf.
-        scan_share: Of all requests.
-        scan_chunks: Of one scan; the next one reads other chunks.
-        drift: After so many requests the popular chunks are others; 0 for never.
-        compressed: Chunks of 1 to 4 MiB, else all of 4 MiB.
+        chunks: Number of different chunks from which Zipf draws.
+        exponent: Exponent of the Zipf distribution.
+        scan_share: Share of scans in all requests.
+        scan_chunks: Chunks of one scan; the next scan reads other chunks.
+        drift: Number of requests after which the popular chunks change; 0 for never.
+        compressed: Whether chunks have 1 to 4 MiB; else all have 4 MiB.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Trace:
     compressed: bool = False
 
     def requests(self, count: int, seed: int) -> Iterator[tuple[int, int]]:
-        """(chunk, size in bytes)."""
+        """The requests: (chunk, size in bytes)."""
         chance = random.Random(seed)
         weights = 1 / np.arange(1, self.chunks + 1) ** self.exponent
         drawn = iter(np.random.default_rng(seed).choice(self.chunks, count, p=weights / weights.sum()).tolist())
@@ -101,7 +101,7 @@ class Ours:
 
 
 def policies(capacity: int) -> dict[str, Callable[[], Policy]]:
-    """By name; ours first."""
+    """The policies by name; ours first."""
     entries = capacity // CHUNK_BYTES
     return {
         "ours": lambda: Ours(capacity),

@@ -1,4 +1,4 @@
-"""Fetches of one segment in a folder against the bare calls over the same chunks, in turn: what of a fetch is ours.
+"""Fetches of one segment in a folder against the bare calls over the same chunks, in turn: the cost that our code adds.
 
     python -m bench.fetch_limits [--rounds 5] [--size 256] [--reads 100] [--only random,threads,whole] [--forms zstd]
 
@@ -42,7 +42,7 @@ WHOLE_MIN = 0.85
 
 
 class Bench:
-    """One segment and what is found about it."""
+    """One segment and the findings about it."""
 
     def __init__(self, folder: pathlib.Path, size_bytes: int, rounds: int, reads: int) -> None:
         self.found = Findings()
@@ -53,7 +53,7 @@ class Bench:
 
     @contextlib.contextmanager
     def sides(self, form: str, chunk_bytes: int) -> Iterator[tuple[Side, Side]]:
-        """Fresh processes of both over fresh copies; the copies are made by a third one."""
+        """Fresh processes of both sides over fresh copies, which a third process makes."""
         root = self._folder / "store"
         keys = form_keys(form, chunk_bytes) | folder_keys(root)
         with ours(self._description) as copier:
@@ -117,7 +117,7 @@ class Bench:
         self.found.add(f"{name}, RSS growth in MiB", text, growth, REST_MIB_MAX)
 
     def whole(self, form: str, chunk_bytes: int = 4 * MIB) -> None:
-        """The segment once: ours by one reader, the bare calls by a thread a core."""
+        """Read the segment once: ours by one reader, the bare calls by a thread for each core."""
         answers = _two()
         with self.sides(form, chunk_bytes) as both:
             both[1]("random", form, id=1, starts=[0], given=True, check=True)
@@ -128,7 +128,7 @@ class Bench:
         self._speeds(f"whole, {form}, of the bare calls on all cores", answers, self.size_bytes, bar)
 
     def _speeds(self, name: str, answers: tuple[list[Any], list[Any]], size_bytes: int, bar: float | None) -> None:
-        """Of the rounds behind the first one."""
+        """Speeds of the rounds behind the first one."""
         speeds = [[size_bytes / told["wall"] / 1e6 for told in each[1:]] for each in answers]
         cpu = [spread([told["cpu"] for told in each[1:]], ".2f") for each in answers]
         mine, theirs = (statistics.median(each) for each in speeds)
@@ -137,7 +137,7 @@ class Bench:
 
 
 def _two() -> tuple[list[Any], list[Any]]:
-    """A list for ours, one for the bare calls."""
+    """A list for our figures, one for those of the bare calls."""
     return [], []
 
 

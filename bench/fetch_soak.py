@@ -27,7 +27,7 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data"
 
 
 def resident_bytes() -> int:
-    """Of this process, now."""
+    """Resident bytes of this process."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
@@ -38,7 +38,7 @@ class ManyPartitions(Bucket):
     template: Segment
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """See ObjectStore."""
+        """A range of the objects that all partitions share."""
         suffix = key.rpartition(".")[2]
         data = self.template.objects[f"{self.template.base}.{suffix}"]
         if suffix == "rsm-manifest":  # each names its own partition

@@ -37,7 +37,7 @@ class BenchLog:
 
     @property
     def uncompressed_bytes(self) -> int:
-        """Of the log if it were not compressed."""
+        """Size of the log if it were not compressed."""
         return self.record_bytes + 61 * len(self.table)
 
 

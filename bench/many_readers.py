@@ -289,7 +289,7 @@ class Bench:
             self._tell_slow(about, answers, limit, gets)
 
     def _paths(self, root: pathlib.Path) -> list[str]:
-        """Of the objects by the number of the copy, as plain GETs ask for them."""
+        """Paths of the objects by the number of the copy, as plain GETs ask for them."""
         logs = {}
         for path in root.rglob("*.log"):
             for number in range(1, 1 + sum(1 for _ in root.rglob("*.log"))):

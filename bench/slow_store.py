@@ -140,7 +140,7 @@ class SlowStore:
         return told
 
     def keys(self, endpoint: str) -> dict[str, str]:
-        """Of a storage manager that reads from it."""
+        """Keys of a storage manager that reads from this store."""
         return {
             "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
             "storage.s3.bucket.name": BUCKET,

@@ -179,7 +179,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def log_bytes(log_dir: pathlib.Path, topic: str) -> int:
-    """Of the log files, as they lie on the broker's disk."""
+    """Size of the log files on the broker's disk."""
     return sum(path.stat().st_size for path in log_dir.glob(f"{topic}-*/*.log") if path.parent.name[:-2] == topic)
 
 

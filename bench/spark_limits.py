@@ -1,4 +1,4 @@
-"""What the columnar reader takes beside time: memory, growth, bytes behind a filter, and how far the limit is.
+"""The columnar reader's costs beside time: memory, growth, bytes behind a filter, and the distance to the limit.
 
     python -m bench.spark_limits [--scale 0.01] [--runs 5]
 

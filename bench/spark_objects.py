@@ -39,7 +39,7 @@ BARRED = "length"
 
 
 def copied(segment: ClosedSegment, form: str, root: pathlib.Path, count: int) -> None:
-    """The segment in as many partitions."""
+    """Copy the segment into as many partitions."""
     with manager_over(form_keys(form) | folder_keys(root)) as (manager, _):
         for number in range(count):
             attempt = segment.with_id(number + 1).metadata
@@ -51,7 +51,7 @@ def copied(segment: ClosedSegment, form: str, root: pathlib.Path, count: int) ->
 
 
 def by_spark(root: pathlib.Path, form: str, topic: str, runs: int) -> list[dict[str, Any]]:
-    """Rows of the application, those of its warm-up too."""
+    """Rows of the application, its warm-up included."""
     options = {f"rsm.config.{name}": value for name, value in form_keys(form).items() if "encryption" in name}
     jars = f"{install.class_path('spark-kafka')}:{jar_path()}"
     asked = ["--path", str(root), "--topics", topic, "--sources", "tierlog-jar", "--queries", "noop", "length", "count"]

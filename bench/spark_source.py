@@ -111,7 +111,7 @@ def cpu_seconds(roots: list[int]) -> float:
 
 
 def planning_seconds(frame: DataFrame) -> float:
-    """Of a physical plan with its partitions, without running it."""
+    """Seconds of making a physical plan with its partitions, without running it."""
     start = time.perf_counter()
     frame._jdf.queryExecution().toRdd().getNumPartitions()
     return time.perf_counter() - start

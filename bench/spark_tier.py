@@ -54,7 +54,7 @@ def plugin_keys(form: str, root: pathlib.Path, folder: pathlib.Path) -> dict[str
 def broker_settings(
     form: str, root: pathlib.Path, folder: pathlib.Path, cache: str, cache_bytes: int
 ) -> dict[str, str]:
-    """Of a broker that tiers at once and keeps nothing closed."""
+    """Settings of a broker that tiers at once and keeps no closed segment."""
     settings = {
         "remote.log.storage.system.enable": "true",
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",
@@ -79,7 +79,7 @@ def broker_settings(
 
 
 def our_options(form: str, root: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
-    """What ours needs to read that tier."""
+    """The options with which our source reads that tier."""
     if not plugin.jars():
         return {}
     return {f"rsm.config.{name}": value for name, value in plugin_keys(form, root, folder).items() if "encrypt" in name}
@@ -109,12 +109,12 @@ def tiered(running: broker.Broker, topic: str) -> dict[str, int]:
 
 
 def log_bytes(root: pathlib.Path) -> int:
-    """Of the logs as the tier stores them."""
+    """Size of the logs as the tier stores them."""
     return sum(path.stat().st_size for path in root.rglob("*.log"))
 
 
 def comparisons(rows: Sequence[spark.Row], form: str, query: str, notes: Mapping[str, object]) -> list[Comparison]:
-    """Both of ours against all peers, of the rounds behind the warm-up."""
+    """Both of our engines against all peers, over the rounds behind the warm-up."""
     walls: dict[str, list[float]] = {}
     cpu: dict[str, list[float]] = {}
     for row in rows:
@@ -156,7 +156,7 @@ def work_folder(chosen: str) -> Iterator[pathlib.Path]:
 
 
 def one_form(form: str, folder: pathlib.Path, arguments: argparse.Namespace) -> list[Comparison]:
-    """A broker, a tier, the copies and the rounds of one form; all of it is removed."""
+    """A broker, a tier, the copies and the rounds of one form, all of which is removed at the end."""
     root = folder / "bucket"
     root.mkdir(parents=True, exist_ok=True)
     cache_bytes = max(64 << 20, int(CACHE_BYTES * arguments.scale))  # never the whole topic

@@ -69,7 +69,7 @@ def measured(action: Callable[[], object]) -> tuple[float, float]:
 
 
 def median_wall(runs: int, action: Callable[[], object]) -> float:
-    """Seconds, of the rounds behind a first one that does not count."""
+    """Median wall seconds of the rounds behind a first one that does not count."""
     return statistics.median([measured(action)[0] for _ in range(runs + 1)][1:])
 
 
@@ -111,7 +111,7 @@ def steps_alone(segment: ClosedSegment, runs: int, folder: pathlib.Path) -> dict
 
 
 def stored_log_bytes(store: ObjectStore) -> int:
-    """Of the one segment that is there."""
+    """Size of the stored log of the only segment."""
     return sum(info.size_bytes for info in store.iter_objects() if info.key.endswith(".log"))
 
 
@@ -159,7 +159,7 @@ def check_copy(manager: TieredStorageManager, attempt: ClosedSegment) -> None:
 
 
 def drain(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata) -> int:
-    """Bytes of the whole segment, which nobody keeps."""
+    """Read the whole segment and drop the bytes; returns their number."""
     size = metadata.segment_size_in_bytes
     with manager.fetch_log_segment(metadata, 0) as stream:
         if (found := sum(view.nbytes for view in stream.buffers(size))) != size:
@@ -168,7 +168,7 @@ def drain(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata) -> 
 
 
 def read_at(manager: TieredStorageManager, metadata: RemoteLogSegmentMetadata, starts: list[int]) -> None:
-    """A mebibyte at each of the positions."""
+    """Read a mebibyte at each of the positions."""
     for start in starts:
         with manager.fetch_log_segment(metadata, start, start + MIB - 1) as stream:
             if len(stream.read()) != MIB:
@@ -181,7 +181,7 @@ def random_starts(segment: ClosedSegment, seed: int) -> list[int]:
 
 
 def asked(store: ObjectStore, action: Callable[[], object]) -> dict[str, int]:
-    """Requests by verb that something takes."""
+    """Requests by verb that an action takes."""
     before = dict(store.requests)
     action()
     counts = {verb: count - before.get(verb, 0) for verb, count in store.requests.items()}
@@ -221,7 +221,7 @@ def copies_at_once(keys: Mapping[str, str], segment: ClosedSegment, found: Findi
 
 
 def ten_copies(job: Mapping[str, Any]) -> None:
-    """In the process that is measured."""
+    """Run ten copies at once, in the process that is measured."""
     segment = described(pathlib.Path(job["folder"]), *job["segment"])
     attempts = [segment.with_id(2000 + number) for number in range(COPIES_AT_ONCE)]
     with manager_over(job["keys"]) as (manager, store):
@@ -238,7 +238,7 @@ def ten_copies(job: Mapping[str, Any]) -> None:
 
 
 def status_bytes(name: str) -> int:
-    """Of this process, by /proc."""
+    """A figure of this process in /proc/self/status, in bytes."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
@@ -274,7 +274,7 @@ def main() -> None:
 
 
 def all_requests(segment: ClosedSegment, folder: pathlib.Path, found: Findings, *, on_s3: bool) -> None:
-    """On a folder, and on an S3 server with ten copies at once too."""
+    """Requests on a folder and on an S3 server, and ten copies at once on that server."""
     requests(folder_keys(folder / "store"), segment, "folder", found)
     if on_s3:
         (folder / "s3").mkdir()

@@ -46,7 +46,7 @@ class BesidePlugin:
         self._answers: Answers = {}
 
     def run(self, form: str, warm: int = WARM) -> None:
-        """All cells of one form."""
+        """Measure all cells of one form."""
         self._answers = {}
         with plugin(self._description) as theirs, ours(self._description) as mine:
             sides = {"plugin": theirs, "ours": mine, OUR_UNSYNCED: mine}

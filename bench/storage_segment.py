@@ -84,7 +84,7 @@ def read_description(path: pathlib.Path) -> ClosedSegment:
 
 
 def form_keys(form: str, chunk_bytes: int = CHUNK) -> dict[str, str]:
-    """The plugin's keys of one of FORMS."""
+    """The plugin's keys for one of FORMS."""
     compressed, encrypted = FORMS[form]
     keys = {"chunk.size": str(chunk_bytes), "compression.enabled": str(compressed).lower()}
     if encrypted:
@@ -100,14 +100,14 @@ def form_keys(form: str, chunk_bytes: int = CHUNK) -> dict[str, str]:
 
 
 def folder_keys(root: pathlib.Path) -> dict[str, str]:
-    """Of a folder, which is made."""
+    """Keys for a folder, which is made."""
     root.mkdir(parents=True, exist_ok=True)
     backend = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
     return {"storage.backend.class": backend, "storage.root": str(root)}
 
 
 def s3_keys(options: Mapping[str, str]) -> dict[str, str]:
-    """Of a server that ``tests.support.servers`` runs."""
+    """Keys for a server that ``tests.support.servers`` runs."""
     return {
         "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
         "storage.s3.bucket.name": BUCKET,

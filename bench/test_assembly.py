@@ -32,7 +32,7 @@ LEVEL = 3
 
 @dataclass(frozen=True)
 class Side:
-    """Chunks, room for one, and both ways to make them."""
+    """Chunks, buffers for one, and both ways to make them."""
 
     chunks: list[Bytes]
     out: Bytes
@@ -122,7 +122,7 @@ def test_assemble_plain(side: Side, compare: Compare, tmp_path: pathlib.Path) ->
 
 @pytest.mark.parametrize("batch_bytes", [MIB, 16 << 10], ids=["1MiB-batches", "16KiB-batches"])
 def test_check(batch_bytes: int, compare: Compare) -> None:
-    """What every copied batch is asked, chunk by chunk."""
+    """The checks of every copied batch, chunk by chunk."""
     log = bench_log("none", batch_bytes=batch_bytes, mean_size=1000, total_bytes=64 * MIB)
     data = memoryview(log.data)
     pieces = [data[start : start + CHUNK] for start in range(0, len(data), CHUNK)]

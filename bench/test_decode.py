@@ -34,7 +34,7 @@ Compare = Callable[..., Comparison]
 
 
 def decode(log: BenchLog, *, columns: tuple[str, ...] = COLUMNS, kept: list[pa.RecordBatch] | None = None) -> int:
-    """Records of the log; each record batch is dropped, or put into ``kept``."""
+    """Decode the log; returns the number of records. Each record batch is dropped, or put into ``kept``."""
     decoder = RecordDecoder(columns, timestamp_unit="us")
     records = 0
     for step in (decoder.feed(log.data), decoder.finish()):
@@ -46,7 +46,7 @@ def decode(log: BenchLog, *, columns: tuple[str, ...] = COLUMNS, kept: list[pa.R
 
 
 def copy_into_pool(data: bytes, *, kept: list[pa.Buffer] | None = None) -> None:
-    """The bytes in pieces of the size of the decoder's record batches, each into a new buffer of Arrow's pool."""
+    """Copy the bytes in pieces of the size of the decoder's record batches, each into a new buffer of Arrow's pool."""
     source = np.frombuffer(data, np.uint8)
     piece = None
     for at in range(0, len(source), PIECE_BYTES):
@@ -58,7 +58,7 @@ def copy_into_pool(data: bytes, *, kept: list[pa.Buffer] | None = None) -> None:
 
 
 def check_and_copy(log: BenchLog) -> None:
-    """Each batch's checksum, then its bytes into Arrow's pool: the same work without the records."""
+    """Check each batch, then copy its bytes into Arrow's pool: the same work without the records."""
     source = np.frombuffer(log.data, np.uint8)
     view = memoryview(log.data)
     piece, room = pa.allocate_buffer(PIECE_BYTES), PIECE_BYTES

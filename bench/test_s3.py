@@ -96,7 +96,7 @@ def plain_gets(stored: Stored) -> int:
 
 
 def scan_tier(stored: Stored) -> tuple[int, StoreCounts]:
-    """Records, and what the store was asked for them, listing and planning included."""
+    """Scan the tier; returns the number of records, and the requests, listing and planning included."""
     counting: list[CountingStore] = []
 
     def wrap(store: object) -> CountingStore:

@@ -18,8 +18,8 @@ def tiered_objects(log: BenchLog, *, topic: str, segments: int) -> Iterator[tupl
 
     Args:
         log: Partition 0 of the topic.
-        topic: Its name.
-        segments: How many.
+        topic: The topic's name.
+        segments: Number of segments.
     """
     table = log.table
     cuts = [len(table) * number // segments for number in range(segments + 1)]

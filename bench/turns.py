@@ -35,14 +35,14 @@ READ_BYTES = MIB
 
 
 class Side:
-    """One process; ask it by ``side("copy", "zstd", id=3)``."""
+    """One process; call it as ``side("copy", "zstd", id=3)``."""
 
     def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
         self.name = name
         self._process = process
 
     def __call__(self, operation: str, manager: str = "", **fields: Any) -> dict[str, Any]:
-        """The answer to one line; ends the program with what the side said where it failed."""
+        """The answer to one line. If the side failed, the program ends with its message."""
         assert operation in OPERATIONS
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -59,7 +59,7 @@ class Side:
 
 @contextlib.contextmanager
 def started(name: str, command: Sequence[str]) -> Iterator[Side]:
-    """The side until the block ends."""
+    """A block around a running side."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         yield Side(name, process)
@@ -87,5 +87,5 @@ def bare(segment_file: str) -> Iterator[Side]:
 
 
 def positions(size_bytes: int, count: int, chance: random.Random) -> list[int]:
-    """Where mebibytes of a segment begin."""
+    """The positions of mebibytes in a segment that are read."""
     return [chance.randrange(size_bytes - READ_BYTES) for _ in range(count)]

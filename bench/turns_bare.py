@@ -74,12 +74,12 @@ class BareChunks:
     """Chunks of a log in a file.
 
     Args:
-        path: Of the file, which is written.
-        log: The bytes.
-        chunk_bytes: Of the log in one chunk.
-        compressed: By zstd.
-        encrypted: By AES-256-GCM, behind the compression.
-        level: Of zstd.
+        path: Path of the file, which is written.
+        log: The bytes of the log.
+        chunk_bytes: Bytes of the log in one chunk.
+        compressed: Whether chunks are compressed by zstd.
+        encrypted: Whether chunks are then encrypted by AES-256-GCM.
+        level: The level of zstd.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class BareChunks:
         return told
 
     def found(self, start: int, rooms: Rooms) -> bytes:
-        """What the read that ended last put into the rooms."""
+        """The bytes that the last read put into the rooms."""
         at = 0 if self._exact else start % self.chunk_bytes
         return rooms.out[at : at + READ_BYTES].tobytes()
 
     def whole(self, rooms: Sequence[Rooms]) -> dict[str, Any]:
-        """Every chunk once, by as many threads as there are rooms."""
+        """Read every chunk once, by as many threads as there are rooms."""
         following, made = ctypes.c_int64(0), []
 
         def run(own: Rooms) -> None:
@@ -149,7 +149,7 @@ class Bare:
         self._chunks: dict[str, BareChunks] = {}
 
     def answer(self, job: Job) -> dict[str, Any]:
-        """One round."""
+        """Run one round."""
         told: dict[str, Any] | None = getattr(self, f"_{job['op']}")(job)
         return told or {}
 
@@ -165,7 +165,7 @@ class Bare:
         self._chunks.pop(job["manager"]).close()
 
     def _whole(self, job: Job) -> dict[str, Any]:
-        """On as many threads as there are cores."""
+        """Read the whole file by as many threads as there are cores."""
         chunks = self._chunks[job["manager"]]
         return chunks.whole([Rooms(chunks.chunk_bytes) for _ in range(CORES)])
 

@@ -25,14 +25,14 @@ Job = Mapping[str, Any]
 
 
 def memory() -> dict[str, int]:
-    """Of this process: bytes resident now and at most, and threads."""
+    """Memory of this process: bytes resident now and at most, and threads."""
     fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
     told = {name: int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM")}
     return {**told, "threads": int(fields["Threads"])}
 
 
 def reader_buffer() -> memoryview:
-    """Of one reader: its pages are there, and go when it does, so that what stays is the manager's."""
+    """The buffer of one reader. Its pages exist before, and go with it, so that remaining memory is the manager's."""
     return memoryview(mmap.mmap(-1, READ_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
 
 
@@ -47,7 +47,7 @@ class Clock:
 
 
 def at_once(jobs: Sequence[Callable[[], object]]) -> dict[str, Any]:
-    """All of them, a thread each, from the moment that all threads wait; raises what the first one raised."""
+    """Run all calls, a thread each, from the moment that all threads wait; raises what the first one raised."""
     ready = threading.Barrier(len(jobs) + 1)
     problems: list[BaseException] = []
 

@@ -72,6 +72,109 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
     assert not dead
 
 
+SOURCES = (
+    *(f"{room}/**/*.py" for room in ("engine", "bindings", "bench", "tests")),
+    *(f"bindings/**/*.{ending}" for ending in ("java", "rs", "[ch]")),
+    *("cext/**/*.[ch]", "cext/**/*.pyx"),
+)
+
+
+#: Where a name without a path may lie.
+MODULE_ROOTS = ("engine/tierlog", "engine", "bindings/spark", "bindings/spark/pyspark_tierlog", ".")
+#: Dotted words that are no modules: a function, calls of Spark.
+OTHERS = {"tierlog.read", "spark.read"}
+_LOOSE_FILE = re.compile(r"[\w-]+\.(java|rs|c|h|pyx|py)")
+
+
+def _exists(name: str) -> bool:
+    """Whether a dotted name is a module, a room or a file of ours."""
+    path = name.replace(".", "/")
+    if (ROOT / name).is_file():
+        return True
+    roots = [ROOT / root for root in MODULE_ROOTS] + [ROOT / "bindings/spark/java/src/main/java"]
+    return any((root / path).is_dir() or any(root.glob(f"{path}.*")) for root in roots)
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_named_modules_exist(page: str) -> None:
+    """Whoever follows a journey to a module that was renamed has to search the tree for it."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    tracked = {path.name for root in ("cext", "bindings", "docs", "tests") for path in (ROOT / root).rglob("*.*")}
+    gone, named = [], 0
+    for word in " ".join(re.findall(r"`([^`\n]+)`", text)).split():
+        if re.fullmatch(r"[\w./-]+/[\w.-]*", word) and "*" not in word:
+            named += 1
+            gone += [word] * (not any((ROOT / root / word).exists() for root in (*MODULE_ROOTS, "bindings/spark/java")))
+        elif _LOOSE_FILE.fullmatch(word):
+            gone += [word] * (word not in tracked)
+        elif re.fullmatch(r"[a-z_]+(\.\w+)+", word) and word not in OTHERS:
+            named += 1
+            gone += [word] * (not _exists(word))
+    assert not gone
+    assert named > 8
+
+
+def test_the_code_map_names_every_room() -> None:
+    """A room without a row has no guide; a row that names a module that is gone sends its reader astray."""
+    rows = re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    rooms: dict[str, list[str]] = {}
+    for names, modules in rows:
+        folders = re.findall(r"`([\w.]+)`", names)
+        parent = folders[0].rpartition(".")[0] if folders else ""
+        for folder in folders:
+            rooms[f"{parent}{folder}" if folder.startswith(".") else folder] = re.findall(r"`([^`]+)`", modules)
+    engine = ROOT / "engine" / "tierlog"
+    found = {
+        ".".join(init.parent.relative_to(engine).parts)
+        for init in engine.rglob("__init__.py")
+        if init.parent != engine and any(path.stem != "__init__" for path in init.parent.glob("*.py"))
+    }
+    assert found - set(rooms) == set()
+    gone = []
+    for room, modules in rooms.items():
+        inside = engine / room.replace(".", "/")
+        for module in " ".join(modules).split() if inside.is_dir() else ():
+            file = f"{module.replace('.', '/')}.py"
+            gone += [f"{room}: {module}"] * (not any((place / file).exists() for place in (inside, inside.parent)))
+    assert not gone
+
+
+def _headings(page: pathlib.Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_cited_headings_exist() -> None:
+    """``docs/formats/PAGE.md, HEADING`` in a comment sends its reader to a place that is there."""
+    pages = {page.name: _headings(page) for page in ROOT.glob("docs/formats/*.md")}
+    lost, cited = [], 0
+    for path in (path for pattern in SOURCES for path in ROOT.glob(pattern)):
+        if path == pathlib.Path(__file__) or {"target", "node_modules"} & set(path.parts):
+            continue
+        text = re.sub(r"\s*\n[\s*#/!]*", " ", path.read_text())
+        for page, behind in re.findall(r"docs/formats/([\w-]+\.md), (.{60})", text):
+            cited += 1
+            if not any(behind.startswith(heading) for heading in pages.get(page, [])):
+                lost.append((str(path.relative_to(ROOT)), page, behind))
+    assert not lost
+    assert cited > 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_are_headings(page: pathlib.Path) -> None:
+    """A link to a heading that was renamed leaves its reader at the top of a long page."""
+    dead = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        if "://" not in target:
+            there = page if not target else page.parent / target
+            dead += [f"{target}#{anchor}"] * (anchor not in map(_anchor, _headings(there)))
+    assert not dead
+
+
 def test_the_ten_lines_run(data: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first thing that a new user does is to paste these lines."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

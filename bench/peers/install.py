@@ -89,7 +89,7 @@ def versions() -> dict[str, str]:
 
 
 def version_here(name: str) -> str:
-    """Of a package in this environment; "absent" where it is not."""
+    """Version of a package in this environment; "absent" if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

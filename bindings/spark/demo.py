@@ -2,7 +2,7 @@
 
 The bucket lies in ``tests/data``: objects that Kafka 4.3.1 and the Aiven plugin wrote, compressed and encrypted. No
 broker runs. The plot and the storage configuration go to ``out/demo``. With the jar of ``make jar`` the executors' JVM
-reads; the same is then read by Python workers too, and both times are printed.
+reads; Python workers then read the same, and both times are printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BIN_SECONDS = 10
 
 
 def write_storage_config() -> pathlib.Path:
-    """The broker's own ``rsm.config.*`` settings, in a file: keys in options would reach Spark's event log."""
+    """Write the broker's own ``rsm.config.*`` settings to a file: keys in options would reach Spark's event log."""
     OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / "broker.properties"
     path.write_text(
@@ -75,7 +75,7 @@ def show(records: DataFrame) -> None:
 
 
 def compare_engines(spark: SparkSession) -> None:
-    """Wall seconds of the hash of all columns through each engine; the second run of each, the first one warms up."""
+    """Wall seconds of hashing all columns with each engine, in its second run: the first one warms up."""
     print("\nThe hash of all records through both engines (the second run of each):\n")
     for engine in ("jar", "python"):
         for _ in range(2):
@@ -95,7 +95,7 @@ def find_jar() -> str | None:
 
 
 def plot(records: DataFrame) -> pathlib.Path:
-    """Records over time, one line a partition."""
+    """Plot records over time, one line for each partition."""
     second = f.unix_timestamp("timestamp")
     bins = (
         records.groupBy("topic", "partition", (second - second % BIN_SECONDS).alias("second"))

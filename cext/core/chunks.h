@@ -43,7 +43,7 @@ TL_API tl_status tl_chunk_count(const tl_chunk_index *index, int64_t start, int6
 TL_API tl_status tl_chunk_views(const tl_chunk_index *index, int64_t start, int64_t end_exclusive, tl_chunk_view *out,
                                 size_t capacity, size_t *count);
 
-/* The plugin's binary list of chunk sizes (section 6.2 of the object format), after base64 and zstd.
+/* The plugin's binary list of chunk sizes (docs/formats/objects.md, Chunk index), after base64 and zstd.
  * tl_chunk_sizes_count reads the count (checked against the bytes); tl_chunk_sizes_decode fills sizes[count]. */
 TL_API tl_status tl_chunk_sizes_count(const uint8_t *data, size_t size, int64_t *count, tl_fault *fault);
 TL_API tl_status tl_chunk_sizes_decode(const uint8_t *data, size_t size, int32_t *sizes, size_t capacity,

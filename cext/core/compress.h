@@ -1,5 +1,6 @@
-/* Compression of the chunks of a segment: one zstd frame each, with its content size declared (section 3.1 of the
- * object format). Record batches are never compressed here: they stay as their producers made them. */
+/* Compression of the chunks of a segment: one zstd frame each, with its content size declared
+ * (docs/formats/objects.md, Compression of chunks). Record batches are never compressed here: they stay as their
+ * producers made them. */
 #ifndef TIERLOG_COMPRESS_H
 #define TIERLOG_COMPRESS_H
 

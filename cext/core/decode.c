@@ -3,8 +3,8 @@
 
 #include "columns.h"
 #include "cursor.h"
+#include "fast_records.h"
 #include "record.h"
-#include "sprint.h"
 #include "summary.h"
 #include "trust.h"
 
@@ -114,7 +114,7 @@ static tl_status decode_v2(run *r, const uint8_t *content, size_t size) {
     const uint8_t *end = content + size;
     bool control = r->header.attributes & TL_ATTRIBUTE_CONTROL;
     while (state->record < r->header.record_count) {
-        if (!control) tl_sprint(content, end, &r->header, r->options, r->filtered, state, r->columns);
+        if (!control) tl_decode_sound_records(content, end, &r->header, r->options, r->filtered, state, r->columns);
         if (state->record == r->header.record_count) break;
         tl_status status = decode_carefully(r, content, end);
         if (status != TL_OK) return status;

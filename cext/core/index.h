@@ -1,7 +1,8 @@
 /* Kafka's sparse indexes as they lie on disk: offset (8-byte entries), time (12), transaction (34).
  *
  * All lookups are lower bounds over the mapped or fetched bytes; nothing is copied. Entries of a preallocated active
- * index are zero after the last one: tl_*_index_entries finds the real end. Formats: section 8 of the log format. */
+ * index are zero after the last one: tl_*_index_entries finds the real end. Formats: docs/formats/log-files.md,
+ * Offset index and the two sections behind it. */
 #ifndef TIERLOG_INDEX_H
 #define TIERLOG_INDEX_H
 

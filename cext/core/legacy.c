@@ -1,4 +1,5 @@
-/* Message sets of magic 0 and 1: section 4 of the log format. Read from disk only; nothing writes them any more. */
+/* Message sets of magic 0 and 1 (docs/formats/log-files.md, Message sets of magic 0 and 1). Read from disk only;
+ * nothing writes them any more. */
 #include "checksum.h"
 #include "record.h"
 

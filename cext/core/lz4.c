@@ -1,4 +1,4 @@
-/* LZ4 frames as KafkaLZ4BlockInputStream reads them (section 5.2 of the log format), block by block.
+/* LZ4 frames as Kafka reads them (docs/formats/log-files.md, LZ4 frame), block by block.
  *
  * The frame API of liblz4 cannot be used: it refuses the header checksum of magic 0, fails on a content checksum that
  * Kafka does not look at, and takes linked blocks, which Kafka refuses. */

@@ -1,4 +1,4 @@
-/* Snappy: the framing of snappy-java (section 5.1 of the log format), or one bare block. */
+/* Snappy: the framing of snappy-java (docs/formats/log-files.md, Snappy stream), or one bare block. */
 #include "codec_parts.h"
 #include "cursor.h"
 

@@ -44,7 +44,7 @@ typedef enum tl_status {
     TL_BAD_TIMESTAMP = 28,     /* a timestamp that does not fit the unit asked for */
     TL_BAD_COMPRESSED = 29,    /* the compressed stream is corrupt */
     TL_BAD_CONTROL = 30,       /* a control record whose key is shorter than 4 bytes or of a negative version */
-    TL_BAD_LEGACY = 31,        /* a rule of magic 0/1 wrappers is broken (section 4 of the log format) */
+    TL_BAD_LEGACY = 31,        /* a rule of magic 0/1 wrappers is broken */
     TL_BAD_VERSION = 32,       /* a version that this code does not know */
     TL_BAD_ORDER = 33,         /* entries that must rise do not */
     TL_BAD_ENTRY = 34,         /* an index or checkpoint entry that cannot be */

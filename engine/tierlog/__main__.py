@@ -1,4 +1,4 @@
-"""``python -m tierlog``: the command, where no script of that name is on the path."""
+"""``python -m tierlog``: the command, for environments whose ``PATH`` has no ``tierlog`` script."""
 
 from tierlog.cli import main
 

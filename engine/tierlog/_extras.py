@@ -1,4 +1,4 @@
-"""Packages that only some need: imported where they are used, and asked for by the extra that brings them."""
+"""Optional packages: imported where they are used, and asked for by the name of the extra that installs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def require_extra(extra: str, purpose: str) -> None:
-    """Do this where the purpose is known, before anything is begun: an import that fails later says neither.
+    """Raise if a package of an extra is missing. Called where the purpose is known and nothing has begun yet: an import
+    that fails later can name neither the extra nor the purpose.
 
     Raises:
         ConfigError: one of its packages is missing; one line that says what to install.
@@ -29,12 +30,12 @@ def require_extra(extra: str, purpose: str) -> None:
 
 
 def missing_extra(extra: str, purpose: str) -> ConfigError:
-    """The error for whoever lacks it, as ``writing to S3 needs more: pip install 'tierlog[s3]'``."""
+    """The error that names the extra to install, as ``writing to S3 needs more: pip install 'tierlog[s3]'``."""
     return ConfigError(f"{purpose} needs packages that are not installed: pip install 'tierlog[{extra}]'")
 
 
 def is_there(name: str) -> bool:
-    """Whether a module could be imported, without doing so."""
+    """Whether a module could be imported. Nothing is imported to find out."""
     if name in sys.modules:
         return sys.modules[name] is not None
     try:

@@ -14,8 +14,8 @@ def lazy_names(
 
     Args:
         package: Its ``__name__``.
-        names: Each name, and the module that has it.
-        modules: Of the package, which are to be its attributes without an import of their own.
+        names: Public name → module that defines it.
+        modules: Submodules that are attributes of the package although nobody has imported them.
     """
 
     def find(name: str) -> object:

@@ -1,7 +1,7 @@
-"""Types of what a caller of Python gives, checked where it comes in: a TypeError names the argument and what it takes.
+"""Checks of what a Python caller passes in: a TypeError names the argument and the types that it takes.
 
-Without that a string in place of a list is taken letter by letter, ``"no"`` for true, and the rest fails far below with
-the words of whoever met it first. Values are never shown: an argument may hold a secret.
+Without them a string in place of a list is taken letter by letter, ``"no"`` for true, and the error appears far below
+in other words. No message shows a value: an argument may hold a secret.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TypeError:
-    """The error, to be raised. ``wanted`` is said with its article: "a str"."""
+    """The TypeError, to be raised. ``wanted`` is named with its article: "a str"."""
     return TypeError(f"{name} is {wanted}, not {type(value).__name__}")
 
 
 def require_type(name: str, value: object, kind: type[Kind] | tuple[type[Kind], ...], wanted: str) -> Kind:
-    """The value, if it is of that kind."""
+    """The value. Raises TypeError if it is not of that type."""
     if not isinstance(value, kind):
         raise wrong_type(name, value, wanted)
     return value
 
 
 def require_text(name: str, value: object) -> str:
-    """A str."""
+    """The value as a str."""
     return require_type(name, value, str, "a str")
 
 
 def require_flag(name: str, value: object) -> bool:
-    """True or False: "no" would be true."""
+    """The value as True or False. Other values are refused, since "no" would count as true."""
     return require_type(name, value, bool, "a bool")
 
 
 def require_int(name: str, value: object) -> int:
-    """An int, or what stands for one exactly (numpy's); True is none."""
+    """The value as an int. Types that convert exactly (numpy's) are taken too; True and False are not."""
     if type(value) is int:
         return value
     if not isinstance(value, bool):
@@ -53,7 +53,9 @@ def require_int(name: str, value: object) -> int:
 
 
 def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
-    """An int as Kafka's offsets, positions and timestamps are. Raises ValueError: more than 64 bits, or less."""
+    """The value as an int of 64 bits, as Kafka's offsets, positions and timestamps are. Raises ValueError: out of
+    range.
+    """
     number = require_int(name, value)
     if number > INT64_MAX or number < INT64_MIN:
         raise ValueError(f"{name} does not fit into 64 bits")
@@ -63,14 +65,14 @@ def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
 
 
 def require_path(name: str, value: object) -> str:
-    """A path or a URL."""
+    """The value as a path or a URL."""
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(name, value, "a str or a path")
     return require_text(name, os.fspath(value))
 
 
 def require_buffer(name: str, value: object) -> None:
-    """Bytes, or what shows its own as a buffer."""
+    """The value as bytes, or as an object with the buffer protocol."""
     try:
         memoryview(value)  # type: ignore[arg-type]
     except TypeError:
@@ -78,7 +80,7 @@ def require_buffer(name: str, value: object) -> None:
 
 
 def require_names(name: str, value: object) -> tuple[str, ...]:
-    """Several strs: one alone would be taken for its letters."""
+    """The value as several strs. One str alone is refused: it would be taken for its letters."""
     wanted = "a sequence of str"
     if isinstance(value, str):
         raise TypeError(f"{name} is {wanted}, not str: write [{value[:40]!r}]")
@@ -86,12 +88,12 @@ def require_names(name: str, value: object) -> tuple[str, ...]:
 
 
 def require_ints(name: str, value: object) -> tuple[int, ...]:
-    """Several ints."""
+    """The value as several ints."""
     return tuple(require_int(f"each of {name}", each) for each in _several(name, value, "a sequence of int"))
 
 
 def require_int_map(name: str, value: object) -> dict[int, int]:
-    """A mapping of ints to ints: offsets by partition, for example."""
+    """The value as a mapping of ints to ints, such as offsets by partition."""
     given = require_type(name, value, Mapping, "a mapping of int to int")
     return {
         require_int(f"each key of {name}", key): require_int(f"{name}[{key!r}]", number)

@@ -75,25 +75,26 @@ def read(
         path: ``s3://``, ``gs://``, ``az://``, ``file://`` or a local path.
         topic: Its name; ``<topic id>:<topic>`` where a bucket holds two topics of that name. Several names, or a
             compiled pattern (``re.compile("orders-.*")``) that the whole name must match.
-        partitions: Only these, of each topic.
+        partitions: The partitions to read, of each topic; None for all.
         start: First offset, or first offset by partition, or a time with a time zone: then each partition begins at its
-            first record of that time or later. What the tier does not hold is not waited for: the read begins with
-            the first offset that is there. By partition of several topics: ``{topic: {partition: offset}}``.
+            first record of that time or later. If the tier no longer holds that offset, the read begins with the first
+                offset that it holds. By partition of several topics: ``{topic: {partition: offset}}``.
         end: The same, exclusive.
-        columns: In the order wanted, of key, value (binary), topic (string), partition (int32), offset (int64),
-            timestamp (timestamp[ms, UTC]), timestampType (int32: 0 CreateTime, 1 LogAppendTime, -1 none), headers
-            (list<struct<key: string, value: binary>>), leaderEpoch (int32), segment (string). By default the first
-            seven, which are those of Spark's Kafka source.
+        columns: Which columns, in which order. There are key, value (binary), topic (string), partition (int32), offset
+            (int64), timestamp (timestamp[ms, UTC]), timestampType (int32: 0 CreateTime, 1 LogAppendTime, -1 none),
+            headers (list<struct<key: string, value: binary>>), leaderEpoch (int32), segment (string). By default the
+            first seven, which are those of Spark's Kafka source.
         isolation_level: ``read_committed`` leaves out aborted transactions, and ends before the first one that was open
             when the newest segment was tiered.
         config: The storage plugin's keys, with or without ``rsm.config.``: a mapping, or the path of a file of them
             (``.properties``, JSON, TOML).
-        layout: As ``tierlog.open_tier``.
-        log_start_offsets: By partition, as ``start``; what lies below was deleted, which a bucket alone cannot know.
+        layout: How the objects are laid out, as for ``tierlog.open_tier``.
+        log_start_offsets: Log start offsets by partition, in the form of ``start``. Records below were deleted, which a
+            bucket alone cannot show.
         verify_checksums: Check the CRC-32C of every batch.
         fail_on_data_loss: False names damaged and missing data in a log warning and goes on behind it.
         threads: Decoding threads; by default one a core, at most 16.
-        machine: What it runs on; by default this one.
+        machine: What the read runs on; by default this machine.
 
     Returns:
         A ``pyarrow.RecordBatchReader`` whose batches come by topic, partition, then offset. It streams: memory is
@@ -170,7 +171,7 @@ def _topics(topic: Topics, partitions: Iterable[int] | None) -> tuple[TopicSelec
 
 
 def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[PerPartition | None, int | None]:
-    """(offsets, timestamp in ms), at most one of them."""
+    """(offsets, timestamp in ms): at most one of them is given."""
     if given is None:
         return None, None
     if isinstance(given, datetime.datetime):
@@ -188,7 +189,7 @@ def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[Per
 
 
 def _by_topic(name: str, given: ByPartition, topics: TopicSelection) -> dict[str, dict[int, int]]:
-    """Numbers by partition as they are by topic and partition."""
+    """Offsets by partition, for one topic or by topic, as one mapping by topic and partition."""
     require_type(name, given, Mapping, "a mapping of int by partition")
     if any(isinstance(value, Mapping) for value in given.values()):
         return {

@@ -46,7 +46,7 @@ def index_bytes(segment: ClosedSegment) -> dict[IndexType, bytes]:
 
 
 class StorageManagerContract:
-    """Interfaces document, section 3, and the plugin's own integration tests."""
+    """What KIP-405 demands of a RemoteStorageManager, and the plugin's own integration tests of it."""
 
     @pytest.fixture
     def manager(self) -> RemoteStorageManager:

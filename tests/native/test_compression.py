@@ -57,7 +57,10 @@ def test_frames_are_those_of_the_library(data: bytes, level: int) -> None:
     ],
 )
 def test_the_header_declares_the_size(size: int, head: str) -> None:
-    """The plugin takes a frame without it for one of 0 bytes, and the segment for lost (section 3.1 of the format)."""
+    """The plugin takes a frame without it for one of 0 bytes, and the segment for lost.
+
+    Format: docs/formats/objects.md, Compression of chunks.
+    """
     data = (bytes(range(256)) * (size // 256 + 1))[:size]
     assert compressed(data).hex().startswith(head)
 

@@ -5,7 +5,7 @@ error in one of them breaks the look-up of all. So this module imports nothing u
 that class imports nothing but PySpark until it is used.
 
 Belongs here: what Spark needs to know (options, schema, partitions, filters). Does not belong here: anything that knows
-Kafka's bytes, object stores or layouts; ``tierlog.remote.manager`` plans and reads.
+Kafka's bytes, object stores or layouts; ``tierlog.scan`` plans and reads.
 """
 
 from __future__ import annotations

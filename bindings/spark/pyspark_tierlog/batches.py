@@ -1,4 +1,4 @@
-"""Arrow record batches in the exact shape that Spark was promised, of a size that is worth a hand-over."""
+"""Arrow record batches under exactly the schema that Spark was promised, large enough to be worth a hand-over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BATCH_BYTES_MIN = 4 << 20
 
 
 def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches under exactly this schema: Spark checks only the first one, and misreads the buffers of another type.
+    """The batches under exactly this schema. Spark checks only the first batch, and misreads buffers of another type.
 
     Raises:
         ConfigError: the user's schema says NOT NULL of a column that holds a null.
@@ -31,7 +31,7 @@ def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, small neighbours put together: segments of a few kilobytes make no batches of a few kilobytes."""
+    """The same rows with small neighbouring batches joined, so that small segments do not make small batches."""
     waiting: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The columns in Spark's words, and the schema that a user gives."""
+"""The columns as Spark types, and the check of a schema that the user gives."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def checked_schema(options: ReadOptions, schema: spark.StructType) -> pa.Schema:
 
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
-    """The same columns in Spark's words."""
+    """Arrow columns as a Spark schema."""
     return spark.StructType([spark.StructField(f.name, spark_type(f.type), f.nullable) for f in schema])
 
 

@@ -1,4 +1,4 @@
-"""The jar of this package: where it is, and how a Spark session that runs already gets it.
+"""The jar of this package: where it is, and how a running Spark session gets it.
 
 With the jar ``spark.read.format("tierlog")`` is read inside the executors' JVM; without it, by Python workers.
 """
@@ -34,7 +34,9 @@ def jar_path() -> str:
 
 
 def why_python_reads() -> str:
-    """For who asked for no engine and gets Python workers, which ``explain()`` of Spark shows as ``(Python)`` alone."""
+    """A message that explains why Python workers read if no engine was asked for; ``explain()`` shows only
+    ``(Python)``.
+    """
     why = "Python workers read, (Python) in explain(): Spark has no tierlog jar on its class path"
     try:
         found = f"with spark.jars={jar_path()} reads are several times faster"
@@ -44,10 +46,10 @@ def why_python_reads() -> str:
 
 
 def enable(spark: SparkSession) -> None:
-    """Gives the jar to a live session, classic or of Spark Connect; a second time changes nothing.
+    """Give the jar to a running session, classic or of Spark Connect; a second call changes nothing.
 
-    Reads that are made from then on take the fast path. A session that is yet to be built takes the jar by
-    ``spark.jars`` instead; on a live one that setting is silently ignored.
+    Reads created afterwards use the jar. A session that is not built yet gets the jar by ``spark.jars``; in a running
+    one that setting is silently ignored.
 
     Raises:
         ConfigError: this install has no jar, or its path cannot be written in Spark's SQL.

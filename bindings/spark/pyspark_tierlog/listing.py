@@ -1,4 +1,4 @@
-"""What the bucket holds at ``load()``, pinned: every query over the DataFrame plans from it."""
+"""The content of the bucket at ``load()``, pinned: every query over the DataFrame is planned from it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TierListing:
-    """The partitions of one path as they counted when it was listed.
+    """The history of each partition below one path, as it was when the path was listed.
 
     Attributes:
-        path, layout: As ``open_tier`` takes them; the layout is the one that was found.
-        warnings: What is damaged and was left out, as ``failOnDataLoss=false`` allows.
+        path, layout: The path, and the layout that was found there.
+        warnings: Damage that was left out because of ``failOnDataLoss=false``.
     """
 
     path: str
@@ -31,22 +31,24 @@ class TierListing:
 
     @property
     def size_bytes(self) -> int:
-        """Of the original logs."""
+        """Size of the original logs."""
         return sum(span.segment.size_bytes for history in self.histories for span in history.lineage.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All paths of a ``load()``, or why they could not be listed: every query over the DataFrame then fails with it.
+    """The listings of all paths of a ``load()``, or the error of listing them, with which every query over the
+    DataFrame fails.
 
-    ``load()`` itself does not fail for it: Spark would hide the reason behind its own ("could not serialize object").
+    ``load()`` itself does not fail with it, since Spark would hide the error behind its own ("could not serialize
+    object").
     """
 
     tiers: tuple[TierListing, ...] = ()
     failure: TierlogError | None = None
 
     def checked(self) -> tuple[TierListing, ...]:
-        """Raises TierlogError: the listing failed."""
+        """The listing. Raises TierlogError: listing failed."""
         if self.failure is not None:
             raise self.failure
         return self.tiers

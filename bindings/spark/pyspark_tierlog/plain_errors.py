@@ -1,4 +1,4 @@
-"""Errors that are meant for the user end in their own line, without this package's traceback in front of it.
+"""Errors for the user are shown as one line, without this package's traceback.
 
 A Python worker of Spark sends the traceback of what ended it to the driver. PySpark leaves it out where
 ``SPARK_HIDE_TRACEBACK`` is set (its setting ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``), and a worker
@@ -16,7 +16,9 @@ from pyspark_tierlog.spark_workers import main_module
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """Around all that Spark calls: TierlogErrors are shown without their traceback. Faults of ours keep it."""
+    """A decorator of all functions that Spark calls: TierlogErrors are shown without their traceback, our own bugs with
+    it.
+    """
     try:
         yield
     except Exception as error:
@@ -27,6 +29,6 @@ def told_in_one_line() -> Iterator[None]:
 
 
 def hide_traceback() -> None:
-    """The error that ends this worker of Spark's is shown by its line alone; in any other process nothing happens."""
+    """Have the error that ends this Spark worker shown as one line. In any other process it does nothing."""
     if main_module().startswith("pyspark."):
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"

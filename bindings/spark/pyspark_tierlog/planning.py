@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tierlog.scan.scan_request import ScanRequest
 
 SEGMENTS_PER_TASK = 2_000
-"""Of the tables that are made of descriptions: each is at most one small request."""
+"""Segments that one task of a table made of descriptions reads: each costs at most one small request."""
 
 
 def plan_tasks(
@@ -26,20 +26,20 @@ def plan_tasks(
     histories: Sequence[PartitionHistory],
     request: ScanRequest,
 ) -> tuple[list[InputPartition], tuple[str, ...]]:
-    """The tasks over one tier as it was listed.
+    """The tasks that read one tier as it was listed.
 
     Args:
-        options: Of the load.
+        options: Options of the load.
         location: The tier.
-        number: Its place among the reader's tiers.
-        histories: As pinned at the load.
-        request: What to scan of it, with what Spark pushed down.
+        number: Index of the tier among the reader's tiers.
+        histories: The histories that were pinned at the load.
+        request: The scan request, with the filters that Spark pushed down.
 
     Returns:
-        The tasks, by topic, partition and offset, and warnings about what is missing.
+        The tasks, by topic, partition and offset, and warnings about missing data.
 
     Raises:
-        DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
+        DataLossError, CorruptDataError, StoreError and their kinds: those of ``plan_scan``.
     """
     if options.table in ("segments", "transactions"):
         wanted = request.record_filter

@@ -39,9 +39,9 @@ class Comparison:
     """One comparison with literals.
 
     Attributes:
-        column: One of the table.
+        column: Name of the column.
         operation: ``=``, ``in``, ``<``, ``<=``, ``>`` or ``>=``.
-        values: One, or those of ``in``: str for the topic, else int (of the timestamp microseconds since 1970, UTC).
+        values: One value, or those of ``in``: str for the topic, else int (timestamps in microseconds since 1970, UTC).
     """
 
     column: str
@@ -54,7 +54,7 @@ class _Interval:
     """The values of one column that a filter lets through, inclusive, in the column's unit (timestamps: µs).
 
     Attributes:
-        least, most: None where there is no bound.
+        least, most: The bounds; None for no bound.
         exact: Every value in the interval passes the filter, and no other does.
     """
 
@@ -66,12 +66,12 @@ class _Interval:
 def absorb(
     filters: Iterable[Filter], record_filter: RecordFilter, *, table: str = "records"
 ) -> tuple[RecordFilter, list[Filter]]:
-    """Tighten a record filter by what Spark offers.
+    """Tighten a record filter by the filters that Spark offers.
 
     Args:
-        filters: All of them hold for every row of the result (Spark joins them by AND).
-        record_filter: What holds already.
-        table: Of the tables beside ``records`` only topic and partition are known before they are read.
+        filters: Filters that all rows of the result must pass (Spark joins them by AND).
+        record_filter: The record filter so far.
+        table: The table. For tables other than ``records`` only topic and partition are known before they are read.
 
     Returns:
         The tightened filter, and the filters that Spark has to evaluate after the scan, in their order.
@@ -95,9 +95,9 @@ def absorb(
 
 
 def tighten(record_filter: RecordFilter, comparison: Comparison) -> tuple[RecordFilter, bool]:
-    """A record filter narrowed by a comparison, and whether that says all that the comparison does.
+    """A record filter narrowed by a comparison, and whether the narrowed filter is equivalent to it.
 
-    Where it does not, the comparison has to be evaluated again on what the scan gives.
+    If not, the comparison has to be evaluated again on the rows of the scan.
     """
     column, operation, values = comparison.column, comparison.operation, comparison.values
     names = frozenset(value for value in values if isinstance(value, str))
@@ -118,7 +118,7 @@ def tighten(record_filter: RecordFilter, comparison: Comparison) -> tuple[Record
 
 
 def _literals_of(value: object, column: str) -> tuple[int | str, ...]:
-    """The filter's literals in the column's unit; empty where one is not what the column holds."""
+    """The filter's literals in the column's unit; empty if one is not of the column's type."""
     literals = list(value) if isinstance(value, (tuple, list)) else [value]
     if column == "topic":
         names = tuple(literal for literal in literals if isinstance(literal, str))

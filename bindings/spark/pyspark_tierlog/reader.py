@@ -1,8 +1,8 @@
-"""The reader that Spark plans with on the driver and reads with on the executors.
+"""The reader: it plans on Spark's driver, and reads on the executors.
 
-On the driver: the pinned listing, the options and the pushed filters become tasks. On an executor: ranges become Arrow
-record batches. What travels between is small: the path, the layout that was found, the storage keys that the user gave
-(never credentials that were resolved here: temporary ones expire), and the names of the columns.
+On the driver, the pinned listing, the options and the pushed filters become tasks. On an executor, ranges become Arrow
+record batches. The pickle that travels between them is small: the path, the layout that was found, the storage keys
+that the user gave (never credentials that were resolved here: temporary ones expire), and the names of the columns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TierlogReader(DataSourceReader):
         self._planning: tuple[ReadOptions, Listing] | None = (options, listing)
 
     def __getstate__(self) -> dict[str, object]:
-        """What an executor needs; Spark takes it before it asks for the partitions."""
+        """The state that an executor needs. Spark pickles the reader before it asks for the partitions."""
         return self.__dict__ | {"_planning": None}
 
     @told_in_one_line()
@@ -59,7 +59,7 @@ class TierlogReader(DataSourceReader):
         """Cut the pinned segments into tasks.
 
         Raises:
-            DataLossError, CorruptDataError, StoreError and their kinds: see ``plan_scan``.
+            DataLossError, CorruptDataError, StoreError and their kinds: those of ``plan_scan``.
         """
         from pyspark_tierlog.planning import plan_tasks
         from pyspark_tierlog.request import scan_requests
@@ -109,11 +109,13 @@ class TierlogReader(DataSourceReader):
 
 
 class PushdownReader(TierlogReader):
-    """The same where Spark offers filters: defining ``pushFilters`` elsewhere is an error to it."""
+    """A TierlogReader that takes filters. Defining ``pushFilters`` where Spark does not offer filters is an error to
+    Spark.
+    """
 
     @told_in_one_line()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Keep what the plan can keep exactly; the rest goes back to Spark."""
+        """Keep the filters that the plan applies exactly; yields the others for Spark to evaluate."""
         from pyspark_tierlog.pushdown import absorb
 
         self._filter, left = absorb(filters, self._filter, table=self._table)
@@ -121,7 +123,7 @@ class PushdownReader(TierlogReader):
 
 
 def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> TierlogReader:
-    """The reader for the planner process that asks.
+    """The reader for the planner process that calls.
 
     Raises:
         ConfigError: the schema does not fit the table, or the storage configuration cannot be read.
@@ -134,11 +136,12 @@ def make_reader(options: ReadOptions, listing: Listing, schema: StructType) -> T
 
 
 def _takes_filters(wanted: bool | None) -> bool:
-    """Whether to take filters in the process that asks, which is the one in which Spark pushes them.
+    """Whether to take filters in this process, which is the one in which Spark pushes them.
 
     Spark 4.1 to 4.3 keep the plan of a filtered query in the loaded DataFrame, run later queries over it without a
-    filter by that plan, and a query with two filters by the last one's: rows would be missing without a word. There
-    filters are taken only where the user promises one query a ``load()``. Mended with limit pushdown (SPARK-58551).
+    filter by that plan, and a query with two filters by the last one's: rows would be missing silently. In these
+    versions filters are taken only if the user promises one query for each ``load()``. Limit pushdown (SPARK-58551)
+    fixes it.
     """
     if not _filters_are_offered():
         return False
@@ -154,6 +157,6 @@ def _takes_filters(wanted: bool | None) -> bool:
 def _filters_are_offered() -> bool:
     """Whether this process is the one in which Spark pushes filters.
 
-    It runs only while ``spark.sql.python.filterPushdown.enabled`` is true, which is told to no one.
+    Such a process exists only if ``spark.sql.python.filterPushdown.enabled`` is true, a setting that Python cannot see.
     """
     return runs_worker(_PUSHDOWN_WORKER)

@@ -1,4 +1,4 @@
-"""What a source of batches says to who streams from it or writes to it."""
+"""Error messages for who streams from this source of batches, or writes to it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WRITES = "tierlog only reads: a tier is written by Kafka's brokers, or by the c
 
 
 def is_written_to() -> bool:
-    """Whether this is the process in which Spark asks for a writer: the options are not a reader's then."""
+    """Whether Spark asks for a writer in this process: then the options are not those of a reader."""
     return runs_worker(_WRITE_WORKER)
 
 
 @told_in_one_line()
 def refuse_writing() -> NoReturn:
-    """Raises ConfigError, always."""
+    """Raises ConfigError, always: this source is only read."""
     from tierlog.errors import ConfigError
 
     raise ConfigError(_WRITES)
@@ -36,17 +36,17 @@ def refuse_writing() -> NoReturn:
 
 @told_in_one_line()
 def refuse_streaming() -> NoReturn:
-    """Raises ConfigError, always."""
+    """Raises ConfigError, always: this source has no streams."""
     from tierlog.errors import ConfigError
 
     raise ConfigError(_STREAMS)
 
 
 class NoStream(DataSourceStreamReader):
-    """A stream that says at its first question that there is none.
+    """A stream whose first call raises that this source has no streams.
 
-    ``streamReader`` itself must not say it: PySpark 4.x stops the reader that it then does not have, and shows that
-    error. Before that question, in ``load()``, nothing tells a Python source that it is a stream.
+    ``streamReader`` itself must not raise it: PySpark 4.x would then stop a reader that it does not have, and show that
+    error. Before, in ``load()``, a Python source cannot tell that it is used as a stream.
     """
 
     def initialOffset(self) -> NoReturn:  # noqa: N802  Spark's name

@@ -1,4 +1,4 @@
-"""From options to the scan request of ``tierlog.remote.manager``: the same wishes in the engine's words."""
+"""From options to scan requests of ``tierlog.scan``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 
 
 def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING) -> ScanRequest:
-    """What to scan, of each of the options' paths."""
+    """The scan request of the options, the same for each of their paths."""
     records = options.table == "records"
     return ScanRequest(
         topics=topic_selection(options),
@@ -43,7 +43,7 @@ def scan_request(options: ReadOptions, record_filter: RecordFilter = _EVERYTHING
 def scan_requests(
     options: ReadOptions, sizes: Sequence[int], record_filter: RecordFilter = _EVERYTHING
 ) -> list[ScanRequest]:
-    """What to scan of each path; they share the number of tasks by their ``sizes``, bytes."""
+    """The scan request for each path; the paths share the number of tasks in proportion to their ``sizes`` in bytes."""
     request = scan_request(options, record_filter)
     if len(sizes) == 1:
         return [request]
@@ -84,7 +84,7 @@ def _timestamps(for_all: int | None, bound: PartitionNumbers | None) -> int | di
 
 
 def _log_start_offsets(bound: str | PartitionNumbers | None) -> dict[str, dict[int, int]]:
-    """Earliest (-2) says nothing that the bucket does not say itself."""
+    """The log start offsets of the option. Earliest (-2) adds nothing, since the bucket shows that by itself."""
     if not isinstance(bound, Mapping):
         return {}
     return _by_topic({partition: offset for partition, offset in bound.items() if offset != EARLIEST_OFFSET})

@@ -4,8 +4,8 @@ Spark makes one in a Python process of the driver for each ``load()``, keeps its
 DataFrame from the pickle, in a process of its own. The pickle is the one thing that these queries, and both sides of a
 self-join, share: so the listing of the bucket is taken when the instance is first pickled, and travels in it.
 
-Only PySpark is imported here, the rest when it is used: the look-up of data sources imports this module in every
-application of an environment that has the package.
+Only PySpark is imported here, other modules when they are used: the look-up of data sources imports this module in
+every application of an environment that has the package.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class DefaultSource(DataSource):
     """Kafka records (and batches, segments, transactions) of a tiered-storage bucket, without a broker.
 
     Args:
-        options: As ``spark.read.option`` took them; see :mod:`pyspark_tierlog.options.source_options`.
+        options: The options of ``spark.read.option``, which :mod:`pyspark_tierlog.options.source_options` lists.
 
     Raises:
         ConfigError: an option is unknown, malformed, missing or contradicts another.
-        ImportError: this interpreter cannot run Tierlog; names it.
+        ImportError: this interpreter cannot run Tierlog; the message names it.
     """
 
     @told_in_one_line()
@@ -90,15 +90,17 @@ class DefaultSource(DataSource):
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002  Spark's signature
-        """Raises ConfigError, always."""
+        """Raises ConfigError, always: this source is only read."""
         refuse_writing()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802, ARG002  Spark's
-        """Raises ConfigError, always."""
+        """Raises ConfigError, always: this source is only read."""
         refuse_writing()
 
     def __getstate__(self) -> dict[str, object]:
-        """What planning needs, the listing of the bucket above all: it is taken here, once, if it is not there yet."""
+        """The state that planning needs, with the listing of the bucket, which is taken here unless it was taken
+        before.
+        """
         if self.__dict__ and self._listing is None and self._read_options is not None and self._table_options is None:
             from pyspark_tierlog.listing import list_tiers
 
@@ -107,7 +109,9 @@ class DefaultSource(DataSource):
 
 
 def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> ReadOptions:
-    """Raises ConfigError: see parse_options; or the options ask for the jar, not for when a new table is read."""
+    """The checked options. Raises ConfigError as parse_options does; also if they ask for the jar, unless a table is
+    created.
+    """
     from pyspark_tierlog.options.source_options import parse_options
     from tierlog.errors import ConfigError
 
@@ -128,7 +132,7 @@ def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> Rea
 
 
 def _check_interpreter() -> None:
-    """Raises ImportError: the interpreter that Spark chose finds this package, but not what it needs."""
+    """Raises ImportError: Spark's interpreter has this package, but lacks what it needs."""
     try:
         import pyspark_tierlog.columns
         import pyspark_tierlog.options.source_options  # noqa: F401

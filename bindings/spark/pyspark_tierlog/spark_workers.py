@@ -1,4 +1,4 @@
-"""In which of Spark's Python processes this is: some things Spark tells in no other way."""
+"""Which of Spark's Python processes this is; for facts that Spark passes on in no other way."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 
 
 def main_module() -> str:
-    """The module that this process was started with; "" where it is none."""
+    """The module with which this process was started; "" for none."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return main.name if main else ""
 
 
 def runs_worker(module: str) -> bool:
-    """Whether this process runs a worker whose module's name begins so: no other process imports it.
+    """Whether this process runs a worker whose module's name has this beginning; no other process imports that module.
 
     With ``spark.python.use.daemon=false`` it is the main module.
     """

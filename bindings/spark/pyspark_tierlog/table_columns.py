@@ -1,4 +1,4 @@
-"""The columns of each table: names, types and order, in Arrow's words.
+"""The columns of each table as Arrow fields: names, types and order.
 
 ``records`` has the columns of Spark's Kafka source, in its order and all nullable; ``headers`` follows with
 ``includeHeaders``. ``leaderEpoch`` and ``segment`` come only where ``columns`` or the user's schema name them. The
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def table_schema(table: str) -> pa.Schema:
-    """All columns of a table, those on request too."""
+    """All columns of a table, also those that must be asked for."""
     if table == "records":
         return records_schema(COLUMNS, timestamp_unit="us")
     if table == "batches":
@@ -44,7 +44,7 @@ def chosen_schema(options: ReadOptions) -> pa.Schema:
 
 
 def picked_schema(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
-    """These columns of the options' table, in this order.
+    """The named columns of the options' table, in the given order.
 
     Raises:
         ConfigError: the table has no column of one of the names; the nearest is named.

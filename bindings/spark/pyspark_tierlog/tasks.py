@@ -1,4 +1,4 @@
-"""What one Spark task reads: small, picklable, free of secrets. Executors import this; planning is elsewhere."""
+"""What one Spark task reads: small, picklable, free of secrets. Executors import this module, and not the planning."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TierLocation:
     """How an executor opens a tier.
 
     Attributes:
-        path, layout: As ``open_tier`` takes them.
-        config: Keys that the user gave, secrets among them perhaps: in no ``repr``.
+        path, layout: Arguments of ``open_tier``.
+        config: The keys that the user gave. They may hold secrets and are in no ``repr``.
     """
 
     path: str
@@ -25,7 +25,7 @@ class TierLocation:
     config: dict[str, str] = field(repr=False)
 
     def opened(self) -> Tier:
-        """Credentials that the user did not give are found by the process that opens."""
+        """The opened tier. Credentials that the user did not give are found by the process that opens it."""
         return open_tier(self.path, layout=self.layout, config=self.config)
 
 

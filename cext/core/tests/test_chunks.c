@@ -1,5 +1,5 @@
-/* A view that is a byte off hands Kafka's reader bytes of the wrong place. Vectors: section 20.1 of the object notes.
- */
+/* A view that is a byte off hands Kafka's reader bytes of the wrong place. Vectors: lists that
+ * the plugin packed. */
 #include "check.h"
 #include "chunks.h"
 

@@ -1,5 +1,5 @@
 /* A stream that Kafka reads and we do not is lost data; one that we read past its end or its limit is an attack that
- * works. Vectors: section 16 of the log notes, which Kafka's own compressors wrote. */
+ * works. Vectors: streams that Kafka's own compressors wrote. */
 #include "check.h"
 #include "checksum.h"
 #include "codec.h"

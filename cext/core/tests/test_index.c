@@ -1,5 +1,5 @@
-/* A lookup that is one entry off starts a read behind the record that was asked for. Vectors: section 16 of the notes.
- */
+/* A lookup that is one entry off starts a read behind the record that was asked for. Vectors: files that
+ * Kafka's own classes wrote. */
 #include "check.h"
 #include "index.h"
 

@@ -1,10 +1,10 @@
 """The storage manager for programs on an event loop: the same calls, awaited.
 
-What belongs here: what turns blocking calls, and reads that wait for nobody, into awaitables, on asyncio's loop and on
+What belongs here: awaitables made of blocking calls and of reads that hold no thread, on asyncio's loop and on
 uvloop's. Why: a broker with one loop thread must neither block it nor pay a thread for each fetch. What does not: a
-loop of its own (none is started here, none is remembered: whichever runs the caller is used), nor what a segment is.
+loop of our own (none is started or remembered: a call uses the loop that runs it), or knowledge of segments.
 
-Here and in ``runtime`` (the write half of buckets) alone asyncio is known.
+Only this room and ``runtime`` (the write half of buckets) import asyncio.
 """
 
 from tierlog.aio.segment_stream import AsyncSegmentStream

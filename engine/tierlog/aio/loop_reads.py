@@ -1,4 +1,4 @@
-"""Reading without a thread: what a fetch waits for tells the event loop when it is there."""
+"""Reads that hold no thread: the event loop is told when the bytes that a fetch waits for have come."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Value = TypeVar("Value")
 
 
 async def drive(waits: Waits[Value], machine: Machine, worker: Worker, owner: Interruptible | None = None) -> Value:
-    """Drive code on this event loop; what work there is, such as reading a disk or opening a chunk, is a thread's.
+    """Run code that yields its waits on this event loop. Its work (reading a disk, opening a chunk) runs in a thread.
 
     Args:
-        waits: The code.
-        machine: Its clock.
-        worker: Does the work.
-        owner: See WaitingThreads.run.
+        waits: The code, which yields what it waits for.
+        machine: Has the clock.
+        worker: Threads for the work.
+        owner: What the waits belong to, as in ``WaitingThreads.run``.
 
     Raises:
-        StoreUnavailableError: something is not there in time. Else what the code raises.
+        StoreUnavailableError: a wait took longer than its limit. Else what the code raises.
     """
     try:
         wait = next(waits)
@@ -65,7 +65,7 @@ async def _wait_for(wait: Wait, machine: Machine, worker: Worker, owner: Interru
 
 
 class _Rings:
-    """See Condition: who notifies wakes a task. Nobody waits on it, and its lock guards nothing."""
+    """A Condition whose ``notify`` wakes a task. Nobody blocks on it, so that its lock guards nothing."""
 
     def __init__(self, alarm: Alarm) -> None:
         self._alarm = alarm
@@ -86,12 +86,12 @@ class _Rings:
 
 
 class LoopReads:
-    """The views of a stream; waiting for them takes no thread.
+    """The views of a stream, awaited without a thread.
 
     Args:
-        stream: Read by nobody else.
-        machine: Its clock.
-        worker: For work that a view takes.
+        stream: The stream; nobody else reads it.
+        machine: Has the clock.
+        worker: Threads for reading a disk and opening chunks.
     """
 
     def __init__(self, stream: ViewStream, machine: Machine, worker: Worker) -> None:
@@ -100,7 +100,7 @@ class LoopReads:
         self._worker = worker
 
     async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:
-        """See ViewSource."""
+        """The bytes that follow: at least one, at most ``size``; None at the end."""
         stream = self._stream
         size = stream.left_bytes if size_bytes < 0 else min(size_bytes, stream.left_bytes)
         if not size:
@@ -109,5 +109,5 @@ class LoopReads:
         return await drive(waits, self._machine, self._worker, stream.interruptible)
 
     async def aclose(self) -> None:
-        """See ViewSource."""
+        """Cancel the read under way and release what the stream holds."""
         self._stream.close()

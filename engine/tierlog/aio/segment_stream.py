@@ -1,4 +1,4 @@
-"""A range of a segment's bytes for an event loop: views, as they are asked for."""
+"""A range of a segment's bytes for an event loop, as views that are fetched when they are asked for."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tierlog.aio.waiting import TaskCancelledError
 
 
 class ViewSource(Protocol):
-    """Where the bytes of a stream come from."""
+    """Where a stream takes its bytes from."""
 
     async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:
-        """The bytes that follow, at least one and at most so many (-1: what there is); None at the end.
+        """The bytes that follow: at least one, at most ``size`` (-1: as many as are at hand); None at the end.
 
-        A ``lean`` view keeps no more in memory than it shows. Cancelled, this ends what was asked for.
+        A ``lean`` view keeps only the bytes that it shows in memory. Cancelling this call ends the requests behind it.
         """
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """End the requests under way and release all memory."""
 
 
 class AsyncSegmentStream:
-    """The bytes of a range of a segment, in order, fetched as they are asked for: nothing before the first await.
+    """The bytes of a range of a segment, in order. Nothing is fetched before the first read is awaited.
 
     An async context manager, and an async iterator of what is left as read-only views, each of one chunk at most, none
-    empty. A view is the caller's for as long as it holds it. One position is shared by all forms of reading; an error
-    leaves it where it was. What is read to its end is closed; what is not must be (``async with`` or ``aclose``).
+    empty. A view is the caller's for as long as it holds it. All forms of reading share one position, which an error
+    does not move. A stream that was read to its end is closed; any other must be closed (``async with`` or ``aclose``).
 
     Cancelling a read ends its request and closes the stream: ask anew, from ``tell()`` on.
 
@@ -52,7 +52,7 @@ class AsyncSegmentStream:
         self._closed = False
 
     def tell(self) -> int:
-        """Bytes of the range that were handed out."""
+        """How many bytes of the range were handed out."""
         return self._position
 
     def __aiter__(self) -> Self:
@@ -65,7 +65,7 @@ class AsyncSegmentStream:
         return view
 
     async def next_view(self, max_bytes: int = -1) -> memoryview | None:
-        """The bytes that follow, at most so many and at most a chunk; None at the end. -1 is what there is."""
+        """The bytes that follow: at most ``size`` and at most a chunk (-1: as many as are at hand); None at the end."""
         view = await self._take(max_bytes, lean=True)
         self._position += 0 if view is None else len(view)
         return view
@@ -85,7 +85,7 @@ class AsyncSegmentStream:
         return b"".join(taken)
 
     async def readinto(self, buffer: Buffer, /) -> int:
-        """Fill a buffer; fewer bytes only at the end, 0 at the end. After an error what it holds is of no use."""
+        """Fill a buffer; fewer bytes only at the end, 0 at the end. An error leaves the buffer's content undefined."""
         out = memoryview(buffer).cast("B")
         taken: list[memoryview] = []
         done = 0
@@ -101,7 +101,7 @@ class AsyncSegmentStream:
         return done
 
     async def _take(self, size: int, *, lean: bool) -> memoryview | None:
-        """The bytes that follow, at most so many; None at the end, and for a size of 0."""
+        """The bytes that follow, at most ``size``; None at the end, and for a size of 0."""
         if self._closed:
             raise ValueError("the stream is closed")
         if self._reading:
@@ -134,7 +134,7 @@ class AsyncSegmentStream:
         return view if size else None
 
     async def aclose(self) -> None:
-        """End what runs and release what is held; idempotent."""
+        """End the requests under way and release what is held; idempotent."""
         self._closed = True
         self._again.clear()
         await self._release()

@@ -32,24 +32,23 @@ _THREADS: Final = 16
 class AsyncStorageManager:
     """The calls of RemoteStorageManager for an event loop. An async context manager.
 
-    It starts no loop and belongs to none: each call uses the one that runs it, also several in one process. What the
-    blocking calls promise holds here too: their errors, deadlines, limits and caches. More calls than there is room for
-    wait their turn.
+    It starts no loop and belongs to none: each call uses the one that runs it, also several in one process. Errors,
+    deadlines, limits and caches are those of the blocking calls. Calls above the limit wait for their turn.
 
-    Cancelling (``task.cancel()``, ``asyncio.timeout``) ends what was asked for:
+    Cancelling (``task.cancel()``, ``asyncio.timeout``) ends the call:
 
     - a copy is called off and undone before the cancellation goes on, for as long as the manager lets an undo take;
     - a read ends its request and closes its stream;
-    - a deletion goes on by itself: what it removes is removed, and the same call later finishes it.
+    - a deletion goes on by itself; the same call, made again, finishes what it could not remove.
 
     Args:
-        manager: What does it, configured or not; one of a third party's too. None makes a TieredStorageManager.
-        copies: At once.
-        machine: What its threads come from, by default this one.
+        manager: The blocking manager, configured or not; a third party's too. None makes a TieredStorageManager.
+        copies: The most copies at once.
+        machine: Where its threads come from; by default this machine.
 
     Attributes:
-        manager: That; what it has beyond these calls (``metrics``, ``change_rate_limit``) waits for nothing and is
-            called as it is.
+        manager: The blocking manager. Its other methods and attributes (``metrics``, ``change_rate_limit``) block on
+            nothing and can be used directly.
 
     Thread safety: any number of tasks, of loops in any number of threads.
     """
@@ -68,13 +67,15 @@ class AsyncStorageManager:
         self._worker = Worker(self._scheduler.pool(_THREADS, name="tierlog-aio"))
 
     async def configure(self, configs: Mapping[str, object]) -> None:
-        """See RemoteStorageManager."""
+        """Configure the manager, in a thread. Arguments and errors are those of ``RemoteStorageManager.configure``."""
         await self._worker.run(lambda: self.manager.configure(configs))
 
     async def copy_log_segment_data(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> CustomMetadata | None:
-        """See RemoteStorageManager. Cancelled, it is undone: delete the segment if the undo itself is cut short."""
+        """Copy a segment, in a thread, as RemoteStorageManager does. A cancelled copy is undone; delete the segment if
+        a second cancellation cuts the undo short.
+        """
         copy = _Copy(self.manager, metadata, data)
         future = self._copier.submit(copy.run)
         try:
@@ -90,7 +91,8 @@ class AsyncStorageManager:
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> AsyncSegmentStream:
-        """See RemoteStorageManager; asks for nothing until the first read, which raises what opening would.
+        """A byte range of a segment, as RemoteStorageManager fetches it. Nothing is asked for before the first read,
+        which raises the errors of opening too.
 
         ::
 
@@ -110,7 +112,7 @@ class AsyncStorageManager:
         return AsyncSegmentStream(begin)
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """See RemoteStorageManager: all bytes of the part."""
+        """All bytes of one part beside the log, as RemoteStorageManager fetches it."""
 
         manager = self.manager
         if isinstance(manager, TieredStorageManager):
@@ -124,11 +126,13 @@ class AsyncStorageManager:
         return await self._worker.run(fetch)
 
     async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager."""
+        """Remove what a copy of the segment may have stored, in a thread, as RemoteStorageManager does."""
         await self._worker.run(lambda: self.manager.delete_log_segment_data(metadata))
 
     async def aclose(self) -> None:
-        """See RemoteStorageManager.close: what runs ends with an error, and what it left is cleaned up; idempotent."""
+        """Close the manager: calls under way end with an error, and their leftovers are removed from the store;
+        repeatable.
+        """
 
         def close() -> None:
             self.manager.close()
@@ -148,7 +152,7 @@ class AsyncStorageManager:
 
 
 class _Copy:
-    """One copy, which any thread can call off."""
+    """One copy, which any thread can cancel."""
 
     def __init__(self, manager: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> None:
         self._manager = manager
@@ -157,7 +161,7 @@ class _Copy:
         self._called_off: list[bool] = []
 
     def run(self) -> CustomMetadata | None:
-        """In a thread. Raises RemoteStorageException once it is called off, when nothing of it is left."""
+        """Copy, in this thread. Raises RemoteStorageException if the copy was cancelled, when it is undone."""
         if not self._called_off:
             custom_metadata = self._manager.copy_log_segment_data(self._metadata, self._data)
             if not self._called_off:
@@ -166,12 +170,12 @@ class _Copy:
         raise RemoteStorageException(f"{self._metadata.remote_log_segment_id}: the copy was cancelled")
 
     def call_off(self) -> None:
-        """End it soon, where the manager can; else it is removed once it is done. Waits for nothing."""
+        """End the copy soon, where the manager can; else its objects are removed once it is done. Does not block."""
         self._called_off.append(True)
         if isinstance(self._manager, TieredStorageManager):
             with suppress(RemoteStorageException):  # closed meanwhile, which calls it off too
                 self._manager.call_off_copy(self._metadata.remote_log_segment_id)
 
     def delete(self) -> None:
-        """Remove what it stored."""
+        """Remove the objects that the copy stored."""
         self._manager.delete_log_segment_data(self._metadata)

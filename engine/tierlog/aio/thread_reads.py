@@ -1,4 +1,4 @@
-"""Reading a blocking stream in threads, for managers that have no other."""
+"""Awaitable reads of a blocking stream, by threads: for managers that offer nothing better."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierlog.runtime.machine.scheduling import Future
 
 
 class ThreadReads:
-    """The views of a SegmentStream; each takes a thread for as long as it is waited for."""
+    """The views of a SegmentStream. Each read occupies a thread until it is done."""
 
     def __init__(self, stream: SegmentStream, worker: Worker) -> None:
         self._stream = stream
@@ -20,7 +20,7 @@ class ThreadReads:
 
     @classmethod
     async def begin(cls, fetch: Callable[[], SegmentStream], worker: Worker) -> Self:
-        """Open the stream in a thread. Cancelled, it is closed as soon as it is there."""
+        """Open the stream in a thread. If the caller is cancelled, the stream is closed as soon as it is open."""
         opening = worker.submit(fetch)
         try:
             return cls(await worker.result(opening), worker)
@@ -30,7 +30,7 @@ class ThreadReads:
             raise
 
     async def take(self, size_bytes: int, *, lean: bool) -> memoryview | None:  # noqa: ARG002 - the stream's to say
-        """See ViewSource."""
+        """The bytes that follow: at least one, at most ``size``; None at the end."""
         most = None if size_bytes < 0 else size_bytes
         reading: Future[memoryview | None] = self._worker.submit(lambda: next(self._stream.buffers(most), None))
         try:
@@ -41,7 +41,7 @@ class ThreadReads:
             raise
 
     async def aclose(self) -> None:
-        """See ViewSource."""
+        """Close the stream, which ends a read under way."""
         self._stream.close()
 
 

@@ -1,4 +1,4 @@
-"""Waiting on an event loop for what threads do."""
+"""Waiting on an event loop for work that threads do."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CLOSED: Final = "the storage manager is closed"
 
 
 class Alarm:
-    """Wakes the task that waits for it; rung from any thread, once or often."""
+    """Wakes the task that waits for it. Any thread may ring it, once or often."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] = self._loop.create_future()
 
     def ring(self) -> None:
-        """Waits for nothing, raises nothing."""
+        """Wake the waiting task. Does not block, raises nothing."""
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
             self._loop.call_soon_threadsafe(self._rung)
 
@@ -35,7 +35,7 @@ class Alarm:
             self._waiter.set_result(None)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Until it was rung, or for so many seconds."""
+        """Return once the alarm was rung, or after ``seconds``."""
         if seconds is None:
             await self._waiter
             return
@@ -49,13 +49,15 @@ class Alarm:
 
 
 class Worker:
-    """Threads that run blocking calls for event loops, and end when there are none."""
+    """Threads that run blocking calls for event loops. They end when there are no calls."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Run it in a thread when one is free. Raises RemoteStorageException: closed, in a fork, no thread."""
+        """Run a call in a thread when one is free. Raises RemoteStorageException: closed, in a fork, or no thread to be
+        had.
+        """
         try:
             return self._pool.submit(call)
         except ForkedProcessError as error:
@@ -66,7 +68,7 @@ class Worker:
             raise RetriableRemoteStorageException(str(error)) from error
 
     async def result(self, future: Future[Result]) -> Result:
-        """What a submitted call gives. Cancelling ends the waiting, not the call. Raises what the call raised."""
+        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call."""
         alarm = Alarm()
         future.add_done_callback(lambda _: alarm.ring())
         await alarm.wait()
@@ -76,7 +78,7 @@ class Worker:
             raise RemoteStorageException(_CLOSED) from None
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """Both. Cancelled before it began, the call does not run."""
+        """Submit a call and wait for its result. A call that is cancelled before it began does not run."""
         future = self.submit(call)
         try:
             return await self.result(future)
@@ -85,5 +87,5 @@ class Worker:
             raise
 
     def close(self) -> None:
-        """Wait for what runs; what has not begun does not."""
+        """Wait for the calls under way. Calls that have not begun do not run."""
         self._pool.close()

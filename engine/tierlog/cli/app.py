@@ -1,4 +1,4 @@
-"""The application: which verbs there are, and what comes before any verb."""
+"""The application: its verbs, and the options that come before any verb."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _before_any_verb(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done, on stderr.")] = False,
 ) -> None:
-    """Read, write and look after Kafka tiered storage (KIP-405) and log directories, without a broker.
+    """Read, write and maintain Kafka tiered storage (KIP-405) and log directories, without a broker.
 
     Exit codes: 0 done, 1 faults found, 2 wrong use, 3 a store or data error.
     """

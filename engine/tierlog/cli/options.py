@@ -15,14 +15,14 @@ PATH_HELP = (
 
 
 class Output(enum.StrEnum):
-    """--output"""
+    """Values of --output."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LayoutName(enum.StrEnum):
-    """--layout"""
+    """Values of --layout."""
 
     AUTO = "auto"
     AIVEN = "aiven"
@@ -32,14 +32,14 @@ class LayoutName(enum.StrEnum):
 
 
 class Isolation(enum.StrEnum):
-    """--isolation"""
+    """Values of --isolation."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class Format(enum.StrEnum):
-    """--format of records"""
+    """Values of --format of ``cat``."""
 
     TEXT = "text"
     JSON = "json"
@@ -50,7 +50,7 @@ class Format(enum.StrEnum):
 
 
 class Encoding(enum.StrEnum):
-    """--key-as, --value-as"""
+    """Values of --key-as and --value-as."""
 
     BASE64 = "base64"
     UTF8 = "utf8"
@@ -71,13 +71,15 @@ def _flattened(given: list[list[int]] | None) -> list[int] | None:
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help=PATH_HELP, show_default=False)]
 TopicArgument = Annotated[
     str | None,
-    typer.Argument(metavar="TOPIC", help="One topic; all if left out. ID:TOPIC picks one of two of a name."),
+    typer.Argument(
+        metavar="TOPIC", help="One topic; all if left out. ID:TOPIC picks one of two topics of the same name."
+    ),
 ]
 TopicsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TOPIC",
-        help="Topics; all if left out. ^REGEX is every one whose name it matches, ID:TOPIC one of two of a name.",
+        help="Topics; all if left out. ^REGEX picks all that it matches, ID:TOPIC one of two of the same name.",
     ),
 ]
 ConfigOption = Annotated[
@@ -85,12 +87,12 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The RSM's keys: .properties as a broker has it (rsm.config.*), or JSON/TOML of the same keys; also bare "
-        "keys alone. A pipe is read too, and - is stdin.",
+        help="The storage manager's keys: a broker's .properties (rsm.config.*), or JSON/TOML of the same keys, with "
+        "or without that prefix. FILE may be a pipe; - is stdin.",
     ),
 ]
-LayoutOption = Annotated[LayoutName, typer.Option("--layout", help="How the objects are laid out; auto looks.")]
-OutputOption = Annotated[Output, typer.Option("--output", help="Text for people, or one JSON object a line.")]
+LayoutOption = Annotated[LayoutName, typer.Option("--layout", help="How the objects are laid out; auto finds out.")]
+OutputOption = Annotated[Output, typer.Option("--output", help="Text for people, or a JSON object on each line.")]
 PartitionOption = Annotated[
     list[int] | None,
     typer.Option(
@@ -98,7 +100,7 @@ PartitionOption = Annotated[
         metavar="N[,N…]",
         parser=_partition_numbers,
         callback=_flattened,
-        help="Only these partitions; may be repeated.",
+        help="Only these partitions; the option may be repeated.",
     ),
 ]
 LogStartOption = Annotated[
@@ -106,13 +108,13 @@ LogStartOption = Annotated[
     typer.Option(
         "--log-start",
         metavar="[P:]OFFSET",
-        help="Log start offset (of partition P): what is below was deleted, which a bucket alone cannot know.",
+        help="Log start offset (of partition P): records below were deleted, which a bucket alone cannot show.",
     ),
 ]
 FailOnDataLossOption = Annotated[
     bool,
     typer.Option(
         "--fail-on-data-loss/--no-fail-on-data-loss",
-        help="Fail where offsets, segments or batches are missing or damaged, or else name them and go on.",
+        help="Fail if offsets, segments or batches are missing or damaged; else they are named and left out.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Progress on stderr, where it is a terminal; else nothing."""
+"""Progress on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class ByteProgress:
     """A bar of bytes done out of a total. A context manager; silent without a terminal.
 
     Args:
-        what: Said before the bar.
-        total_bytes: None if it is not known.
+        what: Text in front of the bar.
+        total_bytes: The total; None if it is not yet known.
     """
 
     def __init__(self, what: str, total_bytes: int | None = None) -> None:
@@ -36,7 +36,7 @@ class ByteProgress:
         return self
 
     def set_total(self, total_bytes: int) -> None:
-        """What was not known when it began."""
+        """Set the total that was not known at the beginning."""
         self._total_bytes = total_bytes
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, total=total_bytes)

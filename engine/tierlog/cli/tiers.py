@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @functools.cache
 def config_keys(config: Path | None) -> Mapping[str, str] | None:
-    """The keys of ``--config FILE``, where ``-`` is stdin. Read once: a pipe gives what it holds only once.
+    """The keys of ``--config FILE``, where ``-`` is stdin. The file is read once, since a pipe can be read only once.
 
     Raises:
-        ConfigError: see ``read_property_file``.
+        ConfigError: as ``read_property_file`` says.
     """
     from tierlog.remote.storage.config.property_file import read_property_file
     from tierlog.runtime.machine import Machine
@@ -27,11 +27,11 @@ def config_keys(config: Path | None) -> Mapping[str, str] | None:
 
 
 def open_path(path: str, *, layout: str = "auto", config: Path | None = None, limited: bool = False) -> Tier:
-    """The tier that PATH names. Its close is the caller's. See open_tier.
+    """The tier that PATH names, which the caller closes.
 
     Raises:
-        ConfigError: the configuration file or PATH's scheme.
-        StoreError and its kinds: the path is not there, or refuses.
+        ConfigError: the configuration file or PATH's scheme is wrong.
+        StoreError and its kinds: the path does not exist, or access is refused.
     """
     from tierlog.remote.storage import open_tier
 

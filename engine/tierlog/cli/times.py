@@ -39,7 +39,7 @@ def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) ->
     ``now``, or milliseconds.
 
     Raises:
-        ConfigError: none of them, or a number that is no plausible time in milliseconds.
+        ConfigError: the text has none of these forms, or is a number that is no plausible time in milliseconds.
     """
     if text is None:
         return default
@@ -63,7 +63,7 @@ def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) ->
 
 
 def _plausible(text: str, option: str) -> int:
-    """Raises ConfigError, with what to write instead."""
+    """The time, if it is plausible. Raises ConfigError, with what to write instead."""
     number = int(text)
     if number in _PLAUSIBLE_MS and _DATE.fullmatch(text) is None:
         return number

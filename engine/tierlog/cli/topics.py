@@ -1,4 +1,4 @@
-"""Which topics a verb is asked for: names, and patterns as kcat has them."""
+"""The topics that a verb is asked for: names, and patterns as kcat has them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATTERN = "^"
 
 
 def check_topic(path: str, topic: str) -> None:
-    """Raises ConfigError: what stands in the place of a topic is another path."""
+    """Raises ConfigError if the argument in the place of a topic is another path."""
     if "/" in topic:
         raise ConfigError(f"{topic!r} is no topic: give one PATH, and the topics in it behind it")
     if is_file(path) and is_file(topic):
@@ -38,7 +38,9 @@ class TopicChoice:
 
     @classmethod
     def of(cls, path: str, given: Sequence[str] | None) -> TopicChoice:
-        """Raises ConfigError: a pattern that is none, or a path in the place of a topic."""
+        """The choice of a command line. Raises ConfigError: a pattern is malformed, or a path stands in the place of a
+        topic.
+        """
         names, patterns = [], []
         for topic in given or ():
             if not topic.startswith(_PATTERN):
@@ -55,7 +57,9 @@ class TopicChoice:
         return cls(tuple(names), tuple(patterns))
 
     def selection(self, partitions: Collection[int] | None = None) -> TopicSelection:
-        """For a scan. Of topics given by name alone, each of ``partitions`` has to be there; others are filtered."""
+        """The selection for a scan. Topics given by name must have each of ``partitions``; other topics are only
+        filtered.
+        """
         if not self.names or self.patterns:
             return TopicSelection.matching(self.pattern or ".*")
         if partitions:
@@ -64,7 +68,7 @@ class TopicChoice:
 
     @property
     def pattern(self) -> str | None:
-        """A regular expression that the whole names match; None for all topics."""
+        """A regular expression for whole names; None for all topics."""
         patterns = [f"(?:{pattern})(?s:.*)" for pattern in self.patterns]
         return "|".join([*patterns, *(re.escape(_bare(name)) for name in self.names)]) or None
 
@@ -73,10 +77,10 @@ class TopicChoice:
         return pattern is None or re.fullmatch(pattern, name) is not None
 
     def unmatched_patterns(self, tier: Tier, found: Iterable[str]) -> list[str]:
-        """The patterns that none of the topics found is one of.
+        """The patterns that match none of the topics found.
 
         Raises:
-            UnknownTopicError: a topic that was named is not among them.
+            UnknownTopicError: a named topic is not among them.
         """
         there = set(found)
         missing = [name for name in self.names if _bare(name) not in there]
@@ -85,7 +89,7 @@ class TopicChoice:
         return [each for each in self.patterns if not any(map(re.compile(each).match, there))]
 
     def of_tier(self, topics: Iterable[StoredTopic]) -> list[StoredTopic]:
-        """Those of a listing."""
+        """The chosen topics of a listing."""
         return [topic for topic in topics if self.accepts(topic.name)]
 
 

@@ -28,7 +28,7 @@ class BatchRun:
     """Neighbouring whole batches, at least one.
 
     Attributes:
-        columns: Of their headers.
+        columns: Columns of their headers.
         position: Of data[0] in the log, bytes.
         data: The bytes of exactly these batches.
     """
@@ -73,16 +73,16 @@ class BatchRun:
 
 @dataclass(slots=True)
 class BatchRuns:
-    """Iterate it once; then the attributes say how it ended.
+    """An iterable of BatchRun, for one iteration; after it the attributes tell how the data ended.
 
     Attributes:
         windows: The log's bytes in order from a batch border on.
         verify_crc: Fill the column ``crc_ok``.
-        end_position: Behind the last whole batch, bytes; give the position of the first window, if that is not 0.
-        rest: What follows it and is no whole batch; of a broken end only up to the end of its window.
-        rest_size_bytes: What the batch in ``rest`` says of its size; 0 if even that is not there.
-        broken: Why what follows is no batch.
-        oversized: The batch in ``rest`` is larger than BATCH_SIZE_BYTES_MAX, or its length lies.
+        end_position: Byte position behind the last whole batch; to begin with, that of the first window.
+        rest: The bytes behind it, which are no whole batch; of a broken end only up to the end of its window.
+        rest_size_bytes: The size that the batch in ``rest`` declares; 0 if even that is missing.
+        broken: Why the bytes behind ``end_position`` are no batch; None if they are one that is cut off, or none.
+        oversized: Whether the batch in ``rest`` is larger than BATCH_SIZE_BYTES_MAX, or declares to be.
     """
 
     windows: Iterable[Buffer]
@@ -94,7 +94,7 @@ class BatchRuns:
     oversized: bool = False
 
     def __iter__(self) -> Iterator[BatchRun]:
-        """In the order of the log."""
+        """The runs, in the order of the log."""
         for window in self.windows:
             left = memoryview(window).cast("B")
             while len(left) and not self.stopped:
@@ -119,7 +119,7 @@ class BatchRuns:
         return 0 < self.rest_size_bytes <= len(self.rest)
 
     def _top_up(self, window: memoryview) -> memoryview:
-        """Moves what the straddling batch lacks out of the window; first as much as tells its size."""
+        """Move the missing bytes of the straddling batch out of the window: first those that declare its size."""
         wanted = (self.rest_size_bytes or _OVERHEAD.size) - len(self.rest)
         self.rest += window[:wanted]
         if not self.rest_size_bytes:

@@ -34,7 +34,7 @@ class BatchTable:
     """The headers of a run of batches: one array a field, all of shape (n_batches,), in file order.
 
     Of magic 0 and 1: ``base_offset`` and ``last_offset`` are the entry's offset (of a compressed wrapper that of its
-    last message), what the format does not have is -1, ``record_count`` is 1, or -1 for a compressed wrapper.
+    last message), missing fields are -1, ``record_count`` is 1, or -1 for a compressed wrapper.
 
     Attributes:
         base_offset, last_offset: int64. Kafka offsets, both inclusive; compaction does not move them.
@@ -45,10 +45,10 @@ class BatchTable:
         record_count: int32, as the header declares it.
         attributes: int16. magic: int8. crc: uint32, as stored.
         crc_ok: bool; all true when checksums were not verified.
-        end_position: Behind the last whole batch, bytes in the file.
-        partial: The data end inside a batch, which begins at ``end_position``.
-        fault: What is wrong with the batch at ``end_position``; None when nothing is. A wrong checksum is no fault
-            here: see ``crc_ok``.
+        end_position: Byte position in the file behind the last whole batch.
+        partial: Whether the data end inside a batch, which begins at ``end_position``.
+        fault: The fault of the batch at ``end_position``; None if there is none. A wrong checksum is no fault here but
+            a value of ``crc_ok``.
     """
 
     base_offset: NDArray[np.int64]

@@ -33,7 +33,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def encode_varint(value: int) -> bytes:
-    """A zigzag varint; of at most 64 bits, so varlongs too."""
+    """A zigzag varint of at most 64 bits; it serves for varlongs too."""
     rest = value << 1 ^ value >> 63
     if rest >> 64:
         raise ValueError(f"{value} does not fit 64 bits")
@@ -160,7 +160,7 @@ class RecordBatchBuilder:
         self._count = 0
 
     def __len__(self) -> int:
-        """Records so far."""
+        """How many records were appended."""
         return self._count
 
     @property
@@ -170,7 +170,7 @@ class RecordBatchBuilder:
 
     @property
     def uncompressed_size_bytes(self) -> int:
-        """Of the records so far, without the header."""
+        """Size of the records so far, without the header."""
         return len(self._records)
 
     def append(
@@ -211,8 +211,10 @@ class RecordBatchBuilder:
         """The batch so far.
 
         Args:
-            last_offset: Of the batch, inclusive, where compaction removed its last records; None = of the last record.
-            max_timestamp_ms: Where compaction removed the record that had it; None = the largest of the records.
+            last_offset: Last offset of the batch, inclusive, if compaction removed its last records; None = that of the
+                last record.
+            max_timestamp_ms: Largest timestamp, if compaction removed the record that had it; None = that of the
+                records.
 
         A batch that compaction emptied is a bare header without a codec's stream, of base timestamp -1.
         """

@@ -46,8 +46,8 @@ def compress(data: bytes, codec: int | str, *, magic: int = 2, level: int | None
     Args:
         data: The records back to back (magic 2), or the inner message set (magic 0 and 1).
         codec: Number or name; "none" gives the data back.
-        magic: Of the batch: magic 0 has LZ4's wrong header checksum, magic 0 and 1 have no zstd.
-        level: As ``compression.gzip.level`` and its like; None = Kafka's default. Snappy has none.
+        magic: The batch's magic: magic 0 has LZ4's wrong header checksum, magic 0 and 1 have no zstd.
+        level: The level, as in ``compression.gzip.level`` and its like; None = Kafka's default. Snappy has no levels.
     """
     number = codec_number(codec)
     name = CODEC_NAMES[number]

@@ -1,4 +1,4 @@
-"""Control records: what the keys and values in a control batch say.
+"""Control records: the keys and values of a control batch.
 
 Key: ``int16 version, int16 type``; a version above 0 is read as 0. Values of types 0 and 1 (the markers that end a
 transaction) are ``int16 version, int32 coordinatorEpoch``; those of types 2 to 6 are KRaft's, in the flexible encoding
@@ -44,7 +44,7 @@ class ControlRecordType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlKey:
-    """``number`` is what stands in the key; ``type`` what it means here."""
+    """A parsed key: ``number`` as it stands there, ``type`` as this module knows it."""
 
     version: int
     number: int
@@ -61,7 +61,7 @@ _KNOWN: Final = frozenset(kind.value for kind in ControlRecordType) - {-1}
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionMarker:
-    """Type ABORT or COMMIT."""
+    """The value of a marker that ends a transaction; ``type`` is ABORT or COMMIT."""
 
     type: ControlRecordType
     coordinator_epoch: int

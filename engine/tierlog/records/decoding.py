@@ -1,6 +1,6 @@
 """Records of a byte range as one Arrow record batch, for a caller who has the bytes at hand.
 
-Who reads a stream, or more than fits memory, feeds a ``RecordDecoder`` piece by piece: this is one call of it.
+Streams, and data larger than memory, are decoded piece by piece with a ``RecordDecoder``; this is one call of it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def decode(
 
     Args:
         buffer: Any contiguous buffer; keys and values are copied out of it.
-        columns: Of key, value (binary), offset (int64), timestamp (UTC, -1 ms = none), timestampType (int32: -1 none,
-            0 CreateTime, 1 LogAppendTime), headers (list<struct<key: string, value: binary>>, null = none),
-            leaderEpoch (int32), batchPosition (int64), sequence (int32); they come in this order. None:
+        columns: Which columns, of key, value (binary), offset (int64), timestamp (UTC, -1 ms = none), timestampType
+            (int32: -1 none, 0 CreateTime, 1 LogAppendTime), headers (list<struct<key: string, value: binary>>, null =
+            none), leaderEpoch (int32), batchPosition (int64), sequence (int32); they come in this order. None:
             ``DEFAULT_COLUMNS``.
         verify_crc: Check the checksum of each batch before its records are given.
         base_position: Position of the first byte in its file, bytes; for errors and batchPosition.
@@ -63,7 +63,8 @@ def decode(
         control_records: Give control records as rows too.
         timestamp_unit: "ms" or "us".
         decompressed_limit: Largest size of one batch, stored or decompressed, bytes.
-        allow_partial: The data may end inside a batch (the active segment of a live log): what is whole is given.
+        allow_partial: Whether the data may end inside a batch, as the active segment of a live log does; the records of
+            whole batches are then returned.
 
     Returns:
         One record batch, all fields nullable, in log order; without rows where nothing is wanted.

@@ -1,13 +1,13 @@
-"""Copy: the closed segments of a tier into a bucket, each one checked on its way and read back.
+"""Copying the closed segments of a tier into a bucket, each checked on its way and read back.
 
 A segment keeps its id, offsets, epochs, indexes and, once decoded, its bytes; chunks, compression, encryption, keys and
-prefix are the target's. Nothing remembers what was copied but the target: a segment that is whole there is checked and
-left alone, so that a second run goes on where the first one stopped, and a partition's second replica adds what the
-first one lacked. What a killed run left of a segment is replaced.
+prefix are the target's. Only the target records what was copied: a segment that is whole there is checked and left
+alone, so that a second run continues the first, and a partition's second replica adds segments that the first one
+lacked. Objects of a killed run are replaced.
 
-Order for one segment: the parts beside the log, read and checked (an index that is missing or does not fit is built
-anew, and that is told); then SegmentCopier's order; then all of it is read from the target and compared with what was
-read from the source. What does not come back as it went is removed again.
+Order for one segment: the parts beside the log are read and checked (an index that is missing or does not fit is built
+anew and reported); then SegmentCopier's order; then the copy is read from the target and compared with the source. A
+copy that differs is removed again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TOPIC_WITH_ID: Final = re.compile(r"([A-Za-z0-9_-]{22}):(.+)")
 
 
 class CopyState(enum.StrEnum):
-    """How it went with one segment."""
+    """The outcome of one segment."""
 
     COPIED = "copied"
     PRESENT = "present"
@@ -68,14 +68,14 @@ class CopyState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutcome:
-    """What became of one segment.
+    """The outcome of one segment, with its details.
 
     Args:
         source: The segment.
-        metadata: As it is in the target; None if it failed before it had an id.
-        stored: What the target has of it; None if it failed.
-        notes: What was built anew.
-        kept: Parts that were in the target already and that the source has otherwise, as another replica may.
+        metadata: Its metadata in the target; None if it failed before it had an id.
+        stored: Its objects in the target; None if it failed.
+        notes: Parts that were built anew.
+        kept: Parts that the target had already and that differ in the source, as parts of two replicas may.
         error: Why it failed.
     """
 
@@ -89,24 +89,26 @@ class SegmentOutcome:
 
 
 class BucketCopy:
-    """See the module.
+    """One run over the closed segments of a tier.
 
     Args:
-        source, target: Stay the caller's.
-        topics: By name; ``ID:TOPIC`` picks one of two of a name. All if empty, but for Kafka's own of a broker's disk.
-        partitions: Only these.
-        recheck: Read again what is whole in the target already; False goes by its description and sizes.
+        source, target: The caller closes them.
+        topics: Names of topics; ``ID:TOPIC`` picks one of two of a name. Empty for all but Kafka's internal topics of a
+            broker's disk.
+        partitions: The partitions to copy; None for all.
+        recheck: Whether to read segments again that are whole in the target already; else their description and sizes
+            decide.
         workers: Segments under way at once.
-        on_bytes: Told of the bytes of logs as they are read from the source, by any thread.
+        on_bytes: Called, in any thread, with the number of log bytes that were read from the source.
 
     Attributes:
-        segments: To copy, by topic, partition and offset.
+        segments: The segments to copy, by topic, partition and offset.
         faults: Segments of the source whose description is unreadable.
-        active: Segments that a broker still writes to: left out.
-        internal: Names of Kafka's own topics that were left out.
+        active: Segments that a broker still writes to; they are left out.
+        internal: Names of Kafka's internal topics that were left out.
 
     Raises:
-        UnknownTopicError: a topic that was named is not there. ConfigError: the source is one file.
+        UnknownTopicError: a named topic does not exist. ConfigError: the source is one file.
         StoreError and its kinds: the listing failed.
     """
 
@@ -122,7 +124,7 @@ class BucketCopy:
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
         if source.layout == "file":
-            raise ConfigError("one file is no segment: give the log directory that it is in")
+            raise ConfigError("one file is not a whole segment: give its log directory")
         self._source = source
         self._target = target
         self._recheck = recheck
@@ -136,7 +138,7 @@ class BucketCopy:
 
     @property
     def size_bytes(self) -> int:
-        """Of all logs."""
+        """Size of all logs to copy."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def _list(self, topics: Sequence[str], partitions: Collection[int] | None) -> list[StoredSegment]:
@@ -160,7 +162,7 @@ class BucketCopy:
         return listed
 
     def __iter__(self) -> Iterator[SegmentOutcome]:
-        """An outcome a segment, as they are done.
+        """The outcome of each segment, as soon as it is done.
 
         Raises:
             StoreError and its kinds: a store fails in a way that every segment would meet. ConfigError.
@@ -206,7 +208,7 @@ class BucketCopy:
         return SegmentOutcome(segment, CopyState.COPIED, metadata, stored, tuple(source.notes))
 
     def _read_back(self, source: SegmentSource) -> StoredCopy:
-        """What the target gives, compared with what the source gave. Raises CorruptObjectError."""
+        """Compare the target's bytes with those that were read from the source. Raises CorruptObjectError."""
         stored = self._target.find(source.metadata)
         if stored is None:
             text = "was stored, and is not there as it was stored"
@@ -225,13 +227,14 @@ class BucketCopy:
             raise CorruptObjectError(text, fault="NOT_EQUAL", where=stored.segment.name)
 
     def _check_present(self, source: SegmentSource, present: StoredCopy) -> tuple[IndexType, ...]:
-        """What an earlier run stored is sound, and the same segment: every batch and index entry is looked at again.
+        """Check that the copy of an earlier run is sound and of the same segment: every batch and index entry is read
+        again.
 
         Returns:
-            The parts that differ from the source's as two replicas' may.
+            The parts that differ from the source's, as those of two replicas may.
 
         Raises:
-            CorruptDataError: it is not; it has to be removed before it can be copied anew.
+            CorruptDataError: the copy is not sound; it has to be removed before the segment can be copied anew.
         """
         tier, name = self._target.tier, present.segment.name
         parts: dict[IndexType, bytes] = {}
@@ -245,7 +248,7 @@ class BucketCopy:
         with closing(tier.iter_log_windows(present.segment)) as windows:
             LogCheck(source.metadata, parts, paths, name).follow(_digested(windows, digest))
         if source.known_digest not in (None, digest.digest()):
-            raise CorruptObjectError("the log is another than the source's", fault="NOT_EQUAL", where=name)
+            raise CorruptObjectError("the copied log differs from the source's", fault="NOT_EQUAL", where=name)
         differing = [kind for kind in IndexType if not _is_same(source.parts.get(kind), parts.get(kind))]
         for kind in differing:
             contradiction = find_contradiction(kind, source.parts.get(kind), parts.get(kind), source.metadata)
@@ -255,7 +258,7 @@ class BucketCopy:
 
 
 def _is_same(sent: bytes | None, found: Buffer | None) -> bool:
-    """A layout may leave out the zeros behind the last entry of an index that was allocated ahead."""
+    """Whether two parts are equal. A layout may leave out the zeros behind the last entry of a preallocated index."""
     if sent is None or found is None:
         return sent is found
     size = memoryview(found).nbytes

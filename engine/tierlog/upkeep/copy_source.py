@@ -1,7 +1,7 @@
-"""One segment of a tier as the files that a broker would hand over: decoded as it is read, never whole in memory.
+"""One segment of a tier as the files that a broker would hand over: decoded while it is read, never whole in memory.
 
-Its id stays where its layout has one. A broker's disk has none: there the id is made of topic id, partition, offsets
-and the bytes of the log, so that the same segment has the same id whoever copies it again.
+The segment keeps the id that its layout gives it. A broker's disk gives none: there the id is made of topic id,
+partition, offsets and the bytes of the log, so that a segment gets the same id whoever copies it.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ def derived_segment_id(segment: StoredSegment, log_digest: bytes) -> Uuid:
 
 
 class SegmentSource(ReadableFiles):
-    """See the module. Made by one thread, then read by one copy.
+    """The files of one segment. Made by one thread, then read by one copy.
 
     Args:
-        tier: Of the segment.
-        segment: Closed.
-        on_bytes: Told of the log's bytes as they are read.
+        tier: The segment's tier.
+        segment: A closed segment.
+        on_bytes: Called with the number of log bytes that were read.
 
     Attributes:
-        metadata: As a copy of it begins.
-        data: Its files, by names that are for messages too.
-        notes: What was built anew, and why.
+        metadata: The metadata with which a copy begins.
+        data: The files, under names that messages can show.
+        notes: Parts that were built anew, and why.
 
     Raises:
-        CorruptDataError: a part that nothing can stand in for is damaged. DataLossError: the topic id is missing.
+        CorruptDataError: a part that cannot be built anew is damaged. DataLossError: the topic id is missing.
             EncryptionKeyError, StoreError and its kinds.
     """
 
@@ -117,13 +117,13 @@ class SegmentSource(ReadableFiles):
 
     @property
     def known_digest(self) -> bytes | None:
-        """XXH3 of the log that the segment's id was made of; None where ids are the layout's."""
+        """XXH3 of the log from which the segment's id was made; None if the layout gives ids."""
         return self._given_digest
 
     @property
     def digest(self) -> bytes:
-        """XXH3 of the log as the copy read it: all of it, in order. Raises CorruptObjectError if that changed since
-        the segment got its id.
+        """XXH3 of the log as the copy read it, whole and in order. Raises CorruptObjectError if the log has changed
+        since the segment got its id.
         """
         read = None if self._log is None else self._log.digest()
         if read is None:
@@ -133,7 +133,7 @@ class SegmentSource(ReadableFiles):
         return read
 
     def rebuild_wrong_indexes(self) -> bool:
-        """Build anew those of the two sparse indexes that do not fit the log; whether there was any."""
+        """Build anew those of the two sparse indexes that do not fit the log; returns whether there was one."""
         kept = {kind: self.parts[kind] for kind in _REBUILT}
         wrong = wrong_indexes(self._tier, self._segment, kept)
         if wrong:
@@ -172,7 +172,7 @@ class SegmentSource(ReadableFiles):
         return parts
 
     def _fetch(self, kind: IndexType) -> bytes | None:
-        """A part as it is stored, if it is what its description says."""
+        """A part as it is stored, if it has the size and checksum of its description."""
         part = self._segment.part(kind)
         data = self._tier.fetch_index(self._segment, kind)
         if data is None:
@@ -189,7 +189,7 @@ class SegmentSource(ReadableFiles):
         raise missing_snapshot(self._segment.name, self._segment.end_offset)
 
     def _epochs(self) -> bytes:
-        """As stored; of a broker's disk, whose checkpoint goes on behind the segment, up to the segment's end."""
+        """The stored checkpoint; on a broker's disk, where it goes on behind the segment, cut at the segment's end."""
         try:
             data = self._fetch(IndexType.LEADER_EPOCH)
             if data and not self._single:
@@ -204,7 +204,7 @@ class SegmentSource(ReadableFiles):
         return encode_leader_epochs(known)
 
     def _read_log(self) -> bytes:
-        """Of a broker's disk: the log's digest; a transaction index that should be there is built on the way."""
+        """Read a log of a broker's disk for its digest, and build its transaction index on the way if it is missing."""
         if IndexType.TRANSACTION in self.parts:
             return digest_log(self._tier, self._segment)
         digest, transactions = read_through(self._tier, self._segment)
@@ -228,7 +228,7 @@ class SegmentSource(ReadableFiles):
         )
 
     def stat(self, path: str) -> FileInfo:
-        """See ReadableFiles: the log as it is now, where a broker could still take it away."""
+        """The log's size as of now: a broker may still remove the log."""
         if path != self.data.log_segment:
             return FileInfo(path, len(self.read_whole(path)), 0, is_directory=False)
         if not self._single:
@@ -239,14 +239,14 @@ class SegmentSource(ReadableFiles):
         return FileInfo(path, info.size_bytes, info.last_modified_ms, is_directory=False)
 
     def open_read(self, path: str) -> ReadableFile:
-        """See ReadableFiles: of the log alone."""
+        """The open log. Other files cannot be opened."""
         if path != self.data.log_segment:
             raise ObjectNotFoundError(f"{path}: only the log is read in pieces")
         self._log = _SourceLog(self._tier, self._segment, self._on_bytes)
         return self._log
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """See ReadableFiles: of every part but the log."""
+        """The content of a part beside the log."""
         data = next((data for kind, data in self.parts.items() if self._path(kind) == path), None)
         if data is None:
             raise ObjectNotFoundError(f"{path}: the segment has no such part")
@@ -256,7 +256,7 @@ class SegmentSource(ReadableFiles):
 
 
 class _SourceLog(ReadableFile):
-    """The log, for one reader that goes through it in order and looks at headers elsewhere before. One thread."""
+    """The log, for one reader that may look at headers first and then reads the log in order. One thread."""
 
     def __init__(self, tier: Tier, segment: StoredSegment, on_bytes: Callable[[int], None]) -> None:
         self._tier = tier
@@ -273,11 +273,11 @@ class _SourceLog(ReadableFile):
         self._crc32c = 0
 
     def digest(self) -> bytes | None:
-        """Of everything; None unless all was read."""
+        """XXH3 of the whole log; None unless all of it was read."""
         return self._digest.digest() if self._reached == self.size_bytes else None
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
-        """See ReadableFile.
+        """Fill a buffer from a position, as ReadableFile does.
 
         Raises:
             CorruptObjectError: a chunk is not authentic, or the log is not that of its description. EncryptionKeyError.
@@ -303,7 +303,7 @@ class _SourceLog(ReadableFile):
             self.close()
 
     def _piece(self, position: int) -> memoryview:
-        """What is left of the window that holds the position, which never goes back but to the first one's start."""
+        """The rest of the window that holds the position, which never goes back except to the start."""
         if position >= self._window_position + len(self._window):
             if self._windows is None:
                 self._windows = self._tier.iter_log_windows(self._segment)
@@ -339,7 +339,7 @@ class _SourceLog(ReadableFile):
         return len(view)
 
     def close(self) -> None:
-        """See ReadableFile."""
+        """Release the windows."""
         windows, self._windows = self._windows, None
         self._window, self._window_position = memoryview(b""), 0
         if windows is not None:

@@ -1,8 +1,8 @@
 """Key rotation without rewriting data: the data key of each segment under the active pair, in its manifest.
 
-Only the text of ``dataKey`` changes; chunks and indexes stay as they are. A manifest is replaced in one request, and
-only if it is still the one that was read: what is deleted or rewritten meanwhile stays as it is. A run that was
-interrupted is continued by the next one, which leaves alone what is under the active pair already.
+Only the text of ``dataKey`` changes; chunks and indexes stay. A manifest is replaced in one request, and only if it is
+still the one that was read: a manifest that was deleted or rewritten meanwhile is left alone. The next run continues
+one that was interrupted: manifests under the active pair are left alone.
 
 A segment's metadata may hold the SHA-256 of its manifest (``manifest.digest.enabled``): a new manifest of such a
 segment would be refused by its brokers, for good, since no wrapping ever comes again. Only the metadata topic says
@@ -44,7 +44,7 @@ _OF_ONE_SEGMENT: Final = (CorruptDataError, EncryptionKeyError, ObjectConflictEr
 
 
 class RewrapState(enum.StrEnum):
-    """What became of one manifest."""
+    """The outcome of one manifest."""
 
     PENDING = "pending"
     """Under another pair than the active one; nothing was written."""
@@ -59,8 +59,8 @@ class Rewrap:
     """One manifest that is, or was, not under the active pair.
 
     Attributes:
-        name: Of the manifest, for messages.
-        key_id: The pair that it was under; None if it cannot be read.
+        name: The manifest's key, for messages.
+        key_id: The pair that wrapped its data key; None if the manifest cannot be read.
     """
 
     name: str
@@ -71,17 +71,19 @@ class Rewrap:
 
 
 class KeyRotation:
-    """See the module.
+    """One run over the manifests of a bucket.
 
     Args:
-        tier: The bucket; stays the caller's.
+        tier: The bucket; the caller closes it.
         key_ring: Has the private keys of old pairs, and both of the active one.
-        metadata: Says which segments have a digest; what it does not know is left alone. None: no segment has one.
-        apply: Write; else only say what would be.
+        metadata: Says which segments have a digest; segments that it does not know are left alone. None: no segment has
+            one.
+        apply: Whether to write; else the run only reports what it would do.
         workers: Manifests under way at once.
 
     Attributes:
-        counts: After a run: manifests by the id of their pair before it; "" for segments that are not encrypted.
+        counts: After a run, the number of manifests by the id of the pair that they had before; "" for segments that
+            are not encrypted.
 
     Raises:
         ConfigError: a layout without encryption, or no active pair.
@@ -93,7 +95,7 @@ class KeyRotation:
         if tier.layout != "aiven":
             raise ConfigError(f"{tier.describe()}: nothing is encrypted in this layout")
         if key_ring.active_key_id is None:
-            raise ConfigError("no encryption.key.pair.id is configured: there is no pair to go to")
+            raise ConfigError("no encryption.key.pair.id is configured: there is no pair to rewrap to")
         self._tier = tier
         self._store = tier.store
         self._key_ring = key_ring
@@ -104,7 +106,7 @@ class KeyRotation:
         self._lock = tier.machine.scheduler.lock()
 
     def __iter__(self) -> Iterator[Rewrap]:
-        """By key, those that are not under the active pair.
+        """The manifests that are not under the active pair, by key.
 
         Raises:
             StoreError and its kinds: the store fails in a way that every manifest would meet.
@@ -118,7 +120,7 @@ class KeyRotation:
                         yield outcome
 
     def _manifests(self) -> Iterator[tuple[str, ObjectKey]]:
-        """Listed to the end before the first is touched: a listing must not meet what it was begun before."""
+        """All manifests, listed to the end before the first is changed: a listing must not meet its own changes."""
         prefix = self._tier.scope.key_prefix
         listed = []
         for info in self._store.iter_objects(self._tier.scope.folder or prefix):
@@ -157,7 +159,7 @@ class KeyRotation:
         return Rewrap(name, key, RewrapState.REWRAPPED, key_id)
 
     def _require_no_digest(self, key: ObjectKey, name: str) -> None:
-        """Raises ObjectConflictError."""
+        """Raises ObjectConflictError if the segment's metadata may hold a digest of the manifest."""
         if self._metadata is None or key.segment_id is None:
             return
         known = self._metadata.segments.get(key.segment_id)
@@ -167,14 +169,14 @@ class KeyRotation:
             raise ObjectConflictError(f"{name}: its digest is in the metadata topic: copy the segment anew instead")
 
     def _replace(self, full_key: str, name: str, data: bytes, moved: bytes, etag: str | None) -> None:
-        """Checked before it is written, and after.
+        """Replace a manifest, and check it before and after.
 
         Raises:
-            ObjectConflictError: it is not the one that was read any more. CorruptObjectError: what was stored is not
-                what comes back. EncryptionKeyError. StoreError and its kinds.
+            ObjectConflictError: the manifest has changed since it was read. CorruptObjectError: the store returns other
+                bytes than it was given. EncryptionKeyError. StoreError and its kinds.
         """
         if etag is None:
-            raise ConfigError(f"{self._store.describe()}: tells no etags, so that nothing can be replaced safely")
+            raise ConfigError(f"{self._store.describe()}: no ETags, without which manifests are not replaced safely")
         before, after = (parse_manifest(each, where=name) for each in (data, moved))
         assert before.encryption is not None
         assert after.encryption is not None
@@ -186,12 +188,12 @@ class KeyRotation:
 
 
 def rotation_key_ring(config: Mapping[str, str], tier: Tier) -> KeyRing:
-    """The ring of a configuration, with its active pair.
+    """The key ring of a configuration, with its active pair.
 
     Raises:
         ConfigError: encryption is not enabled, or a pair cannot be read.
     """
     read = read_storage_config(config, machine=tier.machine)
     if not read.encryption_enabled:
-        raise ConfigError("encryption.enabled and encryption.key.pair.id have to name the pair to go to")
+        raise ConfigError("encryption.enabled and encryption.key.pair.id are needed: the latter names the new pair")
     return read_key_ring(read, tier.machine, writing=True)

@@ -1,4 +1,4 @@
-"""The objects of one segment in a listing, and whether all of them are there."""
+"""The objects of one segment in a listing, and whether all of them exist."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class ObjectGroup:
 
 
 class Wholeness:
-    """Says what groups lack. One thread.
+    """Finds out which objects a segment lacks. One thread.
 
     Args:
-        tier: Of the objects; its descriptions are asked where the listing does not tell.
+        tier: The tier of the objects; its descriptions are read where the listing is not enough.
     """
 
     def __init__(self, tier: Tier) -> None:
@@ -57,12 +57,12 @@ class Wholeness:
         self._wanting: set[str] = set()
 
     def look(self, groups: Iterable[ObjectGroup]) -> None:
-        """Read the descriptions of those that may lack a transaction index, which not every segment has.
+        """Read the descriptions of segments without a transaction index, which not every segment has.
 
         Raises:
             StoreError and its kinds.
 
-        Cost: kafka layout: one small request a segment without one, several at a time. Else nothing.
+        Cost: in the kafka layout one small request for each such segment, several at a time; in others none.
         """
         if self._tier.layout != "kafka":
             return
@@ -89,20 +89,20 @@ class Wholeness:
         return segment.part(IndexType.TRANSACTION) is not None
 
     def is_whole(self, group: ObjectGroup) -> bool:
-        """Whether it is a segment with all of its objects."""
+        """Whether a group is a segment with all of its objects."""
         if self._description is not None and self._description not in group.objects:
             return False
         return not self.lacking(group)
 
     def lacking(self, group: ObjectGroup) -> list[str]:
-        """Suffixes of what a segment needs and this has not."""
+        """Suffixes of the objects that a segment needs and lacks."""
         lacking = sorted(_NEEDED[self._tier.layout] - group.objects.keys())
         if lacking and self._tier.layout == "aiven" and self._description in group.objects:
             lacking = self._lacking_of_manifest(group, lacking)
         return lacking + ([_TRANSACTIONS] if group.path in self._wanting else [])
 
     def _lacking_of_manifest(self, group: ObjectGroup, lacking: list[str]) -> list[str]:
-        """Some stores keep no object of 0 bytes: the manifest says whether one is needed."""
+        """Suffixes that the manifest needs and the listing lacks: some stores keep no object of 0 bytes."""
         try:
             manifest = parse_manifest(self._store.fetch(group.objects["rsm-manifest"].key), where=group.path)
         except (CorruptDataError, ObjectNotFoundError):

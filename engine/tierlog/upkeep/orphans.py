@@ -1,13 +1,13 @@
-"""Orphans: objects that no segment owns, segments whose objects miss, uploads that were begun and never ended.
+"""Orphans: objects that no segment owns, segments that lack objects, uploads that were begun and never ended.
 
 The bucket is listed first; then the metadata is read to its end. A copy that began meanwhile is in the metadata and not
-in the listing, never the other way round. A segment owns its objects in every state but DELETE_SEGMENT_FINISHED: what a
-failed copy left is the broker's to remove as long as its metadata says that there is something.
+in the listing, never the other way round. A segment owns its objects in every state but DELETE_SEGMENT_FINISHED: as
+long as the metadata knows a failed copy, the broker will remove what it left.
 
-Never touched: keys of no segment, other people's; what is younger than the given age; topics that the metadata does not
-know, which may be another cluster's; what may be newer than the metadata. Those last two are a refusal, unless they are
-to be left alone. Without metadata, what is no whole segment is an orphan, but for a segment that has a description and
-lacks objects: whether that is half a deletion or a loss only the metadata can say.
+Never touched: objects whose keys are no segment's; objects younger than the given age; topics that the metadata does
+not know, which may be another cluster's; segments that may be newer than the metadata. In the last two cases the search
+refuses to go on, unless it is told to leave them alone. Without metadata every segment that is not whole is an orphan,
+except one that has a description and lacks objects: only the metadata can tell half a deletion from a loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHOWN: Final = 3
 
 
 class OrphanKind(enum.StrEnum):
-    """What was found."""
+    """The kinds of orphans."""
 
     LEFTOVER = "leftover"
     """Objects of no whole segment: a copy that was killed, or half a deletion."""
@@ -51,15 +51,15 @@ class OrphanKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One segment's worth of them, or one upload.
+    """The orphaned objects of one segment, or one upload.
 
     Attributes:
-        key: For messages: of the segment's objects without suffix, or of the upload; masked where that is asked for.
-        reason: Why it counts as one.
-        description: The key of its description, present or not; None where the layout has none.
-        keys: Of its objects, without the description.
-        size_bytes: Of the objects that are there.
-        age_ms: Of the youngest.
+        key: The key for messages: of the segment's objects without suffix, or of the upload; masked if so configured.
+        reason: Why it counts as an orphan.
+        description: The key of its description, present or not; None if the layout has none.
+        keys: The keys of its objects but the description.
+        size_bytes: Size of the existing objects.
+        age_ms: Age of the youngest object.
     """
 
     kind: OrphanKind
@@ -81,14 +81,14 @@ class Orphan:
 
 @dataclass(slots=True)
 class OrphanReport:
-    """What a bucket holds.
+    """The result of a search.
 
     Attributes:
-        orphans: By key.
-        objects, segments: Objects of segments, and whole segments.
-        foreign: Objects whose keys are no segment's: left alone.
-        young: Segments' worth of objects that would count were they older.
-        left_alone: The same that the metadata does not know, or may not know yet.
+        orphans: The orphans by key.
+        objects, segments: The number of objects of segments, and of whole segments.
+        foreign: The number of objects whose keys are no segment's; they are left alone.
+        young: The number of groups that would be orphans if they were older.
+        left_alone: The number of groups that the metadata does not know, or may not know yet.
     """
 
     orphans: list[Orphan] = field(default_factory=list)
@@ -100,13 +100,14 @@ class OrphanReport:
 
 
 class OrphanSearch:
-    """See the module.
+    """A search for orphans in one bucket.
 
     Args:
-        tier: The bucket; stays the caller's.
+        tier: The bucket; the caller closes it.
         read_metadata: Reads the metadata to its end, when it is called; None for a bucket alone.
-        older_than_ms: What is younger is left alone.
-        skip_unknown: Leave alone what the metadata does not know, or may not know yet, instead of refusing.
+        older_than_ms: Younger objects are left alone.
+        skip_unknown: Whether to leave segments alone that the metadata does not know, or may not know yet, instead of
+            refusing.
 
     Raises:
         ConfigError: not a bucket.
@@ -135,14 +136,14 @@ class OrphanSearch:
         self._unknown: list[tuple[ObjectGroup, str]] = []
 
     def run(self, *, ask_store: bool = False) -> OrphanReport:
-        """List, read the metadata, compare.
+        """List the bucket, read the metadata, and compare the two.
 
         Args:
-            ask_store: Take the time from the store, by writing a small object and removing it. Else this machine's
-                clock serves, or the newest object of the listing if that is later.
+            ask_store: Whether to take the time from the store, by writing a small object and removing it. Else this
+                machine's clock counts, or the newest object of the listing if that is later.
 
         Raises:
-            ConfigError: the metadata is empty, behind, or not of this bucket: nothing may be concluded from it.
+            ConfigError: the metadata is empty, behind, or not of this bucket, so that nothing may be concluded from it.
             CorruptDataError: the metadata is damaged. StoreError and its kinds.
         """
         report = OrphanReport()
@@ -196,7 +197,7 @@ class OrphanSearch:
         return info.last_modified_ms
 
     def _judge(self, group: ObjectGroup, report: OrphanReport) -> list[Orphan]:
-        """By the bucket alone."""
+        """Judge the groups by the bucket alone."""
         if self._wholeness.is_whole(group):
             report.segments += 1
             return self._old_uploads(group, report)
@@ -212,7 +213,7 @@ class OrphanSearch:
     def _compare(
         self, group: ObjectGroup, metadata: MetadataTopic, owned: set[str], report: OrphanReport
     ) -> list[Orphan]:
-        """By what the metadata says."""
+        """Judge the groups by the metadata."""
         whole = self._wholeness.is_whole(group)
         report.segments += whole
         partition = group.key.topic_id_partition
@@ -242,7 +243,7 @@ class OrphanSearch:
         return found + self._old_uploads(group, report)
 
     def _missing(self, metadata: MetadataTopic, groups: dict[str, ObjectGroup]) -> Iterator[Orphan]:
-        """Segments that are to be there and of which the listing had nothing."""
+        """Segments that the metadata knows as finished and that the listing lacks."""
         listed = {group.key.segment_id for group in groups.values() if group.objects}
         seen = {(g.key.topic_id_partition.topic_id, g.key.topic_id_partition.partition) for g in groups.values()}
         lookup = make_lookup(self._tier.layout, key_prefix=self._scope.key_prefix, mask=self._scope.mask)
@@ -318,12 +319,12 @@ class OrphanSearch:
         )
 
     def delete(self, orphans: Sequence[Orphan]) -> Iterator[Orphan]:
-        """Remove what can be, descriptions first; yields each one that is gone.
+        """Remove the orphans that can be removed, descriptions first; yields each one that is gone.
 
-        One that has become a whole segment since it was listed stays.
+        A group that has become a whole segment since it was listed stays.
 
         Raises:
-            StoreError and its kinds: some of it could not be removed; run it again.
+            StoreError and its kinds: some objects could not be removed; run the search again.
         """
         wanted = [orphan for orphan in orphans if orphan.deletable]
         with self._tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-orphans") as pool:
@@ -355,7 +356,7 @@ def _has_no_transactions(group: ObjectGroup, metadata: MetadataTopic | None) -> 
 
 
 def _owned_places(metadata: MetadataTopic) -> set[str]:
-    """Where custom metadata says that objects of segments are, which may not be where their ids say."""
+    """The places that custom metadata names for the objects of segments, which may differ from those of their ids."""
     places = set()
     for known in metadata.segments.values():
         if not known.owns or known.custom_metadata is None:

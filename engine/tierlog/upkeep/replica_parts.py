@@ -1,10 +1,10 @@
-"""Parts of one segment as two replicas have them: in what they may differ, and in what they may not.
+"""The parts of one segment in two replicas: how they may differ, and how they may not.
 
-Two brokers write the same log, byte for byte, and each its own files beside it: a follower forgets producers that have
-expired at other moments than the leader (``producer.id.expiration.ms`` by its own clock), lays index entries at other
-batches since it appends other amounts at once, and keeps epochs from before its own log start. What consumers are told
-by them is the same: the transactions that are open at the segment's end, those that were aborted in it, the epoch of
-each of its offsets.
+Two brokers write the same log, byte for byte, but each its own files beside it: a follower forgets expired producers at
+other moments than the leader (``producer.id.expiration.ms`` by its own clock), puts index entries at other batches
+since it appends other amounts at once, and keeps epochs from before its own log start. What consumers learn from them
+is the same: the transactions that are open at the segment's end, those that were aborted in it, and the epoch of each
+offset.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 def find_contradiction(
     kind: IndexType, source: bytes | None, stored: bytes | None, metadata: RemoteLogSegmentMetadata
 ) -> str | None:
-    """What two replicas' files of one segment cannot both be right about.
+    """A fact on which two replicas' files of one segment contradict each other.
 
     Args:
-        kind: Of the file.
-        source: One replica's file; None if it has none. One that is damaged, or missing, contradicts nothing.
-        stored: The other's, which was checked.
-        metadata: Of the segment: its offsets.
+        kind: The kind of file.
+        source: One replica's file; None if it has none. A file that is damaged or missing contradicts nothing.
+        stored: The other replica's file, which was checked.
+        metadata: The segment's metadata, for its offsets.
 
     Returns:
-        None: they differ as replicas may, or not at all.
+        The contradiction in words; None if the files differ only as replicas' may.
     """
     try:
         if kind is IndexType.PRODUCER_SNAPSHOT:
@@ -58,7 +58,7 @@ def _of_aborted_transactions(source: bytes | None, stored: bytes | None) -> str 
 
 
 def _aborted(data: bytes) -> set[tuple[int, int, int]]:
-    """Without the last stable offsets: they say what else was open at the abort, which a producer's expiry changes."""
+    """The aborted transactions without their last stable offsets, which depend on other producers' expiry."""
     rows = TransactionIndex(data).entries()
     return set(zip(*(rows[name].tolist() for name in ("producer_id", "first_offset", "last_offset")), strict=True))
 

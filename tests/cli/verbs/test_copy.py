@@ -206,7 +206,7 @@ def test_a_copy_of_another_log_is_not_taken_for_done(tierlog: Run, tmp_path: pat
     log.write_bytes(data)
     outcome = tierlog("copy", disk, dest)
     assert outcome.code == 3
-    assert "the log is another than the source's" in outcome.err
+    assert "the copied log differs from the source's" in outcome.err
 
 
 def test_what_nothing_can_stand_in_for(tierlog: Run, tmp_path: pathlib.Path) -> None:

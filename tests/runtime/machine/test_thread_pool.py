@@ -131,3 +131,23 @@ def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         gate.set()
         assert second.result(10) == 2
         assert first.done()
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_signal_while_a_worker_starts(monkeypatch: pytest.MonkeyPatch, runs: bool) -> None:
+    """If this fails, a command that is ended prints that it "cannot join thread before it is started", and a notebook
+    whose cell was interrupted has a worker fewer for ever.
+    """
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if runs:
+            start(thread)
+        raise KeyboardInterrupt
+
+    with ThreadPool(1, "t") as pool:
+        with monkeypatch.context() as struck:
+            struck.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pool.submit(int)
+        assert pool.submit(lambda: 1).result(10) == 1

@@ -10,7 +10,7 @@ enum { SUMMARY_BYTES = 64 << 10 };
 
 tl_status tlj_decoder_open(tlj_decoder *decoder, tlj_budget *budget, uint32_t want, int64_t target_bytes) {
     memset(decoder, 0, sizeof *decoder);
-    tlj_room_open(&decoder->room, budget, want, target_bytes);
+    tlj_row_buffers_open(&decoder->buffers, budget, want, target_bytes);
     decoder->state.in_batch = -1;
     return tl_codecs_create(&decoder->codecs);
 }
@@ -18,7 +18,7 @@ tl_status tlj_decoder_open(tlj_decoder *decoder, tlj_budget *budget, uint32_t wa
 tl_status tlj_decoder_open_summary(tlj_decoder *decoder, tlj_budget *budget, uint32_t want) {
     tl_status status = tlj_decoder_open(decoder, budget, tl_summary_columns(want), SUMMARY_BYTES);
     decoder->summary.want = want;
-    decoder->room.columns.summary = &decoder->summary;
+    decoder->buffers.columns.summary = &decoder->summary;
     return status;
 }
 
@@ -29,9 +29,9 @@ static void end_input(tlj_decoder *decoder) {
 
 void tlj_decoder_close(tlj_decoder *decoder) {
     end_input(decoder);
-    tlj_release(decoder->room.budget, &decoder->straddle.block);
-    tlj_release(decoder->room.budget, &decoder->scratch);
-    tlj_room_close(&decoder->room);
+    tlj_release(decoder->buffers.budget, &decoder->straddle.block);
+    tlj_release(decoder->buffers.budget, &decoder->scratch);
+    tlj_row_buffers_close(&decoder->buffers);
     tl_codecs_destroy(decoder->codecs);
     decoder->codecs = NULL;
 }
@@ -63,10 +63,10 @@ void tlj_decoder_begin(tlj_decoder *decoder, const tlj_range *range) {
                                            .measure_crc = true};
     decoder->options.base_position = decoder->end_position = range->base_position;
     tl_summary_reset(&decoder->summary, decoder->summary.want);
-    decoder->room_ready = false;
+    decoder->buffers_ready = false;
     decoder->pending = TL_OK;
-    if (decoder->scratch.size > SCRATCH_KEPT_MAX) tlj_release(decoder->room.budget, &decoder->scratch);
-    if (decoder->straddle.block.size > SCRATCH_KEPT_MAX) tlj_release(decoder->room.budget, &decoder->straddle.block);
+    if (decoder->scratch.size > SCRATCH_KEPT_MAX) tlj_release(decoder->buffers.budget, &decoder->scratch);
+    if (decoder->straddle.block.size > SCRATCH_KEPT_MAX) tlj_release(decoder->buffers.budget, &decoder->straddle.block);
 }
 
 void tlj_decoder_feed(tlj_decoder *decoder, const uint8_t *data, size_t size) {
@@ -90,7 +90,7 @@ static tl_status enlarge(tlj_decoder *decoder) {
     tl_fault fault;
     if (tl_batch_parse(s->head, TLJ_HEADER_BYTES, &header, &fault) != TL_PARTIAL || fault.expected <= 0) return TL_OK;
     if ((uint64_t)fault.expected > decoder->options.decompressed_limit) return TL_OK;
-    tl_status status = tlj_reserve(decoder->room.budget, &s->block, (size_t)fault.expected, 0);
+    tl_status status = tlj_reserve(decoder->buffers.budget, &s->block, (size_t)fault.expected, 0);
     if (status != TL_OK) return status;
     memcpy(s->block.data, s->head, TLJ_HEADER_BYTES);
     s->need = (size_t)fault.expected;
@@ -154,21 +154,21 @@ static tl_status next_input(tlj_decoder *decoder) {
  */
 
 static tlj_step hand_over(tlj_decoder *decoder) {
-    decoder->room_ready = false;
+    decoder->buffers_ready = false;
     return TLJ_ROWS;
 }
 
-static bool has_rows(const tlj_decoder *decoder) { return decoder->room_ready && decoder->room.columns.rows; }
+static bool has_rows(const tlj_decoder *decoder) { return decoder->buffers_ready && decoder->buffers.columns.rows; }
 
 /* Content is decompressed anew, so nothing need be kept. */
 static tl_status grow_scratch(tlj_decoder *decoder, int64_t need) {
     size_t limit = (size_t)decoder->options.decompressed_limit, wanted = (size_t)need + ((size_t)need >> 3);
     if (wanted > limit) wanted = limit;
-    return tlj_reserve_generous(decoder->room.budget, &decoder->scratch, (size_t)need, wanted, 0);
+    return tlj_reserve_generous(decoder->buffers.budget, &decoder->scratch, (size_t)need, wanted, 0);
 }
 
 static tlj_step no_memory(tlj_decoder *decoder, tl_status *status, tl_status why) {
-    decoder->room_ready = false;
+    decoder->buffers_ready = false;
     decoder->state.in_batch = -1;
     *status = why;
     return TLJ_NO_MEMORY;
@@ -185,14 +185,14 @@ static tl_status decode(tlj_decoder *decoder, tl_status *memory) {
     tl_scratch scratch = {decoder->scratch.data, decoder->scratch.size, decoder->codecs};
     decoder->fault = (tl_fault){.record = -1};
     tl_status status = tl_decode(decoder->current.data, decoder->current.size, &decoder->options, &decoder->state,
-                                 &scratch, &decoder->room.columns, &decoder->fault);
+                                 &scratch, &decoder->buffers.columns, &decoder->fault);
     switch (status) {
     case TL_OK: decoder->current = (tlj_input){0}; return TL_OK;
     case TL_PARTIAL: *memory = keep_rest(decoder); return TL_OK;
     case TL_NEED_SCRATCH: *memory = grow_scratch(decoder, decoder->fault.expected); return TL_OK;
     case TL_FULL:
-        if (tlj_room_is_full(&decoder->room)) return TL_FULL;
-        *memory = tlj_room_grow(&decoder->room, &decoder->fault);
+        if (tlj_row_buffers_is_full(&decoder->buffers)) return TL_FULL;
+        *memory = tlj_row_buffers_grow(&decoder->buffers, &decoder->fault);
         return TL_OK;
     default: return status;
     }
@@ -205,9 +205,9 @@ tlj_step tlj_decoder_next(tlj_decoder *decoder, tl_status *status) {
         tl_status memory = TL_OK;
         if (!decoder->current.data) memory = next_input(decoder);
         if (memory == TL_OK && !decoder->current.data) return TLJ_INPUT;
-        if (memory == TL_OK && !decoder->room_ready) memory = tlj_room_next(&decoder->room);
+        if (memory == TL_OK && !decoder->buffers_ready) memory = tlj_row_buffers_next(&decoder->buffers);
         if (memory != TL_OK) return no_memory(decoder, status, memory);
-        decoder->room_ready = true;
+        decoder->buffers_ready = true;
         tl_status done = decode(decoder, &memory);
         if (memory != TL_OK) return no_memory(decoder, status, memory);
         if (done == TL_FULL) return hand_over(decoder);

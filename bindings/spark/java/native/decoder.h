@@ -4,15 +4,16 @@
 #ifndef TLJ_DECODER_H
 #define TLJ_DECODER_H
 
-#include "room.h"
+#include "row_buffers.h"
 
 /* What tlj_decoder_next has for its caller. */
 typedef enum tlj_step {
-    TLJ_ROWS = 1,      /* a batch of rows, valid until the next call */
-    TLJ_INPUT = 2,     /* all input is used up: feed, or finish */
-    TLJ_ENDED = 3,     /* nothing that follows counts */
-    TLJ_FAULT = 4,     /* the bytes are wrong: status and fault; rows before them were given. Skip, or give up */
-    TLJ_NO_MEMORY = 5, /* status as of tlj_room_grow: TL_OVER_LIMIT is the budget's. Nothing more comes of the range */
+    TLJ_ROWS = 1,  /* a batch of rows, valid until the next call */
+    TLJ_INPUT = 2, /* all input is used up: feed, or finish */
+    TLJ_ENDED = 3, /* nothing that follows counts */
+    TLJ_FAULT = 4, /* the bytes are wrong: status and fault; rows before them were given. Skip, or give up */
+    TLJ_NO_MEMORY =
+        5, /* status as of tlj_row_buffers_grow: TL_OVER_LIMIT is the budget's. Nothing more comes of the range */
 } tlj_step;
 
 /* Which records of a range count; times in ms, rows get us. */
@@ -43,7 +44,7 @@ typedef struct tlj_input {
 } tlj_input;
 
 typedef struct tlj_decoder {
-    tlj_room room;
+    tlj_row_buffers buffers;
     tl_summary summary; /* of the range under way; only where the decoder sums up */
     tl_decode_options options;
     tl_decode_state state;
@@ -52,8 +53,8 @@ typedef struct tlj_decoder {
     tlj_straddle straddle;
     tlj_input current, fed;
     uint64_t end_position;
-    bool room_ready;   /* columns are open for rows */
-    tl_status pending; /* a fault that waits behind the rows before it */
+    bool buffers_ready; /* columns are open for rows */
+    tl_status pending;  /* a fault that waits behind the rows before it */
     tl_fault fault;
     /* counters of all ranges but the one under way */
     uint64_t batches, batches_skipped, records, decompressed_bytes, crc_ns;

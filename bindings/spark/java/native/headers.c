@@ -82,7 +82,7 @@ static tl_status take(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl
     int64_t size = 0;
     tl_status status = look(decoder, walk, position, TL_HEADER_SIZE_V2, TLJ_HEADER_BLOCK_BYTES, &head, &size);
     if (status != TL_OK) return status;
-    status = tl_decode_header(head, (size_t)size, &decoder->options, &decoder->state, &decoder->room.columns,
+    status = tl_decode_header(head, (size_t)size, &decoder->options, &decoder->state, &decoder->buffers.columns,
                               walk->checked ? NULL : &walk->trust, word, &decoder->fault);
     int64_t next = (int64_t)(decoder->options.base_position + decoder->state.at);
     if (status == TL_OK && next > walk->end_position) status = TL_TRUNCATED;
@@ -92,7 +92,7 @@ static tl_status take(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl
 
 /* Puts the batch behind which the decoder stands where its header says. False: it ends a run of needed ones. */
 static bool place(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_word word, tl_summary before) {
-    bool sums = decoder->room.columns.summary, in_run = walk->in_run, ends = decoder->state.in_batch < 0;
+    bool sums = decoder->buffers.columns.summary, in_run = walk->in_run, ends = decoder->state.in_batch < 0;
     int64_t next = (int64_t)(decoder->options.base_position + decoder->state.at);
     walk->in_run = word != TL_HEADER_ENOUGH;
     if (walk->in_run) {
@@ -120,7 +120,7 @@ static tl_status look_behind(tlj_decoder *decoder, tlj_walk *walk) {
 tl_status tlj_walk_headers(tlj_decoder *decoder, tlj_walk *walk) {
     const tl_decode_state *state = &decoder->state;
     int64_t base = (int64_t)decoder->options.base_position, bytes = walk->bytes;
-    tl_status status = tlj_reserve(decoder->room.budget, &decoder->scratch,
+    tl_status status = tlj_reserve(decoder->buffers.budget, &decoder->scratch,
                                    walk->checked ? TLJ_CHECKED_BLOCK_BYTES : TLJ_HEADER_BLOCK_BYTES, 0);
     walk->needed_from = walk->needed_to = 0;
     for (int headers = 0; status == TL_OK && headers < TLJ_HEADERS_PER_WALK; headers++) {

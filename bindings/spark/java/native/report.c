@@ -32,7 +32,7 @@ static void fill_columns(tlj_report *report, const tl_columns *c) {
 
 void tlj_report_fill(tlj_report *report, const tlj_decoder *decoder, tlj_step step, tl_status status) {
     *report = (tlj_report){0};
-    if (step == TLJ_ROWS) fill_columns(report, &decoder->room.columns);
+    if (step == TLJ_ROWS) fill_columns(report, &decoder->buffers.columns);
     report->status = status;
     if (status != TL_OK) {
         report->fault_position = (int64_t)decoder->fault.position;

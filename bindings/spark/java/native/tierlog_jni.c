@@ -187,7 +187,7 @@ METHOD(jlong, decoderOpen)
 METHOD(void, decoderClose)(JNIEnv *env, jclass type, jlong handle) {
     (void)env, (void)type;
     reader *r = pointer(handle);
-    tlj_release(r->decoder.room.budget, &r->aborted);
+    tlj_release(r->decoder.buffers.budget, &r->aborted);
     tlj_decoder_close(&r->decoder);
     free(r);
 }
@@ -216,7 +216,7 @@ METHOD(jint, decoderBegin)
                        .verify_crc = verify_crc};
     if (aborted) {
         jsize size = (*env)->GetArrayLength(env, aborted);
-        tl_status status = tlj_reserve(r->decoder.room.budget, &r->aborted, (size_t)size, 0);
+        tl_status status = tlj_reserve(r->decoder.buffers.budget, &r->aborted, (size_t)size, 0);
         if (status != TL_OK) return status;
         (*env)->GetByteArrayRegion(env, aborted, 0, size, (jbyte *)r->aborted.data);
         range.aborted = (const tl_aborted *)(const void *)r->aborted.data;

@@ -19,7 +19,7 @@ _FAMILY = "option."
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The user's own options out of the properties of a table that is being created; None if it is none.
+    """The user's options among the properties of a table that is being created; None if no table is being created.
 
     Raises:
         ConfigError: keys of the storage are among them: the catalog would keep them, readable by every user of it.

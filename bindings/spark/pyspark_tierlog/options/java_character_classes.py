@@ -83,7 +83,7 @@ _OF_ONE_CASE: Final = frozenset(
 
 
 def property_set(name: str, *, ignore_case: bool) -> frozenset[int] | None:
-    """The characters of ``\\p{name}``; None: it is not known here, or Javas differ about it where case is ignored."""
+    """The characters of ``\\p{name}``; None if the name is unknown here, or Java versions differ if case is ignored."""
     if ignore_case and name.rpartition("=")[2].lower() in _OF_ONE_CASE:
         return None
     key, equals, value = name.partition("=")
@@ -99,12 +99,12 @@ def property_set(name: str, *, ignore_case: bool) -> frozenset[int] | None:
 
 
 def both_cases(codes: Collection[int]) -> frozenset[int]:
-    """The characters, and each letter of them in its other case."""
+    """The characters, and each of their letters in the other case."""
     return frozenset(ord(each) for code in codes for each in (chr(code).lower(), chr(code).upper()) if each.isascii())
 
 
 def class_text(codes: Collection[int]) -> str:
-    """The class in Python's words."""
+    """The class as Python writes it."""
     known = sorted(code for code in codes if code in ALL)
     if not known:
         return "(?!)"

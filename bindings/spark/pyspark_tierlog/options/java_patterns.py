@@ -1,4 +1,4 @@
-"""``subscribePattern`` is a regular expression of Java's, found anywhere in a topic's name: here it becomes Python's.
+"""Translation of ``subscribePattern``, a Java regular expression that is searched in a topic's name, into Python's.
 
 Spark's Kafka source asks ``java.util.regex`` whether the pattern is *found* in the name (``SubscribePatternStrategy``),
 and its admin client lists no internal topics. Both languages look alike and differ in silence (``\\v``, ``\\Z``, ``&&``
@@ -27,10 +27,10 @@ Token = tuple[str, bool]
 
 
 def name_pattern(java: str) -> str:
-    """The expression of Python's that matches a whole topic name where Spark's Kafka source would read the topic.
+    """The Python expression that matches a whole topic name if Spark's Kafka source would read the topic.
 
     Raises:
-        ValueError: Java refuses the pattern, or it says what cannot be said here; construct and place are named.
+        ValueError: Java refuses the pattern, or it cannot be translated; the message names construct and position.
     """
     body = _Translation(java).whole()
     wanted = f"{_INTERNAL}(?s:.*?)(?:{body})(?s:.*)"
@@ -102,13 +102,13 @@ class _Translation:
         return self._tokens[self._at - 1][0]
 
     def _syntax(self) -> str:
-        """The next character of a construct: a quoted one is none."""
+        """The next character of a construct; a quoted character is none."""
         if not self._ended() and self._tokens[self._at][1]:
             self._refuse(r"\Q within a construct")
         return self._next()
 
     def _taken(self, text: str) -> bool:
-        """Whether this stands here; it is passed then."""
+        """Whether this text comes next; if so, it is passed."""
         if all(self._peek(ahead) == character for ahead, character in enumerate(text)):
             self._at += len(text)
             return True
@@ -173,7 +173,7 @@ class _Translation:
         return text
 
     def _group(self) -> str:
-        """What follows an opening parenthesis, up to the closing one."""
+        """Translate what follows an opening parenthesis, up to the closing one."""
         before = self._ignore_case
         if self._peek() != "?":
             self._groups += 1
@@ -205,7 +205,7 @@ class _Translation:
         return name[:-1]
 
     def _flags(self) -> bool:
-        """Reads the flags behind ``(?``; whether they stand alone, without a group of their own."""
+        """Read the flags behind ``(?``; returns whether they stand alone, without a group of their own."""
         on = True
         while (flag := self._syntax()) not in (")", ":"):
             if flag == "-" and on:
@@ -219,7 +219,7 @@ class _Translation:
         return flag == ")"
 
     def _escape(self) -> str:
-        """What follows a backslash outside of a class."""
+        """Translate what follows a backslash outside of a class."""
         kind = self._peek()
         if kind in _ANCHORS:
             self._at += 1
@@ -256,7 +256,7 @@ class _Translation:
         return rf"(?i:\{number})" if self._ignore_case else rf"(?:\{number})"
 
     def _set_escape(self) -> frozenset[int] | None:
-        """The characters of ``\\d``, ``\\p{…}`` and their like; None: it is an escape of another kind."""
+        """The characters of ``\\d``, ``\\p{…}`` and the like; None for an escape of another kind."""
         kind = self._peek()
         if kind in CLASS_ESCAPES:
             self._at += 1
@@ -318,14 +318,16 @@ class _Translation:
         return chr(int(digits, 16))
 
     def _character_class(self) -> frozenset[int]:
-        """What follows ``[``, with the closing bracket."""
+        """Translate what follows ``[``, with the closing bracket."""
         negated = self._taken("^")
         found = self._class_members()
         self._at += 1
         return ALL - found if negated else found
 
     def _class_members(self) -> frozenset[int]:
-        """Up to the closing bracket, which is left. ``&&`` binds weaker than members that follow each other."""
+        """The members up to the closing bracket, which is not read. ``&&`` binds weaker than members that follow each
+        other.
+        """
         found: frozenset[int] | None = None
         while found is None or self._peek() != "]":
             if self._ended():
@@ -343,7 +345,9 @@ class _Translation:
         return found
 
     def _right_side(self) -> frozenset[int]:
-        """Of ``&&``: members, or classes in brackets. Of both Java forgets the brackets, which nobody can mean."""
+        """The right side of ``&&``: members, or classes in brackets. Java ignores the brackets if both are there; that
+        is refused.
+        """
         if self._peek() != "[":
             return self._class_members()
         found: frozenset[int] = frozenset()

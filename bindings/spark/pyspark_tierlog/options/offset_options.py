@@ -125,7 +125,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def parse_flag(text: str) -> bool:
-    """Read ``true`` or ``false`` in any case: what Spark's Kafka source takes, and no more.
+    """Read ``true`` or ``false`` in any case, as Spark's Kafka source does; nothing else is accepted.
 
     Raises:
         ValueError: neither.

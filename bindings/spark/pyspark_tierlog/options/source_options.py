@@ -1,9 +1,9 @@
-"""What the user asks of ``spark.read.format("tierlog")``: the options, checked before anything is read.
+"""The options of ``spark.read.format("tierlog")``, checked before anything is read.
 
-Names and meanings are those of Spark's Kafka source where it has the option. Spark hands option names over in lower
-case, so they match without case. What the Kafka source knows and this source has no use for is accepted and named in
-one warning; anything else is an error with the nearest known name. Values of ``store.*`` and ``rsm.*`` may be secrets:
-they are in no message and in no ``repr``.
+Names and meanings are those of Spark's Kafka source if it has the option. Spark passes option names in lower case, so
+they match without case. Options of the Kafka source that have no use here are accepted and named in one warning; any
+other name is an error that names the nearest known option. Values of ``store.*`` and ``rsm.*`` may be secrets: they are
+in no message and in no ``repr``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ReadOptions(BaseModel):
 
     @property
     def trust_headers(self) -> bool:
-        """Whether a header may answer for a batch whose checksum nobody checks."""
+        """Whether a header may answer for a batch whose checksum is not checked."""
         return self.header_answers or not self.verify_checksums
 
     @field_validator("subscribe_pattern")
@@ -170,10 +170,10 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
     """Check the options of one ``load()``.
 
     Args:
-        options: Names, in any case, to texts, as Spark hands them over.
+        options: Texts by name, in any case, as Spark passes them.
 
     Returns:
-        The checked options, and the warning about what was accepted and has no effect (None if there is nothing).
+        The checked options, and a warning about options without effect (None if there are none).
 
     Raises:
         ConfigError: an option is unknown (the nearest known one is named), malformed, missing, or contradicts another.
@@ -231,13 +231,13 @@ def _take_paths(values: dict[str, object]) -> tuple[str, ...]:
 
 
 def _path_of(text: str) -> str:
-    """Spark's catalog and Hadoop write ``file:/folder`` for ``file:///folder``."""
+    """A path as ``open_tier`` takes it: Spark's catalog and Hadoop write ``file:/folder`` for ``file:///folder``."""
     path = text.strip()
     return re.sub(r"^file:/(?!/)", "file:///", path)
 
 
 def _warning_of(values: dict[str, object], ignored: list[str]) -> str | None:
-    """What has no effect: the Kafka source's own options, and of two bounds the one that it prefers less."""
+    """The warning about options without effect: those of the Kafka source, and the weaker one of two bounds."""
     for start in ("starting", "ending"):
         order = [f"{start}Timestamp", f"{start}OffsetsByTimestamp", f"{start}Offsets"]
         given = [name for name in order if name in values]

@@ -1,4 +1,4 @@
-"""``rsm.*`` and ``store.*``: the keys that open the bucket, freed from what Spark does to option names.
+"""``rsm.*`` and ``store.*``: the keys that open the bucket, restored from what Spark makes of option names.
 
 A broker's ``rsm.config.storage.s3.region`` may be given as ``rsm.config.…`` or ``rsm.…``. Spark hands option names over
 in lower case; the keys of Aiven's plugin are lower case but for the ids inside ``encryption.key.pairs.<id>.…``, which
@@ -18,10 +18,10 @@ def storage_config(options: Mapping[str, str]) -> dict[str, str]:
     """The storage keys as a broker's file would have them.
 
     Args:
-        options: Names that start with ``rsm.`` or ``store.`` in any case, to values.
+        options: Values by name; the names start with ``rsm.`` or ``store.`` in any case.
 
     Returns:
-        ``rsm.config.<key>`` and ``store.<key>`` to values; ids of key pairs in the case of ``encryption.key.pairs``.
+        Values by ``rsm.config.<key>`` and ``store.<key>``; ids of key pairs are spelled as in ``encryption.key.pairs``.
 
     Raises:
         ConfigError: a key is given twice, in two forms, or two key pair ids differ only in case. Names keys, no values.

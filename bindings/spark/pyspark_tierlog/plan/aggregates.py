@@ -1,4 +1,4 @@
-"""Aggregates that the planner answers itself: where a few small reads say all. Else the executors read headers."""
+"""Aggregates that the planner answers itself if a few small reads are enough. Else the executors read headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Summaries = dict[Partition, RecordSummary]
 
 
 def fields_of(aggregates: Aggregates) -> frozenset[SummaryField]:
-    """What has to be known of the records."""
+    """The facts of the records that an aggregate needs."""
     found: set[SummaryField] = set()
     for function in aggregates.functions:
         if function[0] == "count":
@@ -52,15 +52,15 @@ def find_summaries(
     verify_checksums: bool,
     ends_suffice: bool = True,
 ) -> Summaries | None:
-    """The summary of each partition; None if that costs too much here, or something is damaged: who reads the records
-    then says what.
+    """The summary of each partition; None if it costs too much here, or if something is damaged, which reading the
+    records will then report.
 
     Args:
-        scans: What is asked about.
-        wanted: What has to be known.
-        verify_checksums: Check the CRC of every batch that is read here.
-        ends_suffice: The first and the last batches of a partition say which offsets are its least and greatest. Where
-            damage is left out it may take all that follows: then only reading everything tells.
+        scans: The scans that are summed up.
+        wanted: The facts that are needed.
+        verify_checksums: Whether to check the CRC of every batch that is read here.
+        ends_suffice: Whether the first and the last batches of a partition show its least and greatest offset. If
+            damage is left out, batches behind it may be left out too, so that everything must be read.
     """
     total_bytes = sum(scan.limits.total_bytes for _, scan in scans)
     found: Summaries = {}
@@ -86,7 +86,7 @@ def find_summaries(
 
 
 def rows_of(aggregates: Aggregates, summaries: Summaries) -> list[list[object]]:
-    """The rows of the answer: one a group that has records, in order; without grouping exactly one."""
+    """The rows of the answer: one for each group that has records, in order; without grouping exactly one."""
     by_topic, by_partition = "topic" in aggregates.group_by, "partition" in aggregates.group_by
     groups: dict[tuple[str, int], RecordSummary] = {} if aggregates.group_by else {("", 0): RecordSummary()}
     for (topic, partition), summary in summaries.items():
@@ -129,7 +129,7 @@ def _read(
 def _extremes(
     tier: Tier, scan: PreparedScan, wanted: frozenset[SummaryField], budget: ByteBudget, verify_checksums: bool
 ) -> Iterator[tuple[Partition, RecordSummary]]:
-    """Of each partition; ``count`` is 1 where it has any record."""
+    """The extremes of each partition; ``count`` is 1 if it has any record."""
 
     def summary(item: tuple[Partition, list[ScanRange]]) -> tuple[Partition, RecordSummary]:
         partition, ranges = item

@@ -15,18 +15,18 @@ _I32: Final = struct.Struct(">i")
 
 
 class PlanProtocolError(Exception):
-    """What came is no request of this protocol: a fault of who asks."""
+    """The bytes are no request of this protocol: a fault of the caller."""
 
 
 class BrokenStreamError(PlanProtocolError):
-    """What came is no frame, so where the next one begins cannot be told."""
+    """The bytes are no frame, so that the beginning of the next one is unknown."""
 
 
 def read_frame(stream: BinaryIO) -> tuple[str, bytes] | None:
     """(type, body) of the next frame; None at the end of the stream.
 
     Raises:
-        BrokenStreamError: the stream ends inside of a frame, or what comes is none.
+        BrokenStreamError: the stream ends inside a frame, or the bytes are no frame.
     """
     head = _read_up_to(stream, _HEAD.size)
     if not head:
@@ -43,7 +43,7 @@ def read_frame(stream: BinaryIO) -> tuple[str, bytes] | None:
 
 
 def _read_up_to(stream: BinaryIO, size_bytes: int) -> bytes:
-    """Grows as bytes come, so that a length that lies allocates nothing."""
+    """Read up to a size into memory that grows with the bytes, so that a wrong length allocates nothing."""
     found = bytearray()
     while len(found) < size_bytes:
         more = stream.read(min(size_bytes - len(found), 1 << 20))
@@ -54,7 +54,7 @@ def _read_up_to(stream: BinaryIO, size_bytes: int) -> bytes:
 
 
 class FrameWriter:
-    """Writes frames to a buffered stream. Not for two threads at once."""
+    """Writes frames to a buffered stream. One thread at a time."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -70,7 +70,7 @@ class FrameWriter:
         self.write(kind, json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
     def warn(self, text: str) -> None:
-        """For the driver's log."""
+        """Write a warning for the driver's log."""
         self.write("W", packed_text(text))
 
     def flush(self) -> None:
@@ -78,10 +78,12 @@ class FrameWriter:
 
 
 def packed_text(text: str) -> bytes:
-    """``str``. What cannot be written as UTF-8 (half a surrogate pair out of a file name) becomes a question mark."""
+    """A ``str`` field. Characters that UTF-8 cannot express (half a surrogate pair of a file name) become question
+    marks.
+    """
     return packed_bytes(text.encode("utf-8", "replace"))
 
 
 def packed_bytes(data: bytes | None) -> bytes:
-    """``bytes``, where length -1 is null."""
+    """A ``bytes`` field, with length -1 for null."""
     return _I32.pack(-1) if data is None else _I32.pack(len(data)) + data

@@ -1,4 +1,4 @@
-"""A listing on its way to the jar and back: opaque there, a pickle here."""
+"""A listing on its way to the jar and back. The jar does not look into it; here it is a pickle."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MODULES: Final = ("tierlog.", "pyspark_tierlog.listing")
 
 
 def write_listing(out: FrameWriter, listing: Listing) -> None:
-    """As frames ``L``, at least one."""
+    """Write a listing as frames ``L``, at least one."""
     pieces = _Pieces(out)
     _Pickler(pieces, protocol=5).dump(listing)
     pieces.end()
 
 
 def read_listing(blobs: Sequence[bytes]) -> Listing:
-    """Raises PlanProtocolError: these are not the frames of a listing."""
+    """Read a listing from its frames. Raises PlanProtocolError: the frames hold none."""
     try:
         found = _Unpickler(_Joined(blobs)).load()
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
@@ -37,7 +37,7 @@ def read_listing(blobs: Sequence[bytes]) -> Listing:
 
 
 class _Pieces(io.RawIOBase):
-    """What is written, cut into frames."""
+    """A stream whose bytes are cut into frames."""
 
     def __init__(self, out: FrameWriter) -> None:
         self._out = out
@@ -81,14 +81,14 @@ class _Joined(io.RawIOBase):
 
 
 class _Pickler(pickle.Pickler):
-    """Makes enumerations of their values: Python 3.11.0 to 3.11.3 would use ``getattr``, which no reader may have."""
+    """Pickles enumerations by value: Python 3.11.0 to 3.11.3 would use ``getattr``, which no unpickler may have."""
 
     def reducer_override(self, value: object) -> Any:
         return (type(value), (value.value,)) if isinstance(value, enum.Enum) else NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes nothing but our own values: what came back may have been changed on its way."""
+    """Creates only our own values, since the bytes may have been changed on their way."""
 
     def __init__(self, stream: io.RawIOBase) -> None:
         super().__init__(io.BufferedReader(stream))

@@ -1,4 +1,4 @@
-"""The answers: from a request of the jar to frames, by the same calls as the Python path."""
+"""From a request of the jar to the frames of its answer, by the same calls as the Python path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT_BYTES: Final = 4 << 20
 
 
 def answer(request: Request, blobs: Sequence[bytes], out: FrameWriter) -> None:
-    """Write all frames of an answer but its end.
+    """Write all frames of an answer but its last one.
 
     Raises:
         TierlogError: what the Python path would raise.
@@ -144,7 +144,7 @@ class _Answer:
             self._write_tasks(itertools.chain([first], tasks))
 
     def _enough(self, limit: int | None) -> _Task | None:
-        """A task that holds a limit of records, where that is found out by a small read of the first path."""
+        """A task that holds a limit of records, if a small read of the first path finds it."""
         part = self.parts[0]
         if not limit or limit >= part.scan.limits.total_records:
             return None

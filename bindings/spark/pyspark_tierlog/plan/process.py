@@ -1,6 +1,6 @@
 """The child: requests from its input, frames to its output, until the driver is gone.
 
-Its output is the protocol's alone: what anything else prints goes to standard error, which Spark's driver logs.
+Only the protocol writes to its output: anything else that prints goes to standard error, which Spark's driver logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OUT_BUFFER_BYTES = 1 << 18
 
 
 def main() -> int:
-    """Serve until the input ends. Returns the exit code: 0, or 1 after input that is none."""
+    """Serve until the input ends. Returns the exit code: 0, or 1 after input that is no frame."""
     _arrange_signals()
     requests, answers = claim_pipes(out_buffer_bytes=_OUT_BUFFER_BYTES)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -46,13 +46,13 @@ def main() -> int:
 
 
 def _arrange_signals() -> None:
-    """The driver ends us by closing the pipe or by SIGTERM; a Ctrl-C in its shell is meant for a query, not for us."""
+    """Ignore Ctrl-C, which a user means for a query; the driver ends this process by closing the pipe or by SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _watch(descriptor: int) -> None:
-    """End at once when nobody can read an answer any more, also in the middle of a listing that takes minutes."""
+    """End at once when nobody can read an answer any more, even during a listing that takes minutes."""
 
     def wait() -> None:
         poll = select.poll()
@@ -65,7 +65,7 @@ def _watch(descriptor: int) -> None:
 
 
 def _drop(answers: BinaryIO) -> None:
-    """Let what is still buffered run into nothing, or Python complains at exit."""
+    """Let buffered output go nowhere, since Python complains at exit otherwise."""
     point_at_nothing(answers.fileno())
 
 
@@ -106,7 +106,7 @@ def _answer(frame: tuple[str, bytes], requests: BinaryIO, out: FrameWriter) -> N
 
 
 def _brain() -> tuple[Callable[[bytes], Request], Callable[[Request, Sequence[bytes], FrameWriter], None]]:
-    """What plans. Imported after the driver was greeted: it goes on while this takes its time.
+    """The module that plans. It is imported after the driver was greeted, which goes on meanwhile.
 
     Raises:
         ImportError: this interpreter has Tierlog, but not what it needs.
@@ -128,7 +128,7 @@ def _blobs(requests: BinaryIO, count: int) -> list[bytes]:
 
 
 def _tell(out: FrameWriter, error: Exception) -> None:
-    """The error as the Python path would show it."""
+    """Write an error as the Python path would show it."""
     kind, text = type(error).__name__, str(error)
     if isinstance(error, ImportError):
         text = f"tierlog does not work under {sys.executable} (Python {platform.python_version()}): {error}"

@@ -1,4 +1,4 @@
-"""What the jar asks: JSON, checked before anything is done with it. Values of options are in no message."""
+"""The jar's requests: JSON, checked before anything is done with it. No message shows values of options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Words(BaseModel):
 
 
 class Aggregates(_Words):
-    """What is asked in place of the records."""
+    """The aggregates that are asked for in place of records."""
 
     group_by: list[Literal["topic", "partition"]]
     functions: list[Function]
@@ -46,14 +46,14 @@ class PlanRequest(_Words):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if self.limit is not None and self.aggregates is not None:
-            raise ValueError("a limit and aggregates are not asked for at once")
+            raise ValueError("a limit and aggregates exclude each other")
         return self
 
     def record_filter(self) -> tuple[RecordFilter, bool]:
-        """The filters as bounds, and whether these say all that the filters do.
+        """The filters as bounds, and whether the bounds are equivalent to the filters.
 
         Raises:
-            PlanProtocolError: a value is not what its column holds.
+            PlanProtocolError: a value is not of its column's type.
         """
         found, exact = RecordFilter(), True
         for column, operation, value in self.filters:
@@ -71,7 +71,7 @@ _REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimin
 
 
 def parse_request(body: bytes) -> Request:
-    """Raises PlanProtocolError: it is not JSON, or no request."""
+    """Parse a request. Raises PlanProtocolError: not JSON, or no request."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -85,7 +85,7 @@ def parse_request(body: bytes) -> Request:
 
 
 def _as_tuples(value: object) -> object:
-    """JSON has no tuples, and strict checking takes no list for one."""
+    """Lists as tuples: JSON has no tuples, and strict checking accepts no list for one."""
     if not isinstance(value, dict):
         return value
     found = dict(value)

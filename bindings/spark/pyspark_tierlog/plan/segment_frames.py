@@ -23,7 +23,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def write_store(out: FrameWriter, address: StoreAddress, key_files: Mapping[str, str]) -> None:
-    """Where the objects of a tier are, what opens them, and the private keys' paths by id."""
+    """Write where the objects of a tier are, the options that open them, and the private keys' paths by id."""
     texts = [packed_text(address.kind), packed_text(address.url)]
     for pairs in (address.options, key_files):
         texts.append(_I32.pack(len(pairs)))
@@ -44,7 +44,7 @@ class TaskFrames:
         self._segments = 0
 
     def write(self, store: int, ranges: Sequence[ScanRange]) -> None:
-        """A task; more than one only where the ranges' lists of chunks and aborted transactions fit no frame.
+        """Write a task; more than one only if its lists of chunks and aborted transactions do not fit a frame.
 
         Raises:
             CorruptObjectError: a segment has numbers that no broker writes.
@@ -111,7 +111,7 @@ def _packed_segment(store: int, segment: StoredSegment) -> bytes:
 
 
 def _greatest_timestamp_ms(segment: StoredSegment) -> int:
-    """No record is later; where its description does not say, any time may be."""
+    """A time that no record exceeds; the latest possible one if the segment's description has none."""
     known = segment.metadata.max_timestamp_ms
     return known if known >= 0 else UNKNOWN_TIMESTAMP_MS
 

@@ -51,9 +51,9 @@ class MadeLog:
     Attributes:
         data: The batches.
         table: Their headers.
-        records: How many.
-        record_bytes: Of the uncompressed records, without batch headers.
-        largest_batch_bytes: The same of one batch.
+        records: Number of records.
+        record_bytes: Size of the uncompressed records, without batch headers.
+        largest_batch_bytes: Size of the largest batch's uncompressed records.
     """
 
     data: bytes
@@ -64,7 +64,7 @@ class MadeLog:
 
     @property
     def uncompressed_bytes(self) -> int:
-        """Of the log if it were not compressed."""
+        """Size of the log if it were not compressed."""
         return self.record_bytes + _HEADER_BYTES * len(self.table)
 
     def payloads(self) -> list[memoryview]:
@@ -95,7 +95,7 @@ def make_log(codec: str, *, size_bytes: int) -> MadeLog:
 
 
 def can_make(codec: str) -> bool:
-    """Whether this installation can write the codec; it reads all of them."""
+    """Whether this installation can write the codec. It can read all of them."""
     return codec not in _ARROW_CODECS or bool(pa.Codec.is_available(_ARROW_CODECS[codec]))
 
 
@@ -122,7 +122,7 @@ def _zstd_stream(data: bytes, _: str) -> bytes:
 
 
 def _arrow_stream(data: bytes, codec: str) -> bytes:
-    """In the framing and the block sizes of Kafka's clients; every block is smaller than what it holds."""
+    """A stream with the framing and the block sizes of Kafka's clients; every block is smaller than its content."""
     compress = pa.Codec(_ARROW_CODECS[codec]).compress
     start, block_bytes, order, end = _FRAMES[codec]
     parts = [start]
@@ -133,7 +133,7 @@ def _arrow_stream(data: bytes, codec: str) -> bytes:
 
 
 def _records() -> Iterator[tuple[bytes, bytes, int]]:
-    """(key, value, timestamp in ms) without end: keys are skewed."""
+    """An endless sequence of (key, value, timestamp in ms) with skewed keys."""
     rng = np.random.default_rng(SEED)
     pool = _values()
     keys = [b"customer-%08d" % key for key in np.minimum(rng.zipf(1.3, _POOL), 10**8 - 1)]

@@ -1,4 +1,4 @@
-"""Measuring for ``tierlog bench``: a limit and what is held against it, timed in turn; ratios; a run that was saved."""
+"""Measuring for ``tierlog bench``: a limit and the calls compared with it, timed in turn; ratios; saved runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Task:
     """Something to time.
 
     Attributes:
-        name: Says the workload.
+        name: Name of the workload.
         action: One round of it.
-        size_bytes: What one round handles.
-        records: In them; 0 where there are none.
+        size_bytes: Bytes that one round handles.
+        records: Records in them; 0 if there are none.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What timing a task came to.
+    """The timing of a task.
 
     Attributes:
-        name, size_bytes, records: Of the task.
-        seconds: Of each round.
-        limit: Name of what it is held against; None for a limit itself.
-        ratio: Its speed through the limit's, of the medians; None for a limit.
-        notes: What else was seen, as GETs per GiB.
+        name, size_bytes, records: Those of the task.
+        seconds: Duration of each round.
+        limit: Name of the limit that it is compared with; None for a limit itself.
+        ratio: Its median speed divided by the limit's; None for a limit.
+        notes: Other figures, such as GETs per GiB.
     """
 
     name: str
@@ -55,16 +55,16 @@ class Measurement:
 
     @property
     def bytes_per_second(self) -> float:
-        """Of the median round."""
+        """Speed of the median round."""
         return self.size_bytes / statistics.median(self.seconds)
 
     @property
     def spread(self) -> float:
-        """Slowest round through the median one, less one: 0.1 is ten percent."""
+        """Duration of the slowest round divided by the median's, less one: 0.1 is ten percent."""
         return max(self.seconds) / statistics.median(self.seconds) - 1
 
     def to_json(self) -> dict[str, Any]:
-        """As it is printed and saved."""
+        """The measurement as it is printed and saved."""
         median = statistics.median(self.seconds)
         return {
             "name": self.name,
@@ -82,17 +82,18 @@ class Measurement:
 def measure(
     clock: Clock, limit: Task, ours: Sequence[Task], *, rounds: int, budget_seconds: float
 ) -> list[Measurement]:
-    """Times the limit and what is held against it, in turn, so that a busy machine hits both.
+    """Time the limit and the calls compared with it in turn, so that a busy machine slows both.
 
     Args:
-        clock: Its monotonic time.
-        limit: The first of every round.
-        ours: May be empty.
-        rounds: At most; the round before them warms up and does not count.
-        budget_seconds: No further round begins behind it, but ROUNDS_MIN (or ``rounds``, if less) always run.
+        clock: Source of monotonic time.
+        limit: The limit, timed first in every round.
+        ours: The calls compared with it; may be empty.
+        rounds: The most rounds. A round before them warms up and does not count.
+        budget_seconds: After this time no further round begins, but ROUNDS_MIN rounds (or ``rounds``, if less) always
+            run.
 
     Returns:
-        The limit's measurement, then those of ours.
+        The limit's measurement, then those of the calls.
     """
     tasks = [limit, *ours]
     seconds: list[list[float]] = [[] for _ in tasks]
@@ -119,10 +120,10 @@ def _held_against(limit: Measurement, ours: Measurement) -> Measurement:
 
 
 def read_saved(path: str, files: Files) -> dict[str, float]:
-    """Name to bytes per second, of a run that ``--output json`` printed.
+    """Bytes per second by name, of a run that ``--output json`` printed.
 
     Raises:
-        ConfigError: the file is no such run. StoreError and its kinds: it cannot be read.
+        ConfigError: the file holds no such run. StoreError and its kinds: it cannot be read.
     """
     try:
         found = json.loads(files.read_whole(path, limit_bytes=_SAVED_BYTES_MAX))
@@ -132,6 +133,6 @@ def read_saved(path: str, files: Files) -> dict[str, float]:
 
 
 def change(now: Measurement, saved: Mapping[str, float]) -> float | None:
-    """Speed now through the speed saved, less one; None where the saved run has no such measurement."""
+    """Speed now divided by the saved speed, less one; None if the saved run lacks the measurement."""
     before = saved.get(now.name)
     return None if not before or before < 0 else now.bytes_per_second / before - 1

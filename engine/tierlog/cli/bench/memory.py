@@ -1,4 +1,4 @@
-"""The part of ``tierlog bench`` that needs no store: limits of memory, checksum and codecs, and how near we come."""
+"""The part of ``tierlog bench`` without a store: limits of memory, checksum and codecs, and our speed beside them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
 
 
 class WrongAnswerError(TierlogError):
-    """A benchmark's output is not what the data were made from: its times would mean nothing."""
+    """A benchmark's result is wrong, so that its times mean nothing."""
 
 
 def measure_memory(
     clock: Clock, *, size_bytes: int, rounds: int, budget_seconds: float, skipped: list[str]
 ) -> Iterator[list[Measurement]]:
-    """Groups of a limit and what is held against it.
+    """Measure groups of a limit and the calls compared with it.
 
     Args:
-        clock: Times.
-        size_bytes: Uncompressed, of each codec's log.
+        clock: Source of monotonic time.
+        size_bytes: Uncompressed size of each codec's log.
         rounds: As in ``measure``.
         budget_seconds: For each group.
         skipped: Gets a line for each codec that cannot be written here.
@@ -73,7 +73,9 @@ def _measure_codec(clock: Clock, codec: str, log: MadeLog, *, rounds: int, budge
 
 
 def decode(data: bytes) -> int:
-    """Records of the log, on one core, into Arrow; each record batch is dropped before the next."""
+    """Decode the log on one core into Arrow; returns the number of records. Each record batch is dropped before the
+    next.
+    """
     decoder = RecordDecoder(COLUMNS, timestamp_unit="us", target_bytes=PIECE_BYTES)
     records = 0
     for step in (decoder.feed(data), decoder.finish()):
@@ -83,7 +85,7 @@ def decode(data: bytes) -> int:
 
 
 def copy_into_pool(data: bytes) -> None:
-    """The bytes in pieces, each into a new buffer of Arrow's pool: the floor of decoding what is not compressed."""
+    """Copy the bytes piece by piece into new buffers of Arrow's pool: the least cost of decoding uncompressed data."""
     source = np.frombuffer(data, np.uint8)
     for at in range(0, len(source), PIECE_BYTES):
         piece = source[at : at + PIECE_BYTES]

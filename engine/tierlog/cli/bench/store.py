@@ -31,15 +31,15 @@ def measure_path(
     """The store's bandwidth by plain ranged GETs, and a scan of the same bytes; both count stored bytes.
 
     Args:
-        clock: Times.
-        tier: Of PATH.
-        store: What the tier reads through.
+        clock: Source of monotonic time.
+        tier: The tier at PATH.
+        store: The store through which the tier reads.
         topic: None for all topics, in their order.
-        rounds: As in ``measure``, as is the last.
-        budget_seconds: See there.
+        rounds: As in ``measure``.
+        budget_seconds: As in ``measure``.
 
     Raises:
-        ConfigError: there is nothing to read. What ``plan_scan`` and the scan raise.
+        ConfigError: there is nothing to read. Also the errors of ``plan_scan`` and of the scan.
     """
     topics = TopicSelection.matching(".*") if topic is None else TopicSelection.of_names([topic])
     plan = plan_scan(tier, ScanRequest(topics, max_bytes_per_range=RANGE_BYTES))
@@ -60,7 +60,7 @@ def measure_path(
 
 
 def _first_ranges(ranges: Sequence[ScanRange]) -> list[ScanRange]:
-    """As many as fit PATH_BYTES, at least one."""
+    """The first ranges, as many as fit PATH_BYTES, at least one."""
     chosen: list[ScanRange] = []
     size = 0
     for scan_range in ranges:
@@ -84,7 +84,7 @@ def _stored_span(scan_range: ScanRange) -> Span:
 
 
 def _plain_gets(store: CountingStore, scheduler: Scheduler, spans: Sequence[Span]) -> int:
-    """Bytes that came, in ranges as large and as many under way as ours has them."""
+    """Fetch the spans by GETs of the size and number that our scan uses; returns the bytes that came."""
     window = LOCAL_WINDOW_BYTES if store.is_local else REMOTE_WINDOW_BYTES
     under_way = scheduler.cores * (1 if store.is_local else REMOTE_PREFETCH + 1)
 
@@ -103,5 +103,5 @@ def _pieces(spans: Sequence[Span], window: int) -> Iterator[Span]:
 
 
 def _scan(tier: Tier, ranges: Sequence[ScanRange]) -> int:
-    """Records."""
+    """Scan the ranges; returns the number of records."""
     return sum(batch.num_rows for batch in ParallelScan(ranges, partial(read_scan_range, tier), machine=tier.machine))

@@ -1,7 +1,7 @@
-"""Index entries against their log for ``tierlog dump``: what kafka-dump-log compares, in its way.
+"""The comparison of index entries with their log for ``tierlog dump``, as kafka-dump-log does it.
 
-Entries are looked at as they lie in the file: of a preallocated index the first is always shown, and the zeros behind
-the last are not. What they say of zeros is no fault: a broker trims them when it closes the segment.
+Entries are taken as they lie in the file: the first entry of a preallocated index is always shown, the zeros behind the
+last are not. Zeros are no fault: a broker trims them when it closes the segment.
 """
 
 from __future__ import annotations
@@ -61,13 +61,15 @@ def time_entries(data: bytes, base_offset: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def _shown(relative_offsets: NDArray[np.int32]) -> int:
-    """Up to the first entry but the very first that has the base offset itself: preallocation begins there."""
+    """How many entries are shown: up to the first, but the very first, that has the base offset; there preallocation
+    begins.
+    """
     zeros = np.flatnonzero(relative_offsets[1:] == 0)
     return int(zeros[0]) + 1 if zeros.size else int(relative_offsets.size)
 
 
 def compare_offsets(offsets: NDArray[np.int64], positions: NDArray[np.int64], log: LogOutline) -> IndexFindings:
-    """Each entry's offset with the last offset of the batch at its position."""
+    """Compare each entry's offset with the last offset of the batch at its position."""
     findings = IndexFindings()
     places = np.searchsorted(log.positions, positions)
     for offset, position, place in zip(offsets.tolist(), positions.tolist(), places.tolist(), strict=True):
@@ -79,7 +81,7 @@ def compare_offsets(offsets: NDArray[np.int64], positions: NDArray[np.int64], lo
 
 
 def compare_times(timestamps: NDArray[np.int64], offsets: NDArray[np.int64], log: LogOutline) -> IndexFindings:
-    """Each entry with the batch that ends with its offset, and with the entry before."""
+    """Compare each entry with the batch that ends with its offset, and with the entry before."""
     findings = IndexFindings()
     places = np.searchsorted(log.last_offsets, offsets)
     before = -1

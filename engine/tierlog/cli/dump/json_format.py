@@ -30,7 +30,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class JsonForm:
-    """Columns to JSON lines; ``payloads`` as in the Kafka form. Keys and values are base64, or decoded fields."""
+    """Turns columns into JSON lines; ``payloads`` as in the Kafka form. Keys and values are base64, or fields."""
 
     def __init__(self, label: str, payloads: PayloadDecoder | None) -> None:
         self._file = _encode(label)
@@ -163,7 +163,7 @@ class JsonForm:
         return [self._line("partitionMetadata", fields)]
 
     def step_lines(self, _steps: dict[int, int]) -> list[str]:
-        """None: the offsets are in the records."""
+        """None: the records' own lines show their offsets."""
         return []
 
     def index_lines(self, findings: IndexFindings) -> list[str]:
@@ -179,7 +179,7 @@ class JsonForm:
         return [self._line("mismatch", row) for row in rows]
 
     def fault_line(self, fault: CorruptDataError) -> str:
-        """What is wrong, as data: the Kafka form has no line for it."""
+        """A fault as a JSON object; the Kafka form has no line for it."""
         return self._line(
             "fault",
             {"fault": fault.fault, "position": fault.position, "offset": fault.base_offset, "text": fault.text},

@@ -1,6 +1,6 @@
 """The lines of kafka-dump-log 4.3, byte for byte: what ``tierlog dump --format kafka`` prints.
 
-Where the Java tool ends in an exception there is no line here; the fault is told by ``dump``. Numbers, names and order
+Where the Java tool ends with an exception there is no line here; ``dump`` reports the fault. Numbers, names and order
 are those of Kafka's DumpLogSegments.
 """
 
@@ -34,10 +34,10 @@ _BOOLEAN = ("false", "true")
 
 
 class KafkaForm:
-    """Columns to lines. ``payloads`` is None where neither keys nor values are printed.
+    """Turns columns into lines. ``payloads`` is None if neither keys nor values are printed.
 
     Attributes:
-        payload_faults: What the payload decoder could not read, counted.
+        payload_faults: Number of payloads that the decoder could not read.
     """
 
     def __init__(self, label: str, payloads: PayloadDecoder | None) -> None:
@@ -176,24 +176,26 @@ class KafkaForm:
         return lines
 
     def epoch_lines(self, epochs: LeaderEpochs) -> list[str]:
-        """Ours: the Java tool does not read checkpoints."""
+        """The lines of a leader-epoch checkpoint, in a form of ours: the Java tool does not read checkpoints."""
         return [f"epoch: {entry.epoch} startOffset: {entry.start_offset}" for entry in epochs]
 
     def checkpoint_lines(self, offsets: dict[tuple[str, int], int]) -> list[str]:
-        """Ours, as above."""
+        """The lines of an offset checkpoint, in a form of ours."""
         return [f"topic: {topic} partition: {place} offset: {offset}" for (topic, place), offset in offsets.items()]
 
     def metadata_lines(self, metadata: PartitionMetadata) -> list[str]:
-        """Ours, as above."""
+        """The lines of a ``partition.metadata``, in a form of ours."""
         return [f"version: {metadata.version} topicId: {metadata.topic_id_text}"]
 
     def step_lines(self, steps: dict[int, int]) -> list[str]:
-        """Records that do not follow one another; the tool says this on stderr, at its end, with the whole path."""
+        """Lines for records that do not follow one another; the tool prints them on stderr at its end, with the whole
+        path.
+        """
         lines = [f"Non-consecutive offsets in {self._name}"] if steps else []
         return lines + [f"  {before} is followed by {after}" for before, after in sorted(steps.items())]
 
     def index_lines(self, findings: IndexFindings) -> list[str]:
-        """Index entries that the log contradicts; as with ``step_lines``."""
+        """Lines for index entries that contradict the log, as the tool prints them at its end."""
         lines = []
         if findings.offset_mismatches:
             lines.append(f"Mismatches in :{self._name}")

@@ -35,12 +35,12 @@ _LEGACY_KEY_LENGTH = {0: 18, 1: 26}  # position in an entry, by magic
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A record for the system.
+    """A control record.
 
     Attributes:
-        row: Its place among the rows.
-        kind: 0 abort, 1 commit, others are none of a transaction.
-        coordinator_epoch: Of a transaction's marker; None for other kinds.
+        row: Its index among the rows.
+        kind: 0 abort, 1 commit; other types have nothing to do with transactions.
+        coordinator_epoch: Coordinator epoch of a transaction's marker; None for other types.
     """
 
     row: int
@@ -69,7 +69,7 @@ class Records:
 
 
 class LogForm(Protocol):
-    """What a log looks like in one output format."""
+    """How one output format shows a log."""
 
     def batch_lines(self, table: BatchTable) -> list[str]: ...
     def record_lines(self, records: Records) -> list[str]: ...
@@ -77,12 +77,12 @@ class LogForm(Protocol):
 
 @dataclass(slots=True)
 class LogDump:
-    """Walks one log; iterate it once, then read what it found.
+    """A walk over one log: iterate it once, then read its attributes.
 
     Attributes:
-        deep: Records too.
-        faults: How many faults there were, told or not.
-        trailing_bytes: Behind the last whole batch, where the log ends inside one.
+        deep: Whether records are printed too.
+        faults: How many faults there were, printed or not.
+        trailing_bytes: How many bytes are behind the last whole batch, if the log ends inside one.
         steps: Offset → next offset wherever a record does not follow the one before it; the first follows -1.
     """
 
@@ -181,7 +181,7 @@ class LogDump:
         return Records(rows, table, batches, control, markers, checksums)
 
     def _look_at(self, records: Records) -> Iterator[CorruptDataError]:
-        """Notes steps between offsets; yields what is wrong with markers and legacy messages."""
+        """Note steps between offsets; yields the faults of markers and legacy messages."""
         self._note_steps(records.rows.column("offset").to_numpy())
         for marker in records.markers:
             if marker.kind in MARKER_KINDS and marker.coordinator_epoch is None:
@@ -202,14 +202,14 @@ class LogDump:
 
 
 def _finish(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-    """The rows that are left: asked for only when all others were taken."""
+    """The remaining rows; called only when all others were taken."""
     yield from decoder.finish()
 
 
 def _interleaved(
     batch_lines: list[str], record_lines: list[str], batches: NDArray[np.int64], begun: int
 ) -> tuple[list[str], int]:
-    """Each batch's line in front of its records; also the number of batches that are begun now."""
+    """Each batch's line in front of its records' lines; also how many batches were begun by now."""
     out: list[str] = []
     starts = np.flatnonzero(np.diff(batches, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, len(record_lines)]):
@@ -234,7 +234,7 @@ def _fault_of(table: BatchTable, at: int, text: str, fault: str) -> CorruptRecor
 
 
 def _legacy_checksums(table: BatchTable, data: memoryview, batch: int) -> list[tuple[int, bool]]:
-    """Of each message of an entry of magic 0 or 1: its own stored checksum, and whether it is right."""
+    """The stored checksum of each message of an entry of magic 0 or 1, and whether it is right."""
     codec = int(table.attributes[batch]) & CODEC_MASK
     if codec == 0:
         return [(int(table.crc[batch]), bool(table.crc_ok[batch]))]

@@ -43,11 +43,11 @@ def java_text(data: bytes) -> str:
 
 @dataclass(slots=True)
 class Payload:
-    """What is shown of one record's key and value.
+    """The texts that are shown for one record's key and value.
 
     Attributes:
-        key, value: None where nothing is shown.
-        fields: The value as JSON fields, where its format is known.
+        key, value: None if nothing is shown.
+        fields: The value as JSON fields, if its format is known.
         fault: Why the record could not be decoded; "" if it could.
     """
 
@@ -58,7 +58,7 @@ class Payload:
 
 
 class PayloadDecoder(Protocol):
-    """Makes text of keys and values."""
+    """Turns keys and values into text."""
 
     def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload: ...
 
@@ -71,7 +71,7 @@ class PlainPayloads:
 
 
 class RemoteLogMetadataPayloads:
-    """Records of ``__remote_log_metadata``: only values are shown."""
+    """Payloads of ``__remote_log_metadata``: only values are shown."""
 
     def decode(self, offset: int, _key: bytes | None, value: bytes | None) -> Payload:
         try:
@@ -84,7 +84,7 @@ class RemoteLogMetadataPayloads:
 
 
 class TransactionStatePayloads:
-    """Records of ``__transaction_state``."""
+    """Payloads of ``__transaction_state``."""
 
     def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload:
         try:
@@ -113,7 +113,7 @@ def _words(fault: CorruptRecordError) -> str:
 
 
 def transaction_fields(state: TransactionState) -> dict[str, object]:
-    """Under Kafka's names and in its order; what is tagged and at its default is left out."""
+    """The fields under Kafka's names and in its order, without tagged fields that have their default."""
     fields: dict[str, object] = {"producerId": state.producer_id}
     if state.previous_producer_id != NO_PRODUCER_ID:
         fields["previousProducerId"] = state.previous_producer_id

@@ -1,7 +1,7 @@
 """What the paths of ``tierlog dump`` name: one file, the files of a log directory, or the parts of tiered segments.
 
-A part is bytes with a name and a kind; where they come from (a disk, an object that has to be decrypted) is settled
-here, so that what prints them does not know.
+A part is bytes with a name and a kind. This module hides where the bytes come from (a disk, an object that has to be
+decrypted) from the code that prints them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BASE_OFFSET = re.compile(r"([0-9]{20})[.-]")
 
 
 class PartKind(StrEnum):
-    """What a part is; the value is the suffix of its file."""
+    """The kind of a part; the value is the suffix of its file."""
 
     LOG = ".log"
     OFFSET_INDEX = ".index"
@@ -56,7 +56,7 @@ _TIER_PARTS = (
 
 @dataclass(slots=True)
 class LogOutline:
-    """The batches of a log as far as its indexes speak of them.
+    """The columns of a log's batches that its indexes refer to.
 
     Attributes:
         last_offsets, positions, max_timestamps: int64 each, in file order; -1 is the timestamp of an empty batch.
@@ -68,7 +68,7 @@ class LogOutline:
 
     @classmethod
     def of(cls, tables: Iterable[BatchColumns]) -> LogOutline:
-        """From the columns of ``scan_batches``, in file order."""
+        """The outline of the columns of ``scan_batches``, in file order."""
         columns: tuple[list[NDArray[np.int64]], ...] = ([], [], [])
         for table in tables:
             columns[0].append(table["last_offset"].astype(np.int64))
@@ -82,13 +82,14 @@ class Part:
     """One file, or one part of a tiered segment.
 
     Attributes:
-        label: What is printed as its path.
-        base_offset: Of the segment, by the name; None if the name has none.
-        topic: Of the folder or segment; "" if unknown.
-        size_bytes: Untransformed.
+        label: The path that is printed for it.
+        base_offset: The segment's base offset in the name; None if the name has none.
+        topic: Topic of the folder or segment; "" if unknown.
+        size_bytes: Size before compression and encryption.
         windows: Opens the bytes, in order from 0, cut anywhere.
-        log: The log that an index belongs to; None if it is not there.
-        outline_follows: Parts that need this log's outline come after it: who walks it keeps the outline.
+        log: The log that an index belongs to; None if it is missing.
+        outline_follows: Whether parts that need this log's outline come after it, so that its walk should keep the
+            outline.
     """
 
     label: str
@@ -106,20 +107,20 @@ class Part:
         return self.label.rsplit("/", 1)[-1]
 
     def whole(self) -> bytes:
-        """All bytes. Raises CorruptObjectError above PART_SIZE_BYTES_MAX."""
+        """All bytes of the part. Raises CorruptObjectError above PART_SIZE_BYTES_MAX."""
         if self.size_bytes > PART_SIZE_BYTES_MAX:
             text = f"{self.size_bytes} bytes: more than a {self.kind} can have"
             raise CorruptObjectError(text, fault="BAD_SIZE", where=self.label)
         return b"".join(self.windows())
 
     def outline(self) -> LogOutline:
-        """Of a log: its batches up to the first byte that is none; read once."""
+        """The outline of a log: its batches up to the first byte that is none; read once."""
         if self._outline is None:
             self._outline = LogOutline.of(run.columns for run in BatchRuns(self.windows()))
         return self._outline
 
     def keep_outline(self, outline: LogOutline) -> None:
-        """What a walk over the whole log has seen, so that ``outline`` need not read it again."""
+        """Keep what a walk over the whole log has seen, so that ``outline`` need not read it again."""
         self._outline = outline
 
 
@@ -128,8 +129,8 @@ class PartFinder:
     """Finds the parts that PATHs name.
 
     Attributes:
-        topic, partitions: Only these, of a log directory or a bucket.
-        ignored: Files that were named and are none of Kafka's.
+        topic, partitions: Which parts of a log directory or a bucket are wanted.
+        ignored: Files that were named and are not Kafka's.
     """
 
     files: Files
@@ -143,7 +144,7 @@ class PartFinder:
         """The parts of one PATH, by name; a bucket's by partition and offset.
 
         Raises:
-            ConfigError: nothing fits, or a bucket of several topics and none is chosen.
+            ConfigError: nothing fits, or the bucket has several topics and none is chosen.
             StoreError and its kinds.
         """
         found = None if "://" in path else self.files.stat(path)

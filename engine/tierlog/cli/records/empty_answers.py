@@ -1,4 +1,4 @@
-"""Why ``cat`` shows no record, in words: for each partition what it holds, and what of it was asked for."""
+"""Why ``cat`` shows no record, in words: which offsets each partition holds, and which were asked for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PARTITIONS_MAX = 5
 def empty_answer(
     request: ScanRequest, histories: Sequence[PartitionHistory], bounds: Sequence[OffsetBounds], *, searched: bool
 ) -> Iterator[str]:
-    """One line a partition, for the first few, and one for the others.
+    """One line for each of the first few partitions, and one for the others.
 
     Args:
-        request: What was asked.
-        histories: Of the partitions that were looked for.
-        bounds: What the request came to in those of them that it did not filter out.
-        searched: Records were left out by what they hold.
+        request: The request.
+        histories: Histories of the partitions that were asked for.
+        bounds: The request's offsets in the partitions that it did not filter out.
+        searched: Whether records were left out by a search in their content.
     """
     if not histories:
         yield "no record: there is no such topic here"

@@ -1,4 +1,4 @@
-"""Records as lines of text: JSON, a readable table form, raw values. Bytes go out, a record batch at a time.
+"""Records as lines of text: JSON, a readable form with tabs, raw values; as bytes, a record batch at a time.
 
 The command's throughput is decided here (about 2 µs a small record): whole columns become Python lists at once, base64
 is ``binascii``'s, and one join builds all lines. Measured against encoding whole columns with numpy and joining with
@@ -30,7 +30,7 @@ def base64_text(value: bytes | None) -> str:
 
 
 def utf8_text(value: bytes | None) -> str:
-    """A JSON string; what is not UTF-8 becomes ``{"base64": …}``, so that nothing is lost or mistaken."""
+    """A JSON string; bytes that are not UTF-8 become ``{"base64": …}``, so that nothing is lost or mistaken."""
     if value is None:
         return "null"
     try:
@@ -40,7 +40,7 @@ def utf8_text(value: bytes | None) -> str:
 
 
 def json_text(value: bytes | None) -> str:
-    """The JSON document in place; what is none becomes ``{"base64": …}``."""
+    """The JSON document itself; bytes that are no JSON become ``{"base64": …}``."""
     if value is None:
         return "null"
     try:
@@ -60,14 +60,14 @@ _RENDERERS: dict[str, Callable[[bytes | None], str]] = {"base64": base64_text, "
 
 
 def renderer(encoding: str, option: str) -> Callable[[bytes | None], str]:
-    """Raises ConfigError for an unknown encoding."""
+    """The function that renders a column. Raises ConfigError: the encoding is unknown."""
     if encoding not in _RENDERERS:
         raise ConfigError(f"{option} is one of {', '.join(_RENDERERS)}, not {encoding!r}")
     return _RENDERERS[encoding]
 
 
 def timestamps_ms(rows: pa.RecordBatch) -> list[int]:
-    """Milliseconds; -1 for none."""
+    """A timestamp column in milliseconds; -1 for none."""
     column = rows.column("timestamp")
     unit = column.type.unit
     values = column.cast(pa.int64()).to_pylist()
@@ -78,14 +78,14 @@ T = TypeVar("T", str, bytes)
 
 
 def interleaved(pieces: Sequence[T | Sequence[T]], rows: int) -> Iterator[T]:
-    """What to join into lines: of each row in turn its part of every piece, which is the same for all, or a list."""
+    """The pieces of all lines in order: for each row its part of every piece, which is one constant or a list."""
     constant = (str, bytes)
     columns = [itertools.repeat(piece, rows) if isinstance(piece, constant) else piece for piece in pieces]
     return itertools.chain.from_iterable(zip(*columns, strict=True))
 
 
 class JsonLines:
-    """One JSON object a record, as the project's documents promise it: its members are the columns, in their order."""
+    """One JSON object for each record; its members are the columns, in their order."""
 
     def __init__(self, columns: Sequence[str], *, key_as: str = "base64", value_as: str = "base64") -> None:
         self._columns = columns
@@ -119,7 +119,7 @@ class JsonLines:
 
 
 def _constant(rows: pa.RecordBatch, name: str) -> str:
-    """The same in all rows of a batch."""
+    """The value of a column that has the same value in all rows of a batch."""
     value = rows.column(name)[0].as_py()
     return _quoted(value) if isinstance(value, str) else str(value)
 
@@ -142,10 +142,10 @@ TEXT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "he
 
 
 class TextLines:
-    """For people, parted by tabs; what does not print is escaped. Times are UTC.
+    """Lines for people, fields parted by tabs, unprintable characters escaped, times in UTC.
 
     Args:
-        columns: In their order; None for partition, offset, time, key and value, and headers where there are any.
+        columns: The columns in order; None for partition, offset, time, key, value, and headers if there are any.
     """
 
     def __init__(self, columns: Sequence[str] | None = None) -> None:
@@ -190,7 +190,7 @@ class RawLines:
 
 
 def readable(value: bytes | None) -> str:
-    """Text on one line that a terminal does not obey."""
+    """Text on one line, without characters that control a terminal."""
     if value is None:
         return "null"
     text = value.decode("utf-8", "backslashreplace")

@@ -1,4 +1,6 @@
-"""Where the records of ``cat`` go: lines, a count or a table; to stdout, or into a file that appears when whole."""
+"""Where the records of ``cat`` go: as lines, a count or a table; to stdout, or into a file that appears when it is
+whole.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ TABLES = frozenset({Format.PARQUET, Format.ARROW, Format.ARROW_FILE})
 
 
 class Sink(Protocol):
-    """Takes bytes in order."""
+    """A destination of bytes, in order."""
 
     def write(self, data: Buffer) -> object: ...
 
@@ -43,9 +45,9 @@ class LineFormat(Protocol):
 
 
 class RecordWriter(Protocol):
-    """Takes record batches of the columns of its output, each of one partition and not empty.
+    """Writes record batches of its output's columns, each of one partition and not empty.
 
-    A context manager that finishes what it began, unless something failed.
+    A context manager that finishes its output, unless something failed.
     """
 
     def write(self, rows: pa.RecordBatch) -> None: ...
@@ -57,7 +59,7 @@ class RecordWriter(Protocol):
 
 @contextmanager
 def open_sink(out: str | None) -> Iterator[Sink]:
-    """stdout, a device or pipe as it is, or a file that gets its name when the block ends without an error.
+    """stdout, a device or a pipe, or a file that gets its name when the block ends without an error.
 
     Raises:
         ConfigError: ``out`` is a folder.
@@ -76,7 +78,7 @@ def open_sink(out: str | None) -> Iterator[Sink]:
 
 
 class _Unbuffered:
-    """All of the bytes or an error. A bare descriptor (stdout with PYTHONUNBUFFERED) may take only a part."""
+    """Writes all bytes or raises. A bare descriptor (stdout with PYTHONUNBUFFERED) may take only a part of them."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -88,7 +90,7 @@ class _Unbuffered:
 
 
 class LineWriter:
-    """Lines of text, a record batch at a time."""
+    """Writes lines of text, a record batch at a time."""
 
     def __init__(self, sink: Sink, lines: LineFormat) -> None:
         self._sink = sink
@@ -107,7 +109,7 @@ class LineWriter:
 
 
 class CountWriter:
-    """The number of records, as one line, when all are there."""
+    """Writes the number of records as one line, when all have come."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -127,9 +129,9 @@ class CountWriter:
 
 
 class TableWriter:
-    """Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
+    """Writes Parquet (zstd), an Arrow IPC stream, or an Arrow IPC file (Feather).
 
-    After an error nothing is finished: a file without its footer is refused by every reader.
+    After an error the footer is not written: every reader refuses a file without it.
     """
 
     def __init__(self, sink: Sink, form: Format, columns: Sequence[str]) -> None:
@@ -160,7 +162,7 @@ class TableWriter:
 
 
 class _CountingFile:
-    """What pyarrow asks of a Python file, over a sink that can only be written to (a pipe has no position)."""
+    """The file object that pyarrow needs, over a sink that can only be written to (a pipe has no position)."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -169,7 +171,7 @@ class _CountingFile:
         self.closed = False
 
     def stop(self) -> None:
-        """What follows (the footer) is dropped."""
+        """Drop all further bytes (the footer)."""
         self._stopped = True
 
     def write(self, data: Buffer) -> int:
@@ -200,11 +202,11 @@ class _CountingFile:
 
 @dataclass(frozen=True, slots=True)
 class RecordOutput:
-    """How records are shown. Made by ``of``.
+    """How records are written. Made by ``of``.
 
     Attributes:
-        columns: What has to be read for it.
-        target_bytes: About the size of its record batches.
+        columns: The columns that have to be read.
+        target_bytes: The approximate size of its record batches.
     """
 
     form: Format
@@ -223,7 +225,9 @@ class RecordOutput:
         key_as: str = "base64",
         value_as: str = "base64",
     ) -> RecordOutput:
-        """Raises ConfigError: an unknown column, encoding or letter, or options that contradict each other."""
+        """The output that the options describe. Raises ConfigError: an unknown column, encoding or letter, or
+        contradictions.
+        """
         chosen = _chosen(columns)
         if count:
             _refuse_beside("--count", (columns is not None, "--columns"), (template is not None, "--template"))
@@ -258,7 +262,7 @@ class RecordOutput:
 
 
 def _chosen(columns: str | None) -> tuple[str, ...] | None:
-    """Raises ConfigError: ``--columns`` has an unknown name, one twice, or none."""
+    """The columns of ``--columns``. Raises ConfigError: an unknown name, a name that comes twice, or none."""
     if columns is None:
         return None
     names = tuple(name.strip() for name in columns.split(","))
@@ -266,7 +270,7 @@ def _chosen(columns: str | None) -> tuple[str, ...] | None:
         if name not in ALL_COLUMNS:
             raise ConfigError(f"--columns: {name!r} is none of {', '.join(ALL_COLUMNS)}")
         if name in names[:place]:
-            raise ConfigError(f"--columns: {name} is there twice")
+            raise ConfigError(f"--columns: {name} is named twice")
     return names
 
 

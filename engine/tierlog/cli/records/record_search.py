@@ -18,7 +18,7 @@ class RecordSearch:
     """Records whose key, value or a header (as ``name=value``) matches somewhere, by bytes.
 
     Raises:
-        ConfigError: the pattern is none.
+        ConfigError: the pattern is not a regular expression.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -28,7 +28,7 @@ class RecordSearch:
             raise ConfigError(f"--grep {pattern!r}: {error}") from error
 
     def matching(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that match, of batches with SEARCHED_COLUMNS; none is empty."""
+        """The rows that match, from batches with SEARCHED_COLUMNS; empty batches are dropped."""
         search = self._search
         for rows in found:
             triples = zip(

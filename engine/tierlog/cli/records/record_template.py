@@ -1,4 +1,4 @@
-"""``--template``: a line in the letters of ``kcat -f``."""
+"""``--template``: lines in the format letters of ``kcat -f``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LETTERS: Final[dict[str, tuple[str, Callable[[pa.RecordBatch], list[bytes]]]]] 
 class TemplateLines:
     """Records in a format string of kcat's: %t %p %o %T %k %K %s %S %R %h %%, and \\n \\t \\r \\0 \\xHH between them.
 
-    As there, a null key or value is empty and has the length -1, and no line feed is added.
+    As in kcat, a null key or value is empty and has the length -1, and no line feed is added.
 
     Raises:
         ConfigError: an unknown letter.
@@ -69,7 +69,7 @@ class TemplateLines:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What has to be read."""
+        """The columns that have to be read."""
         return tuple(dict.fromkeys(_LETTERS[piece][0] for piece in self._pieces if isinstance(piece, str)))
 
     def render(self, rows: pa.RecordBatch, /) -> bytes:

@@ -1,4 +1,4 @@
-"""What ``cat`` is asked, in the words of a scan request: offsets, times, log start offsets."""
+"""The options of ``cat`` as a scan request: offsets, times, log start offsets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def scan_request(
     fail_on_data_loss: bool,
     now_ms: int,
 ) -> ScanRequest:
-    """The request of one ``cat``. Raises ConfigError for bounds that are none."""
+    """The scan request of one ``cat``. Raises ConfigError: bounds that cannot be."""
     chosen = RecordFilter(
         partitions=frozenset(partitions) if partitions else None,
         first_timestamp_ms=parse_moment(since, "--since", _INT64_MIN, now_ms=now_ms),

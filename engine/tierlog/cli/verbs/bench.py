@@ -1,4 +1,4 @@
-"""``tierlog bench``: how near to this machine's limits reading comes; no peers, no data needed."""
+"""``tierlog bench``: how near reading comes to this machine's limits, without data and without other programs."""
 
 from __future__ import annotations
 
@@ -37,27 +37,35 @@ def bench(
     path: Annotated[
         str | None,
         typer.Option(
-            "--path", metavar="PATH", help="Also a bucket, folder, log directory or .log file: at most 256 MiB of it."
+            "--path",
+            metavar="PATH",
+            help="A bucket, folder, log directory or .log file to measure too: at most 256 MiB of it.",
         ),
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Of PATH; all if left out.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of PATH; all if left out.")
+    ] = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
     compare: Annotated[
         Path | None,
-        typer.Option("--compare", metavar="FILE", help="Also the change from a run saved with --output json."),
+        typer.Option(
+            "--compare", metavar="FILE", help="Show the change since a run that was saved with --output json."
+        ),
     ] = None,
-    size: Annotated[int, typer.Option("--size", metavar="MIB", min=1, max=1024, help="Data of each codec.")] = 64,
+    size: Annotated[
+        int, typer.Option("--size", metavar="MIB", min=1, max=1024, help="Size of the data for each codec.")
+    ] = 64,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds of each measurement.")
+        int, typer.Option("--rounds", metavar="N", min=1, max=100, help="The most rounds of each measurement.")
     ] = 5,
 ) -> None:
-    """Measure this machine's limits, and reading beside them.
+    """Measure this machine's limits, and how near reading comes to them.
 
-    Limits: a copy of memory, CRC-32C, each codec alone, and plain GETs of PATH. Ours: scan and decode on one core, and
-    a scan of PATH on all. Each is checked for its answer, then timed in turn with its limit; the median of the rounds
-    counts. Takes less than half a minute; a remote PATH longer, if its store is slow.
+    Limits: a copy of memory, CRC-32C, each codec alone, and plain GETs of PATH. Compared with them: scan and decode on
+    one core, and a scan of PATH on all cores. Results are checked, then each call is timed in turn with its limit; the
+    median of the rounds counts. It takes less than half a minute; longer with a PATH in a slow store.
 
     JSON: one object, which --compare reads: {"machine", "measurements", "skipped"}.
     """
@@ -80,7 +88,7 @@ def bench(
 
 
 def machine_facts(machine: Machine) -> dict[str, str | int]:
-    """What a speed hangs on; no name of the host, no path."""
+    """The facts that a speed depends on, without names of hosts or paths."""
     import pyarrow as pa
 
     from tierlog._native.checksums import crc32c_implementation
@@ -102,7 +110,7 @@ def machine_facts(machine: Machine) -> dict[str, str | int]:
 
 
 def _processor(files: Files) -> str:
-    """Its name, where Linux tells it; else the architecture."""
+    """Name of the processor, if Linux tells it; else the architecture."""
     from tierlog.errors import StoreError
 
     start = bytearray(4096)
@@ -128,7 +136,7 @@ def _groups(
     rounds: int,
     skipped: list[str],
 ) -> Iterator[list[Measurement]]:
-    """A limit and ours beside it, group by group as they are done; PATH first, so that a wrong one shows soon."""
+    """A limit and our calls, group by group as they are measured; PATH first, so that a wrong PATH fails soon."""
     from tierlog.cli.bench.memory import measure_memory
     from tierlog.cli.bench.store import measure_path
     from tierlog.remote.storage import open_tier

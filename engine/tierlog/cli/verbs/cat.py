@@ -58,8 +58,8 @@ def cat(
         Format,
         typer.Option(
             "--format",
-            help="arrow is the stream form of Arrow IPC, arrow-file the file form (Feather); both and parquet go to "
-            "--out or a pipe.",
+            help="arrow is the stream form of Arrow IPC, arrow-file the file form (Feather); these two and parquet "
+            "need --out or a pipe.",
         ),
     ] = Format.TEXT,
     columns: Annotated[
@@ -67,8 +67,8 @@ def cat(
         typer.Option(
             "--columns",
             metavar="NAME,…",
-            help="Only these, in this order: topic, partition, offset, timestamp, timestampType, leaderEpoch, key, "
-            "value, headers, segment.",
+            help="Only these columns, in this order: topic, partition, offset, timestamp, timestampType, leaderEpoch, "
+            "key, value, headers, segment.",
         ),
     ] = None,
     template: Annotated[
@@ -76,17 +76,17 @@ def cat(
         typer.Option(
             "--template",
             metavar="TEXT",
-            help="Each record so, as kcat -f: %t topic, %p partition, %o offset, %T ms, %k key, %K its length, %s "
-            "value, %S its length (%R in four bytes), %h headers, %%; \\n, \\t, \\r, \\0, \\xHH.",
+            help="Format of a record, as kcat -f has it: %t topic, %p partition, %o offset, %T ms, %k key, %K its "
+            "length, %s value, %S its length (%R in four bytes), %h headers, %%; \\n, \\t, \\r, \\0, \\xHH.",
         ),
     ] = None,
-    count: Annotated[bool, typer.Option("--count", help="Only how many records there are.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of records.")] = False,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="Write there instead of to stdout; it appears when whole."),
+        typer.Option("--out", metavar="FILE", help="Write to FILE, which appears when it is whole, instead of stdout."),
     ] = None,
     isolation: Annotated[
-        Isolation, typer.Option("--isolation", help="read_committed leaves aborted and undecided transactions out.")
+        Isolation, typer.Option("--isolation", help="read_committed leaves out aborted and open transactions.")
     ] = Isolation.READ_UNCOMMITTED,
     first: Annotated[int | None, typer.Option("--from", metavar="OFFSET", min=0, help="First offset.")] = None,
     end: Annotated[
@@ -96,14 +96,14 @@ def cat(
         str | None, typer.Option("--since", metavar="TIME", help=f"Records of this time or later: {_TIME_HELP}")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Records before this time; as --since.")
+        str | None, typer.Option("--until", metavar="TIME", help="Records before this time, given as for --since.")
     ] = None,
     grep: Annotated[
         str | None,
         typer.Option(
             "--grep",
             metavar="REGEX",
-            help="Records whose key or value bytes match somewhere, or one of their headers as NAME=VALUE.",
+            help="Only records in which REGEX matches the key, the value or a header as NAME=VALUE, byte by byte.",
         ),
     ] = None,
     last: Annotated[
@@ -112,7 +112,7 @@ def cat(
             "--last",
             metavar="N",
             min=1,
-            help="The last N records of each partition that fit the rest; nothing before them is read.",
+            help="The last N records of each partition that fit the other options; nothing before them is read.",
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records in all.")] = None,
@@ -127,8 +127,8 @@ def cat(
     as base64. Text: partition, offset, time, key and value, parted by tabs, and the headers behind them where a record
     has any. Raw: the values, a line feed behind each.
 
-    An answer without records says why on stderr. If something fails midway, the rows before it have been printed and
-    the command ends with 3.
+    If there is no record, stderr says why. If something fails midway, the records before it have been printed and the
+    command ends with 3.
     """
     from tierlog.cli.records.empty_answers import empty_answer
     from tierlog.cli.records.record_output import RecordOutput, open_sink
@@ -177,10 +177,10 @@ def cat(
 
 
 def _labelled(tier: Tier, choice: TopicChoice) -> tuple[str | None, TopicChoice]:
-    """One file is read whatever its folder is called: TOPIC then says whose records they are.
+    """The request for one file, which is read whatever its folder is called: TOPIC then names the records' topic.
 
     Raises:
-        ConfigError: several topics, or a pattern, of one file.
+        ConfigError: several topics or a pattern are given for one file.
     """
     if tier.layout != "file":
         return None, choice
@@ -196,7 +196,7 @@ def _last(
     last: int | None,
     search: RecordSearch | None,
 ) -> ScanRequest:
-    """The request, begun where the last N records of each partition do."""
+    """The request, narrowed to the last N records of each partition."""
     from tierlog.cli.records.record_search import SEARCHED_COLUMNS
     from tierlog.scan.planning.last_records import LastRecords
 
@@ -238,7 +238,7 @@ def _scan(
 
 
 def _limited(found: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows; nothing behind them is asked for."""
+    """The first ``limit`` rows; no further batch is asked for."""
     left = limit
     if left == 0:
         return

@@ -1,4 +1,4 @@
-"""``tierlog check-config``: does this configuration work? Who we are, which store, and a round trip through it."""
+"""``tierlog check-config``: whether a configuration works: its keys, who we are to the store, and a round trip."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ def check_config(
 ) -> ExitCode:
     """Check the keys of FILE, then write, read, list and remove small objects in its store, below a key of its own.
 
-    Prints one line (or JSON object) a step; of what fails, the reason and what to do. Shows who we are to the store,
-    never a secret. Ends with 0 if all is well, with 2 if FILE itself is wrong, with 3 if the store refuses or fails.
+    Prints one line (or JSON object) for each step; for a failed step also the reason and what to do. Shows who we are
+    to the store, never a secret. Ends with 0 if all is well, with 2 if FILE itself is wrong, with 3 if the store
+    refuses or fails.
 
-    Each request ends within store.retry_timeout and one store.timeout more (90 s), also where the store never answers.
-    Of a store that leaves one step without an answer no other is asked: what was written is removed, and that is all.
+    Each request ends within store.retry_timeout plus one store.timeout (90 s), even if the store never answers. After a
+    step without an answer no other step is tried: only the objects are removed.
     """
     from tierlog.remote.storage.chunks.key_ring import read_key_ring
     from tierlog.remote.storage.config import read_storage_config

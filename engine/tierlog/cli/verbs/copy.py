@@ -34,12 +34,14 @@ def copy(
     dest: Annotated[
         str,
         typer.Argument(
-            metavar="DEST", help="A bucket URL or folder; a local one is made if it is not there.", show_default=False
+            metavar="DEST",
+            help="A bucket URL or folder; a local folder is made if it does not exist.",
+            show_default=False,
         ),
     ],
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC", help="Only these topics. ID:TOPIC picks one of two of a name."),
+        typer.Argument(metavar="TOPIC", help="Only these topics. ID:TOPIC picks one of two topics of the same name."),
     ] = None,
     partition: PartitionOption = None,
     config: ConfigOption = None,
@@ -48,7 +50,7 @@ def copy(
         typer.Option(
             "--dest-config",
             metavar="FILE",
-            help="The RSM's keys for DEST: chunks, compression, encryption, key.prefix, layout=kafka. As --config.",
+            help="The storage manager's keys for DEST (chunk.size, compression, layout …), given as for --config.",
         ),
     ] = None,
     layout: LayoutOption = LayoutName.AUTO,
@@ -57,26 +59,26 @@ def copy(
         bool,
         typer.Option(
             "--recheck/--no-recheck",
-            help="Read again what an earlier run has copied, or go by its description and the sizes of its objects.",
+            help="Read segments again that an earlier run has copied; else their descriptions and sizes decide.",
         ),
     ] = True,
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once.")] = _WORKERS,
 ) -> ExitCode:
     """Copy closed segments into a bucket: chunked, compressed, encrypted and named as DEST's configuration says.
 
-    Segments keep their ids, offsets, leader epochs, indexes and bytes. Those of a log directory, which have no id, get
-    one made of topic id, partition, offsets and content. Every batch is checked before anything of its segment can be
-    seen in DEST; then it is read back and compared. A missing or wrong offset or time index is built anew from the log,
-    as is a transaction index that a log directory lacks; that is said. A segment that is damaged otherwise is named and
+    Segments keep their ids, offsets, leader epochs, indexes and bytes. Segments of a log directory have no id: they get
+    one made of topic id, partition, offsets and content. Every batch is checked before its segment becomes visible in
+    DEST; then the copy is read back and compared. A missing or wrong offset or time index is built anew from the log,
+    as is a transaction index that a log directory lacks; the output says so. A segment with other damage is named and
     left out, and the command ends with 3.
 
     Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
 
-    A copy that was interrupted is continued by the same command: what is whole in DEST is checked and left alone. So is
-    what another replica of the partition has brought there: its producer snapshots and sparse indexes are kept where
-    this one's differ, and one line says so.
+    The same command continues a copy that was interrupted: segments that are whole in DEST are checked and left alone.
+    So are those of another replica of the partition: its producer snapshots and sparse indexes are kept where this
+    replica's differ, and one line says so.
 
-    JSON: one object a segment, with what a broker would keep of it (customMetadata, base64).
+    JSON: one object for each segment, with the custom metadata that a broker would keep (customMetadata, base64).
     """
     from tierlog.cli.topics import check_topic
     from tierlog.remote.storage.copy.copy_target import open_copy_target

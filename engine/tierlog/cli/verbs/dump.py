@@ -1,4 +1,4 @@
-"""``tierlog dump``: what lies in log files, indexes, snapshots and tiered segments, in the lines of kafka-dump-log."""
+"""``tierlog dump``: the content of log files, indexes, snapshots and tiered segments, as kafka-dump-log prints it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENTRIES_TOLD_MAX = 10
 
 
 class Format(enum.StrEnum):
-    """--format"""
+    """Values of --format."""
 
     KAFKA = "kafka"
     JSON = "json"
@@ -45,32 +45,34 @@ def register(app: typer.Typer) -> None:
 def dump(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help=PATH_HELP, show_default=False)],
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Of a log directory or bucket: only this topic.")
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a log directory or bucket.")
     ] = None,
     partition: PartitionOption = None,
-    deep: Annotated[bool, typer.Option("--deep", "--deep-iteration", help="The records of each batch too.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", "--deep-iteration", help="Print the records of each batch too.")
+    ] = False,
     print_data_log: Annotated[
-        bool, typer.Option("--print-data-log", help="Keys and values too; implies --deep.")
+        bool, typer.Option("--print-data-log", help="Print keys and values too; implies --deep.")
     ] = False,
     remote_log_metadata: Annotated[
         bool,
         typer.Option(
             "--remote-log-metadata",
             "--remote-log-metadata-decoder",
-            help="Values are records of __remote_log_metadata: show what they say; implies --deep.",
+            help="Decode values as records of __remote_log_metadata; implies --deep.",
         ),
     ] = False,
     output_format: Annotated[
-        Format, typer.Option("--format", help="kafka-dump-log's lines, or one JSON object a line.")
+        Format, typer.Option("--format", help="kafka-dump-log's lines, or a JSON object on each line.")
     ] = Format.KAFKA,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
 ) -> ExitCode:
     """Print batches, records, index entries, producers and checkpoints as they lie in the files.
 
-    Of a log directory every file is shown, of a bucket every part of every segment of the topic. Records of the topic
-    __transaction_state are shown decoded. Ends with 1 if anything is wrong with what was read: what
-    can be read is printed, what is wrong is said on stderr.
+    For a log directory every file is shown, for a bucket every part of every segment of the topic. Records of the topic
+    __transaction_state are shown decoded. Readable data is printed and faults are reported on stderr; if there is a
+    fault, the command ends with 1.
     """
     from tierlog.cli.dump.sources import PartFinder
     from tierlog.runtime.machine import Machine
@@ -87,7 +89,7 @@ def dump(
 
 @dataclass(slots=True)
 class _Run:
-    """Prints parts and counts what is wrong with them."""
+    """Prints parts and counts their faults."""
 
     deep: bool
     print_payloads: bool
@@ -198,7 +200,9 @@ class _Run:
         return first[:count], second[:count]
 
     def _findings(self, part: Part, form: KafkaForm | JsonForm, findings: IndexFindings, *, entries: int) -> None:
-        """What the log contradicts; of preallocated zeros (no entry is in use) it is told and not counted."""
+        """Report index entries that contradict the log. Preallocated zeros (if no entry is in use) are reported and not
+        counted.
+        """
         self._print(form.index_lines(findings))
         if not findings or not entries:
             return
@@ -226,7 +230,7 @@ class _Run:
 
 
 def _other_lines(part: Part, form: KafkaForm | JsonForm) -> list[str]:
-    """A part that is read whole and compared with nothing."""
+    """The lines of a part that is read whole and compared with nothing."""
     from tierlog.cli.dump.sources import PartKind
     from tierlog.log.formats.checkpoints import parse_offset_checkpoint
     from tierlog.log.formats.leader_epochs import parse_leader_epochs

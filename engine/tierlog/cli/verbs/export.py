@@ -43,8 +43,10 @@ def register(app: typer.Typer) -> None:
 
 def export(
     path: PathArgument,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="One topic. ID:TOPIC picks one of two of a name.")],
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder; made if it is not there.", file_okay=False)],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="One topic. ID:TOPIC picks one of two topics of the same name.")
+    ],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder; made if it does not exist.", file_okay=False)],
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
@@ -81,11 +83,11 @@ def export(
     leader, or another upload overlaps it) a cut log is written, named by its first offset that counts, with indexes
     built anew. Every checksum is checked on the way.
 
-    A file gets its name when it is whole: an interrupted export is continued by the same command.
+    A file gets its name when it is whole, so that the same command continues an interrupted export.
 
     With --for-cluster DEST is a whole log directory of one broker, as a clean stop leaves it: meta.properties, offset
-    checkpoints and the file of the clean stop too. What the cluster will make of open transactions and leader epochs is
-    said; several topics may be exported into one DEST, one after the other.
+    checkpoints and the file of the clean stop too. The output says what the cluster will do with open transactions and
+    leader epochs. Several topics may be exported into one DEST, one after the other.
     """
     from tierlog.cli.records.scan_options import parse_log_starts
     from tierlog.cli.topics import TopicChoice, check_topic
@@ -132,7 +134,7 @@ def export(
 def _parsed_target(
     cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
 ) -> TargetCluster | None:
-    """Raises ConfigError: one of the options without the others that it needs."""
+    """The target cluster of the options. Raises ConfigError: one of the options lacks the others that it needs."""
     from tierlog.upkeep.export.broker_directory import TargetCluster
 
     if cluster_id is None:
@@ -157,7 +159,7 @@ def _parsed_id(option: str, text: str | None) -> Uuid | None:
 
 @contextmanager
 def _locked(files: Files, dest: Path) -> Iterator[None]:
-    """Only one export writes to a destination: two would write into one temporary file."""
+    """A block that locks the destination: two exports would write into one temporary file."""
     files.make_directories(str(dest))
     lock = files.try_lock(str(dest / LOCK_NAME))
     if lock is None:

@@ -45,10 +45,13 @@ def ls(
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
     topics: Annotated[
-        bool, typer.Option("--topics", help="Only the topics, from a listing alone; in text one name a line.")
+        bool, typer.Option("--topics", help="Only the topics, from a listing alone; as text one name on each line.")
     ] = False,
     times: Annotated[
-        bool, typer.Option("--times", help="Also the time of each segment's first record: one small read a segment.")
+        bool,
+        typer.Option(
+            "--times", help="Also the time of each segment's first record, by one small read for each segment."
+        ),
     ] = False,
 ) -> ExitCode:
     """List segments: offsets, sizes, times, leader epochs, ids, and whether they count.
@@ -56,9 +59,9 @@ def ls(
     STATE is `live`, `active` (a broker still writes to it), `cut A-B` (only these offsets count), or `unreferenced`
     (a duplicate after a failover, or a branch that was abandoned: no reader shows it).
 
-    JSON: one object a segment; a segment that counts in several runs of offsets has one for each. With --topics one
-    object a topic: {"topic","topicId","partitions"}. Ends with 3 if a segment's description cannot be read; it is named
-    on stderr.
+    JSON: one object for each segment; a segment that counts in several runs of offsets has one for each run. With
+    --topics one object for each topic: {"topic","topicId","partitions"}. Ends with 3 if a segment's description cannot
+    be read; stderr names it.
     """
     from tierlog.cli.topics import TopicChoice
     from tierlog.errors import TierlogError
@@ -93,7 +96,7 @@ def ls(
 
 
 def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] | None) -> list[PartitionHistory]:
-    """The partitions asked for; of topics given by name alone, each of those given by number has to be there."""
+    """The histories that were asked for. Topics given by name must have each partition that was given by number."""
     if choice.names and not choice.patterns:
         selection = choice.selection(partition)
         return history.partitions(selection.names or None, assigned=selection.assigned or None)
@@ -102,7 +105,7 @@ def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] |
 
 
 def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, output: Output) -> None:
-    """Names that can be given back as TOPIC: with the id where two topics have one name."""
+    """Print topics as they can be given as TOPIC: with the id if two topics have one name."""
     stored = choice.of_tier(tier.topics())
     for pattern in choice.unmatched_patterns(tier, (each.name for each in stored)):
         complain(f"no topic matches {pattern}")
@@ -118,7 +121,7 @@ def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, 
 
 
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Times as milliseconds, epochs as an object."""
+    """A row for JSON: times as milliseconds, epochs as an object."""
     for row in rows:
         for name in _TIMES:
             moment = row[name]
@@ -128,7 +131,7 @@ def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _first_times(tier: Tier, history: PartitionHistory) -> dict[str, int]:
-    """Name of the segment -> time of its first record in ms, from its first batch's header."""
+    """Segment name → time of its first record in ms, from the header of its first batch."""
     from contextlib import closing
 
     from tierlog.remote.metadata.batch_stream import iter_batch_runs

@@ -1,4 +1,4 @@
-"""``tierlog orphans``: what a bucket holds that no segment owns."""
+"""``tierlog orphans``: objects of a bucket that no segment owns."""
 
 from __future__ import annotations
 
@@ -35,31 +35,33 @@ def orphans(
         ),
     ] = None,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Leave alone what is younger: 90s, 30m, 24h, 7d, 2w.")
+        str, typer.Option("--older-than", metavar="AGE", help="Leave younger objects alone: 90s, 30m, 24h, 7d, 2w.")
     ] = "24h",
-    delete: Annotated[bool, typer.Option("--delete", help="Delete what was found; without it, only report.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the orphans; without it, only report them.")] = False,
     skip_unknown: Annotated[
         bool,
         typer.Option(
-            "--skip-unknown", help="Leave alone what the metadata does not know, or may not know yet; do not refuse."
+            "--skip-unknown",
+            help="Leave segments alone that the metadata does not know, or may not know yet, instead of refusing.",
         ),
     ] = False,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
 ) -> ExitCode:
-    """Find objects that no segment owns, segments whose objects miss, and uploads that nobody ends.
+    """Find objects that no segment owns, segments that lack objects, and uploads that were never finished.
 
     The bucket is listed first, then the metadata is read to its end. A segment owns its objects in every state but
-    DELETE_SEGMENT_FINISHED. Without --metadata, what is not part of a whole segment counts. Objects whose keys are no
-    segment's are never touched, nor are segments that lack objects: those are only named.
+    DELETE_SEGMENT_FINISHED. Without --metadata, every object that is not part of a whole segment counts. Objects whose
+    keys are no segment's are never touched; segments that lack objects are named and not touched.
 
-    Refuses (2) where the metadata is empty, lacks its beginning, does not know a topic of the bucket, or is behind it.
-    Ages go by the store's clock with --delete (which writes and removes a small object), else by this machine's. Ends
-    with 1 if anything was found and is still there, with 3 at the first request that the store does not answer (within
-    store.retry_timeout and one store.timeout more, 90 s).
+    The command refuses (2) if the metadata is empty, lacks its beginning, does not know a topic of the bucket, or is
+    older than the bucket. With --delete ages are taken by the store's clock (a small object is written and removed),
+    else by this machine's. Ends with 1 if orphans were found and still exist, with 3 at the first request that the
+    store does not answer (within store.retry_timeout plus one store.timeout, 90 s).
 
-    JSON: one object a finding, {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
+    JSON: one object for each finding,
+    {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
     """
     from tierlog.remote.metadata.topic_folder import read_metadata_topic
     from tierlog.upkeep.orphans import OrphanSearch

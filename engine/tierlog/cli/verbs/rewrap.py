@@ -1,4 +1,4 @@
-"""``tierlog rewrap``: the data keys of a bucket under another key pair."""
+"""``tierlog rewrap``: put the data keys of a bucket under another key pair."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rewrap(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="The RSM's keys: old and new pairs in encryption.key.pairs, the new one in encryption.key.pair.id.",
+            help="Keys: old and new pairs in encryption.key.pairs, the new one in encryption.key.pair.id.",
             show_default=False,
         ),
     ],
@@ -46,29 +46,32 @@ def rewrap(
     ] = None,
     no_digests: Annotated[
         bool,
-        typer.Option("--no-digests", help="No segment was ever copied with manifest.digest.enabled: no --metadata."),
+        typer.Option(
+            "--no-digests",
+            help="No segment was ever copied with manifest.digest.enabled, so that --metadata is not needed.",
+        ),
     ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only report.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the manifests; without it, only report.")] = False,
     output: OutputOption = Output.TEXT,
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Manifests under way at once.")] = _WORKERS,
 ) -> ExitCode:
-    """Put the data key of every encrypted segment under the active key pair: of each manifest only that text changes.
+    """Put the data key of every encrypted segment under the active key pair. Only that text of each manifest changes.
 
-    No log and no index is read or written. A manifest is replaced only if it is still the one that was read, and is
-    read back. What an interrupted run left is done by the next one; what is under the active pair already is left
-    alone. A manifest that cannot be read, or that no key of FILE opens, is named and left as it is (3).
+    Logs and indexes are neither read nor written. A manifest is replaced only if it is still the one that was read, and
+    is read back. The next run continues one that was interrupted; manifests under the active pair are left alone. A
+    manifest that cannot be read, or that no key of FILE opens, is named and left alone (3).
 
     A segment that was copied with manifest.digest.enabled has the digest of its manifest in the metadata topic: brokers
-    would refuse another manifest for good. --apply wants --metadata, which tells these segments (they are named and
-    left alone, as are those it does not know), or --no-digests.
+    would refuse another manifest for good. --apply therefore needs --metadata, which shows these segments (they are
+    named and left alone, as are segments that it does not know), or --no-digests.
 
     Brokers keep manifests in memory: leave the old pair on their rings for fetch.manifest.cache.retention.ms after the
     last run, whose report must name the active pair alone.
 
-    Ends with 3 at the first request that a store does not answer, which is within store.retry_timeout and one
-    store.timeout more (90 s); those that are under way beside it end within as much again.
+    Ends with 3 at the first request that a store does not answer within store.retry_timeout plus one store.timeout (90
+    s); requests that run beside it end within as much again.
 
-    Ends with 1 if, without --apply, anything is to be done. JSON: one object a manifest,
+    Without --apply it ends with 1 if there is anything to do. JSON: one object for each manifest,
     {"state","manifest","topic","partition","segmentId","from","to","error"}.
     """
     from tierlog.remote.metadata.topic_folder import read_metadata_topic

@@ -1,4 +1,4 @@
-"""``tierlog verify``: name every fault of a bucket, a log directory or a file."""
+"""``tierlog verify``: report every fault of a bucket, a log directory or a file."""
 
 from __future__ import annotations
 
@@ -41,20 +41,23 @@ def verify(
     output: OutputOption = Output.TEXT,
     notes: Annotated[
         bool | None,
-        typer.Option("--notes/--no-notes", help="Also what is odd but legal. Default: in text yes, in JSON no."),
+        typer.Option(
+            "--notes/--no-notes", help="Print notes about what is odd but legal. By default in text, not in JSON."
+        ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Segments to check side by side; default: one a processor.")
+        int | None,
+        typer.Option("--jobs", min=1, help="Segments to check side by side; by default one for each processor."),
     ] = None,
 ) -> ExitCode:
-    """Check every batch, record, index entry, snapshot, checkpoint, chunk and size against the others.
+    """Check every batch, record, index entry, snapshot, checkpoint, chunk and size, also against each other.
 
-    Prints one line (or JSON object) a fault: object, byte position, what was expected and what was found. Ends with 1
-    if there is any fault, with 3 if there is none but something could not be checked, else with 0.
+    Prints one line (or JSON object) for each fault: object, byte position, what was expected and what was found. Ends
+    with 1 if there is any fault, with 3 if there is none but something could not be checked, else with 0.
 
-    A log that ends inside a batch is a note where it is the active segment of a log directory (TORN_TAIL: it is being
-    written, or was cut by recovery), and a fault anywhere else (TRUNCATED, 1), also where PATH is one file: which
-    segment is active only its directory shows.
+    A log that ends inside a batch is a note if it is the active segment of a log directory (TORN_TAIL: it is being
+    written, or was cut by recovery), and a fault anywhere else (TRUNCATED, 1). It is a fault too if PATH is one file,
+    since only the directory shows which segment is active.
     """
     printer = _Printer(output, notes if notes is not None else output is Output.TEXT)
     if topic is not None:

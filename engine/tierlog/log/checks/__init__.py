@@ -1,4 +1,4 @@
-"""What the files beside a ``.log`` must say, found from the log itself.
+"""Whether the files beside a ``.log`` agree with it, and what they would have to say.
 
 Belongs here: an index held against its log or rebuilt from it, transactions found by replaying batches, and the
 findings that such a comparison reports. Does not belong here: the bytes of one file by itself (``log.formats``), or

@@ -1,4 +1,4 @@
-"""Batches of a segment as the checks of its other parts see them."""
+"""Checked batches of a segment, as the checks of its other parts take them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CheckedRun:
 
     Attributes:
         table: The columns of ``scan_batches``, each of shape (n,).
-        sound: bool[n]: checksum, codec and records of the batch are right.
+        sound: bool[n]: whether checksum, codec and records of the batch are right.
         record_timestamp_max: int64[n], ms: largest timestamp of the batch's records; -1 if it has none or is not sound.
         markers: Index of a control batch in the run -> type of its first record (0 abort, 1 commit).
     """
@@ -41,9 +41,9 @@ class Walk(Protocol):
     """How far the batches of a log could be followed.
 
     Attributes:
-        end_position: Behind the last whole batch, bytes.
-        complete: The end of the log was reached, so that what lies behind ``end_position`` is known.
-        findings: What is wrong with the batches, so far.
+        end_position: Byte position behind the last whole batch.
+        complete: Whether the end of the log was reached, so that the bytes behind ``end_position`` are known.
+        findings: The faults of the batches so far.
     """
 
     @property
@@ -55,8 +55,8 @@ class Walk(Protocol):
 
 
 class SegmentCheck(Protocol):
-    """Looks at a segment's batches as they stream by."""
+    """A check that takes a segment's batches as they stream by."""
 
     def observe(self, run: CheckedRun) -> Iterator[Finding]: ...
     def finish(self, walk: Walk, /) -> Iterator[Finding]:
-        """After the last run; what the walk could not reach is a note."""
+        """The findings, after the last run. What the walk could not reach is reported as a note."""

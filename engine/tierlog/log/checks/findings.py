@@ -1,4 +1,4 @@
-"""What a check has to say: a fault, or a note about something odd but legal."""
+"""The results of checks: faults, and notes about what is odd but legal."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Finding:
 
     Attributes:
         kind: As the core spells its statuses (``BAD_CRC``), or a word of the checks above it (``MISSING_PART``).
-        text: What is wrong, in words; the other attributes are not repeated in it.
+        text: What is wrong, in words, without the other attributes.
         where: The object or file.
-        topic, partition: "" and -1 where they are not known.
+        topic, partition: "" and -1 if unknown.
         position: Byte position in the file (of a segment: in its original log); -1 if it does not apply.
         offset: Kafka offset of the batch or entry; -1 if unknown.
-        expected, found: What was looked for and what is there; None if it does not apply.
+        expected, found: The value that the format demands and the value that was read; None if it does not apply.
     """
 
     severity: Severity
@@ -48,7 +48,7 @@ class Finding:
         return replace(self, topic=topic, partition=partition)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON; unknown values are None."""
+        """The finding as a JSON object; unknown values are None."""
         values = asdict(self)
         values["severity"] = str(self.severity)
         for name in ("partition", "position", "offset"):
@@ -69,12 +69,12 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What came out of checking one thing.
+    """The findings of one checked thing.
 
     Attributes:
         name: The segment, partition or file.
-        findings: In the order in which they were met.
-        size_bytes, batches, records: What was read of the log.
+        findings: The findings, in the order in which they were met.
+        size_bytes, batches, records: How much of the log was read.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Report:
 
 
 class Details(TypedDict, total=False):
-    """What is known beside kind, text and where: see Finding."""
+    """The attributes of a Finding beside kind, text and where, as keyword arguments."""
 
     position: int
     offset: int
@@ -97,12 +97,12 @@ class Details(TypedDict, total=False):
 
 
 def fault(kind: str, text: str, where: str, **details: Unpack[Details]) -> Finding:
-    """A fault, without the partition: whoever knows it adds it."""
+    """A fault without its partition, which the caller adds."""
     return Finding(Severity.FAULT, kind, text, where, **details)
 
 
 def note(kind: str, text: str, where: str, **details: Unpack[Details]) -> Finding:
-    """A note, without the partition."""
+    """A note without its partition, which the caller adds."""
     return Finding(Severity.NOTE, kind, text, where, **details)
 
 
@@ -111,7 +111,7 @@ _NUMBERS = re.compile(r": (expected -?\d+, found -?\d+|computed 0x[0-9a-f]+, sto
 
 
 def fault_of(error: CorruptDataError, where: str) -> Finding:
-    """What a room below raised about bytes, as a finding."""
+    """A CorruptDataError of a room below, as a finding."""
     told = _NUMBERS.search(error.text) is not None  # a 0 that nobody told means "does not apply"
     number = _checksum if error.fault == "BAD_CRC" else int
     return fault(
@@ -130,7 +130,9 @@ def _checksum(value: int) -> str:
 
 
 def finding_of(error: TierlogError, where: str) -> Finding:
-    """Any error of a room below: bad bytes and missing objects are faults, the rest could not be checked."""
+    """Any error of a room below, as a finding: bad bytes and missing objects are faults; other errors mean "not
+    checked".
+    """
     if isinstance(error, CorruptDataError):
         return fault_of(error, where)
     if isinstance(error, ObjectNotFoundError):

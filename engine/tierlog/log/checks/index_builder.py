@@ -4,7 +4,8 @@ A copy without one of its indexes (or with one that does not pass its check) is 
 compares with it. Brokers before 4.3 wrote one entry an append of several batches, not one a batch: their indexes are
 sound and differ from what is built here.
 
-Source: Kafka LogSegment#append, #recover and #onBecomeInactiveSegment; section 8 of the log format.
+Source: Kafka LogSegment#append, #recover and #onBecomeInactiveSegment
+(docs/formats/log-files.md, Offset index).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _INT32_MAX = 2**31 - 1
 
 
 class IndexBuilder:
-    """Takes the batches of one segment in file order, run by run, and gives its offset and time index.
+    """Builds the offset index and the time index of one segment from its batches in file order.
 
     An offset entry (last offset, position) is due at the first batch that lies more than ``index_interval_bytes``
     behind the last entry's; so the first batch never gets one. With each goes a time entry of the largest timestamp so
     far, if that rose. The last time entry is that of closing the segment.
 
     Args:
-        base_offset: Of the segment.
+        base_offset: The segment's base offset.
         index_interval_bytes: The topic's index.interval.bytes when the segment was written.
     """
 
@@ -47,7 +48,7 @@ class IndexBuilder:
         """Take further batches.
 
         Args:
-            columns: Of ``scan_batches``; positions count from the start of the segment.
+            columns: Columns of ``scan_batches``; positions count from the start of the segment.
 
         Raises:
             CorruptRecordError: offsets do not rise, or do not fit an index of this base offset.
@@ -67,15 +68,15 @@ class IndexBuilder:
         self._largest = (int(times[-1]), int(offsets[-1]))
 
     def offset_index(self) -> bytes:
-        """The ``.index`` of what was taken so far."""
+        """The ``.index`` of the batches so far."""
         entries = np.array(self._offset_entries, np.int64).reshape(-1, 2)
         return encode_offset_index(self._base_offset, entries[:, 0], entries[:, 1])
 
     def time_index(self, *, closed: bool = True) -> bytes:
-        """The ``.timeindex`` of what was taken so far.
+        """The ``.timeindex`` of the batches so far.
 
         Args:
-            closed: With the entry that a roll or a clean stop adds; False for a segment that is still written to.
+            closed: Whether to add the entry of a roll or a clean stop; False for a segment that is still written to.
         """
         rows = list(self._time_entries)
         if closed and self._largest[0] > self._last_time():

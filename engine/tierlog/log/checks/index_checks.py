@@ -1,8 +1,8 @@
 """Every entry of an offset or time index against the log that it indexes, while the log streams by.
 
-Both styles of Kafka are legal: 4.3 points at the batch whose last offset the entry holds; before, one entry stood for
-a whole append, with the position of its first byte and the offset of its last record; before 0.11 with the first
-offset. What must hold in all of them is what a lookup relies on.
+Entries of all Kafka versions are legal: since 4.3 an entry points at the batch whose last offset it holds; before, one
+entry stood for a whole append, with the position of its first byte and the offset of its last record; before 0.11 with
+the first offset. The check demands what a lookup relies on, which is the same for all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIME_ENTRY_BYTES = 12
 def usable_entries(
     data: Buffer, entry_bytes: int, check: Callable[[], None], count: Callable[[Buffer], int], where: str
 ) -> tuple[int, list[Finding]]:
-    """How many entries of an index can be compared with the log, and what is wrong with the index in itself."""
+    """How many entries of an index can be compared with the log, and the faults of the index in itself."""
     findings: list[Finding] = []
     size_bytes = memoryview(data).nbytes
     in_use = count(data)
@@ -49,7 +49,7 @@ def usable_entries(
 
 
 class OffsetIndexCheck:
-    """Each entry points at the start of a batch that a lookup of its offset may begin at."""
+    """Checks that each entry points at the start of a batch from which a lookup of its offset may begin."""
 
     def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
         self._where = where
@@ -172,7 +172,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Each entry holds the largest timestamp so far and an offset of the batch that has it."""
+    """Checks that each entry holds the largest timestamp so far and an offset of the batch that has it."""
 
     def __init__(self, data: Buffer, base_offset: int, where: str) -> None:
         self._where = where
@@ -202,7 +202,7 @@ class TimeIndexCheck:
         self._newest = int(so_far[-1])
 
     def _compare_all(self, run: CheckedRun, entries: slice, so_far: NDArray[np.int64]) -> Iterator[Finding]:
-        """All at once; only entries that are wrong are looked at one by one."""
+        """Compare all entries at once; only wrong entries are then looked at one by one."""
         timestamps, offsets = self._timestamps[entries], self._offsets[entries]
         place = np.searchsorted(run.column("last_offset"), offsets)
         first, newest = run.column("base_offset")[place], run.column("max_timestamp")[place]
@@ -264,16 +264,16 @@ class TimeIndexCheck:
 
 
 def is_untrimmed(data: Buffer, entry_bytes: int, count: Callable[[Buffer], int]) -> bool:
-    """Whether an index has room behind its entries: of a broker that is running, or that did not stop cleanly."""
+    """Whether an index has zeros behind its entries, as while its broker runs or after an unclean stop."""
     return memoryview(data).nbytes // entry_bytes > count(data)
 
 
 class LiveIndexCheck:
-    """An index check of an active segment that nobody trimmed: what does not fit the log is a note, as one.
+    """Checks the untrimmed index of an active segment: all entries that do not fit the log become one note.
 
-    Truncating a log lowers the number of entries that the broker goes by and leaves the file as it is: until others
-    are written over them, or the index is trimmed at a roll or a clean stop, the old ones stand behind those in use.
-    After a crash the broker builds such an index anew. (Kafka: AbstractIndex#truncateToEntries0.)
+    When a log is truncated, the broker lowers its count of entries and leaves the file as it is: until old entries are
+    overwritten, or the index is trimmed by a roll or a clean stop, they stand behind those in use. After a crash the
+    broker builds such an index anew. (Kafka: AbstractIndex#truncateToEntries0.)
     """
 
     def __init__(self, check: OffsetIndexCheck | TimeIndexCheck, where: str) -> None:

@@ -1,8 +1,8 @@
-"""Transactions of a partition, found by replaying its log: what is open, what was aborted, how far it is stable.
+"""Transactions of a partition, found by replaying its log: the open ones, the aborted ones, the last stable offset.
 
 Kafka keeps this in memory and in two files, the producer snapshot and the transaction index. Where the files are
-missing (one ``.log`` alone, the active segment of a log directory) the log itself says the same: a transaction begins
-with the first transactional batch of its producer and ends with the next marker of that producer.
+missing (a lone ``.log``, the active segment of a log directory) the log itself holds the same facts: a transaction
+begins with the first transactional batch of its producer and ends with the next marker of that producer.
 
 Source: Kafka ProducerAppendInfo, ProducerStateManager#completeTxn, AbortedTxn.
 """
@@ -35,8 +35,8 @@ def read_markers(
 
     Args:
         data: The bytes that ``columns`` describe.
-        columns: Of ``scan_batches``.
-        base_position: Position of data[0] in the file, as given to the scan.
+        columns: Columns of ``scan_batches``.
+        base_position: Position of data[0] in the file, as it was given to the scan.
         verify_crc: Check the checksums of the control batches.
 
     Returns:
@@ -69,8 +69,8 @@ class TransactionReplay:
     """The transactions of a run of batches; feed the batches in offset order.
 
     Attributes:
-        open_transactions: Producer id → first offset, of the transactions that are open. Give those of the producer
-            snapshot that ends where the run begins, if there is one.
+        open_transactions: Producer id → first offset of its open transaction. To begin with, those of the producer
+            snapshot at the start of the run, if there is one.
     """
 
     open_transactions: dict[int, int] = field(default_factory=dict)
@@ -80,8 +80,8 @@ class TransactionReplay:
         """Replay further batches.
 
         Args:
-            columns: Of ``scan_batches``.
-            markers: Of ``read_markers`` for the same batches.
+            columns: Columns of ``scan_batches``.
+            markers: What ``read_markers`` returned for the same batches.
         """
         attributes = columns["attributes"].astype(np.int64)
         producers = columns["producer_id"].astype(np.int64)
@@ -107,7 +107,7 @@ class TransactionReplay:
         return np.array(self._aborted, TRANSACTION_DTYPE)
 
     def aborted_ranges(self) -> NDArray[np.void]:
-        """The same as ABORTED_DTYPE, as ``sort_aborted`` and the decoder want them."""
+        """The aborted transactions as ABORTED_DTYPE, which ``sort_aborted`` and the decoder take."""
         rows = self.aborted()
         ranges = np.empty(rows.size, ABORTED_DTYPE)
         for name in ("producer_id", "first_offset", "last_offset"):
@@ -115,5 +115,5 @@ class TransactionReplay:
         return ranges
 
     def last_stable_offset(self, end_offset_exclusive: int) -> int:
-        """First offset of the earliest open transaction, else the end: read_committed ends before it."""
+        """First offset of the earliest open transaction, else the end of the log: read_committed ends before it."""
         return min([*self.open_transactions.values(), end_offset_exclusive])

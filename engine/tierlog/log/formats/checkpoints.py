@@ -26,17 +26,17 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """One entry, split but not yet understood.
+    """One entry, split into its fields.
 
     Attributes:
-        position: Of the line in the file, bytes.
+        position: Byte position of the line in the file.
     """
 
     fields: tuple[str, ...]
     position: int
 
     def corrupt(self, why: str) -> CorruptIndexError:
-        """The fault of this line, ready to raise."""
+        """The error for this line, to be raised."""
         return _corrupt(self.position, f"{' '.join(self.fields)!r:.80}: {why}", "BAD_ENTRY")
 
 

@@ -1,11 +1,11 @@
 """Leader epochs by offset: who led the partition when an offset was written.
 
-A pure value: what changes it returns another one. The rules are those of Kafka's cache, whose memory is the
-``leader-epoch-checkpoint`` file; the same file, cut at a segment's end, goes with each tiered segment.
+An immutable value: methods that change it return another one. The rules are those of Kafka's cache, which is stored in
+the ``leader-epoch-checkpoint`` file; the same file, cut at the segment's end, goes with each tiered segment.
 
 Invariant: epochs and start offsets both strictly rise.
 
-Source: Kafka LeaderEpochFileCache (section 14 of the log format), LeaderEpochCheckpointFile.
+Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile (docs/formats/log-files.md, Leader epochs).
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class LeaderEpochs:
         return self._epochs[at - 1], self._starts[at]
 
     def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
-        """With a new epoch from an offset on: what contradicts it goes first; nothing new is no change.
+        """The epochs with a new one from an offset on. Entries that contradict it are removed; an epoch that is known
+        already changes nothing.
 
         Raises:
             ValueError: the epoch or the offset is negative.
@@ -126,18 +127,18 @@ class LeaderEpochs:
         return LeaderEpochs([*kept, (epoch, start_offset)])
 
     def truncate_from_end(self, end_offset_exclusive: int) -> LeaderEpochs:
-        """Of a log that ends before this offset: without the epochs that begin at or behind it."""
+        """The epochs of a log that ends before an offset: without those that begin at or behind it."""
         return LeaderEpochs(self.entries[: bisect_left(self._starts, end_offset_exclusive)])
 
     def truncate_from_start(self, start_offset: int) -> LeaderEpochs:
-        """Of a log that begins at this offset: the epoch of that offset now begins there."""
+        """The epochs of a log that begins at an offset: the epoch of that offset now begins there."""
         at = bisect_right(self._starts, start_offset)
         if at == 0:
             return self
         return LeaderEpochs([(self._epochs[at - 1], start_offset), *self.entries[at:]])
 
     def range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
-        """Of the offsets [start, end): what goes with a segment; a negative start cuts nothing there."""
+        """The epochs of the offsets [start, end), as they go with a segment; a negative start cuts nothing off."""
         return self.truncate_from_start(start_offset).truncate_from_end(end_offset_exclusive)
 
 

@@ -51,7 +51,7 @@ class MessageReader:
         return value
 
     def unsigned_varint(self, what: str) -> int:
-        """At most five bytes; 0 … 2^32-1."""
+        """An unsigned varint of at most five bytes: 0 … 2^32-1."""
         start, value = self.position, 0
         for place in range(VARINT_SIZE_BYTES_MAX):
             byte = self.take(1, what)[0]
@@ -61,12 +61,12 @@ class MessageReader:
         raise corrupt(f"{what}: a varint of more than {VARINT_SIZE_BYTES_MAX} bytes", "BAD_VARINT", start)
 
     def compact_bytes(self, what: str) -> bytes | None:
-        """None for null."""
+        """Compact bytes; None for null."""
         size = self.unsigned_varint(f"length of {what}") - 1
         return None if size < 0 else bytes(self.take(size, what))
 
     def compact_string(self, what: str) -> str:
-        """Raises on null, as Kafka does for a field that is not nullable."""
+        """A compact string. Null is an error, as it is in Kafka for a field that is not nullable."""
         start = self.position
         raw = self.compact_bytes(what)
         if raw is None:
@@ -74,7 +74,7 @@ class MessageReader:
         return self._text(raw, start, what)
 
     def string(self, what: str) -> str:
-        """The old form: int16 length. Raises on null."""
+        """A string of the old form, with an int16 length. Null is an error."""
         start = self.position
         size = self.number(2, f"length of {what}")
         if size < 0:
@@ -82,17 +82,17 @@ class MessageReader:
         return self._text(bytes(self.take(size, what)), start, what)
 
     def compact_count(self, what: str, element_size_bytes_min: int) -> int | None:
-        """Of the elements of an array; None for null."""
+        """The number of elements of a compact array; None for null."""
         start = self.position
         return self._count(start, self.unsigned_varint(f"number of {what}") - 1, what, element_size_bytes_min)
 
     def count(self, what: str, element_size_bytes_min: int) -> int | None:
-        """The old form: int32."""
+        """The number of elements of an array of the old form, an int32; None for null."""
         start = self.position
         return self._count(start, self.number(4, f"number of {what}"), what, element_size_bytes_min)
 
     def tagged_fields(self) -> dict[int, memoryview]:
-        """Tag to content, of all tags, known or not; of a repeated tag the last one counts."""
+        """Tag → content of all tagged fields, known or not; of a repeated tag the last one counts."""
         fields = {}
         for _ in range(self._count(self.position, self.unsigned_varint("number of tags"), "tags", 2) or 0):
             tag = self.unsigned_varint("tag")
@@ -100,7 +100,7 @@ class MessageReader:
         return fields
 
     def finish(self) -> None:
-        """Raises if bytes are left over."""
+        """Raises CorruptRecordError if bytes are left over."""
         if self.left:
             text = f"{self.left} bytes left over behind the message"
             raise corrupt(text, "TRAILING_BYTES", self.position, found=self.left)
@@ -121,13 +121,13 @@ class MessageReader:
 
 
 class MessageWriter:
-    """The other way round: appends fields, all in the flexible encoding."""
+    """The counterpart of MessageReader: appends fields, all in the flexible encoding."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def number(self, size_bytes: int, value: int) -> None:
-        """A signed number of 1, 2, 4 or 8 bytes. Raises ValueError: it does not fit."""
+        """Append a signed number of 1, 2, 4 or 8 bytes. Raises ValueError: the number does not fit."""
         try:
             self._bytes += _NUMBERS[size_bytes].pack(value)
         except struct.error:

@@ -39,7 +39,7 @@ class OffsetIndex:
 
     Args:
         data: The file's bytes, with or without the zeros of preallocation.
-        base_offset: Of the segment.
+        base_offset: The segment's base offset.
 
     Thread safety: any number of threads.
     """
@@ -48,15 +48,17 @@ class OffsetIndex:
     base_offset: int
 
     def __len__(self) -> int:
-        """Entries in use."""
+        """How many entries are in use."""
         return indexes.offset_index_entries(self.data)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(offsets, positions) of the entries in use: absolute, bytes; both rise in a sound file."""
+        """(offsets, positions) of the entries in use: Kafka offsets and byte positions; both rise in a sound file."""
         return indexes.read_offset_index(self.data, self.base_offset)
 
     def _int64s(self, **numbers: int) -> Iterator[int]:
-        """The base offset and these. Raises ValueError: one does not fit into 64 bits; it is named."""
+        """The base offset and the given numbers. Raises ValueError, which names the number: it does not fit into 64
+        bits.
+        """
         return (require_int64(name, number) for name, number in {"base_offset": self.base_offset, **numbers}.items())
 
     def lookup(self, target_offset: int) -> OffsetPosition:
@@ -64,7 +66,9 @@ class OffsetIndex:
         return OffsetPosition(*indexes.lookup_offset(self.data, *self._int64s(target_offset=target_offset)))
 
     def find_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
-        """Offset of the first entry at or behind ``position + size_bytes``: what a fetch of that size cannot pass."""
+        """Offset of the first entry at or behind ``position + size_bytes``; a fetch of that size returns no later
+        offset.
+        """
         return indexes.find_upper_bound_offset(self.data, *self._int64s(position=position, size_bytes=size_bytes))
 
     def find_end_position(self, end_offset_inclusive: int) -> int | None:

@@ -24,7 +24,7 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """What the file says.
+    """The content of the file.
 
     Attributes:
         topic_id: 16 bytes, not all zero.
@@ -35,7 +35,7 @@ class PartitionMetadata:
 
     @property
     def topic_id_text(self) -> str:
-        """Kafka's text form: 22 characters of URL-safe base64."""
+        """The topic id in Kafka's text form: 22 characters of URL-safe base64."""
         return base64.urlsafe_b64encode(self.topic_id)[:22].decode("ascii")
 
 

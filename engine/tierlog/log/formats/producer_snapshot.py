@@ -2,8 +2,8 @@
 
 ``int16 version 1, uint32 CRC-32C of all that follows, int32 count``, then 46 bytes a producer, big-endian: ``int64
 producer id, int16 producer epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32
-coordinator epoch, int64 first offset of the open transaction``; -1 where there is none. Only the newest batch of each
-producer is kept; the order of producers says nothing.
+coordinator epoch, int64 first offset of the open transaction``; -1 for a missing value. Only the newest batch of each
+producer is kept; the order of producers has no meaning.
 
 Source: Kafka ProducerStateManager#readSnapshot.
 """
@@ -43,12 +43,12 @@ class ProducerEntry:
     """One producer.
 
     Attributes:
-        last_sequence: Of the last batch, -1 if no batch is known (only a marker was seen).
-        last_offset: Of the last batch, -1 if none.
+        last_sequence: Last sequence number of the last batch; -1 if no batch is known (only a marker was seen).
+        last_offset: Last offset of the last batch; -1 if none is known.
         offset_delta: Last minus first offset of that batch.
-        timestamp_ms: Of the last batch or marker.
-        coordinator_epoch: Of the last marker, -1 if none.
-        transaction_first_offset: Of the open transaction, -1 if none is open.
+        timestamp_ms: Timestamp of the last batch or marker.
+        coordinator_epoch: Coordinator epoch of the last marker; -1 if there was none.
+        transaction_first_offset: First offset of the open transaction; -1 if none is open.
     """
 
     producer_id: int
@@ -67,7 +67,7 @@ class ProducerEntry:
 
     @property
     def first_sequence(self) -> int:
-        """Of the last batch: sequences wrap from 2^31-1 to 0."""
+        """First sequence number of the last batch. Sequence numbers wrap from 2^31-1 to 0."""
         if self.last_sequence < self.offset_delta:
             return 2**31 - (self.offset_delta - self.last_sequence)
         return self.last_sequence - self.offset_delta
@@ -80,11 +80,11 @@ class ProducerSnapshot:
     entries: tuple[ProducerEntry, ...]
 
     def open_transactions(self) -> dict[int, int]:
-        """Producer id to first offset of each transaction that is open."""
+        """Producer id → first offset of its open transaction."""
         return {e.producer_id: e.transaction_first_offset for e in self.entries if e.transaction_first_offset >= 0}
 
     def find_first_open_offset(self) -> int | None:
-        """Where the earliest open transaction begins: the last stable offset of what the snapshot covers."""
+        """First offset of the earliest open transaction: the snapshot's last stable offset. None if none is open."""
         return min(self.open_transactions().values(), default=None)
 
 

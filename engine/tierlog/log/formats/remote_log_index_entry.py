@@ -1,7 +1,7 @@
-"""The remote log index of the older page of KIP-405: what of a partition is in the tier, in a file beside its log.
+"""Entries of the remote log index of KIP-405's older page: which records of a partition are in the tier, in a file
+beside its log.
 
-Entries of any length, one behind the other, big-endian. Each tells of records that are in the tier, one or several
-entries a segment:
+Entries have different lengths and stand one behind another, big-endian. A segment has one entry or several:
 
 ::
 
@@ -50,15 +50,15 @@ _POSITION: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogIndexEntry:
-    """Records of the tier.
+    """One entry: a range of records that is in the tier.
 
     Args:
-        first_offset: Of the records; >= 0.
+        first_offset: First offset of the records; >= 0.
         last_offset: **Inclusive**; >= first_offset.
-        first_timestamp_ms: Of the first record; -1 if it has none.
+        first_timestamp_ms: Timestamp of the first record; -1 if it has none.
         last_timestamp_ms: None of the records is later; -1 if none has one.
         data_length: Bytes of the data at the place that the identifier names; 0 … 2^31-1.
-        identifier: Of the data, at most 32721 bytes: see ``encode_identifier``.
+        identifier: Where the data is, at most 32721 bytes (``encode_identifier``).
 
     Raises:
         ValueError: one of the rules is broken.
@@ -84,11 +84,11 @@ class RemoteLogIndexEntry:
 
     @property
     def size_bytes(self) -> int:
-        """Of the entry in its file."""
+        """Size of the entry in its file."""
         return FIXED_BYTES + len(self.identifier)
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """The bytes of the entry."""
         facts = _FACTS.pack(
             self.first_offset,
             self.last_offset,
@@ -105,8 +105,8 @@ def parse_entry(data: Buffer, position: int = 0) -> RemoteLogIndexEntry:
     """The entry that begins at a position; what is behind it is not looked at.
 
     Args:
-        data: Of a file, or a part of it.
-        position: In ``data``; also that of an error.
+        data: The bytes of a file, or of a part of it.
+        position: Where the entry begins in ``data``; errors name it.
 
     Raises:
         CorruptIndexError: TRUNCATED where ``data`` ends inside the entry, so that more of it may help; else
@@ -151,7 +151,7 @@ def iter_entries(data: Buffer) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
 
 
 def require_order(entry: RemoteLogIndexEntry, first_offset_before: int, position: int) -> None:
-    """Entries begin one behind the other; they may overlap. Raises CorruptIndexError."""
+    """Raises CorruptIndexError unless the entry begins behind the one before it. Entries may overlap."""
     if entry.first_offset <= first_offset_before:
         text = f"an entry from offset {entry.first_offset} behind one from {first_offset_before}"
         raise _corrupt(text, "BAD_ORDER", position, first_offset_before + 1, entry.first_offset)
@@ -169,11 +169,11 @@ def encode_entries(entries: Iterable[RemoteLogIndexEntry]) -> bytes:
 
 
 def encode_identifier(key: str, position: int = 0) -> bytes:
-    """Where data is in a store.
+    """The identifier of data in a store.
 
     Args:
-        key: Of the object; may have a ``#`` of its own.
-        position: Of the data's first byte in it; 0 … 2^63-1.
+        key: The object's key; it may contain a ``#``.
+        position: Position of the data's first byte in the object; 0 … 2^63-1.
 
     Raises:
         ValueError: the position is out of range, the key is no UTF-8, or both together are too long.
@@ -187,7 +187,7 @@ def encode_identifier(key: str, position: int = 0) -> bytes:
 
 
 def parse_identifier(identifier: bytes) -> tuple[str, int]:
-    """(key, position) of an identifier of ours; each has one spelling. Raises CorruptIndexError: it is none."""
+    """(key, position) of an identifier of ours; each has one spelling. Raises CorruptIndexError: not of our form."""
     try:
         key, mark, digits = identifier.decode().rpartition("#")
     except UnicodeDecodeError as cause:

@@ -1,4 +1,4 @@
-"""Names in a log directory: what a file is, and which partition a folder holds.
+"""Names in a log directory: the kind of a file, and the partition of a folder.
 
 A segment's files are named by its base offset in 20 digits; a producer snapshot by the offset behind the data it
 covers, which is the base offset of the *next* segment. While Kafka cleans, swaps or deletes, it appends a suffix to
@@ -27,7 +27,7 @@ _PLAIN_FOLDER = re.compile(r"(\S+)-([0-9]{1,10})")
 
 
 class SegmentFileKind(StrEnum):
-    """What a file of a log directory is; the value is its suffix."""
+    """The kind of a file of a log directory; the value is its suffix."""
 
     LOG = ".log"
     OFFSET_INDEX = ".index"
@@ -41,8 +41,8 @@ class SegmentFileName:
     """A name that Kafka gives to a file of a log directory.
 
     Attributes:
-        base_offset: Of the segment; of a snapshot the offset behind what it covers.
-        kind: By the suffix.
+        base_offset: The segment's base offset; of a snapshot, the offset behind the data that it covers.
+        kind: The kind, by the suffix.
         transient: "deleted", "cleaned" or "swap" for a file that is on its way out or in; "" for one that counts.
     """
 
@@ -69,12 +69,12 @@ class PartitionFolder:
 
 
 def segment_file_name(base_offset: int, kind: SegmentFileKind) -> str:
-    """``00000000000000000042.log`` and the like."""
+    """The name of a segment's file, such as ``00000000000000000042.log``."""
     return str(SegmentFileName(base_offset, kind))
 
 
 def find_segment_file(name: str) -> SegmentFileName | None:
-    """What a file is by its name (no folder in front); None if it is none of a segment's files."""
+    """The parsed name of a segment's file (no folder in front); None if it is none."""
     match = _FILE_NAME.fullmatch(name)
     if match is None or int(match[1]) > OFFSET_MAX:
         return None
@@ -82,7 +82,7 @@ def find_segment_file(name: str) -> SegmentFileName | None:
 
 
 def find_partition_folder(name: str) -> PartitionFolder | None:
-    """Which partition a folder of a log dir holds; None if it holds none (as ``remote-log-index-cache``).
+    """The partition that a folder of a log directory holds; None if it holds none (``remote-log-index-cache``).
 
     The partition is what follows the last ``-``: topics may hold dashes and dots.
     """

@@ -36,7 +36,7 @@ class TimeIndex:
 
     Args:
         data: The file's bytes, with or without the zeros of preallocation.
-        base_offset: Of the segment.
+        base_offset: The segment's base offset.
 
     Thread safety: any number of threads.
     """
@@ -45,7 +45,7 @@ class TimeIndex:
     base_offset: int
 
     def __len__(self) -> int:
-        """Entries in use."""
+        """How many entries are in use."""
         return indexes.time_index_entries(self.data)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

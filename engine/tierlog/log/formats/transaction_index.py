@@ -38,7 +38,7 @@ class TransactionIndex:
 
     Args:
         data: The file's bytes.
-        base_offset: Of the segment; only ``check`` needs it.
+        base_offset: The segment's base offset; only ``check`` needs it.
 
     Thread safety: any number of threads.
     """
@@ -47,7 +47,7 @@ class TransactionIndex:
     base_offset: int = 0
 
     def __len__(self) -> int:
-        """Whole entries."""
+        """How many whole entries there are."""
         return memoryview(self.data).nbytes // ENTRY_SIZE_BYTES
 
     def entries(self) -> NDArray[np.void]:

@@ -24,10 +24,10 @@ NO_PRODUCER_ID: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """One record's value.
+    """The value of one record.
 
     Attributes:
-        status: Of the transaction: 0 empty, 1 ongoing, 2 and 3 about to commit or abort, 4 and 5 done, 6 dead, 7
+        status: State of the transaction: 0 empty, 1 ongoing, 2 and 3 about to commit or abort, 4 and 5 done, 6 dead, 7
             about to be fenced.
         partitions: (topic, partitions) in the transaction; None for null.
         previous_producer_id, next_producer_id: -1 if there is none; version 1 only.
@@ -66,7 +66,7 @@ def parse_transactional_id(key: Buffer) -> str:
 
 
 def parse_transaction_state(value: Buffer) -> TransactionState:
-    """A record's value.
+    """Parse the value of a record.
 
     Raises:
         CorruptRecordError: the value is malformed or of an unknown version.

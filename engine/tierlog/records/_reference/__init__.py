@@ -1,4 +1,5 @@
-"""The oracle: record batches read in plain Python on ``struct``, slow and obvious, from the format notes.
+"""The oracle: record batches read in plain Python on ``struct``, slow and obvious, by
+docs/formats/log-files.md, Record batch.
 
 What belongs here: what is *right*, so that the native core can be held against it, for good bytes and for bad, down
 to which error is raised and where. What does not belong here: speed, and anything that production calls (an import

@@ -34,7 +34,7 @@ DELETE_HORIZON: Final = 0x40
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """A header, by Kafka's names; what magic 0/1 do not have is -1, as in ``cext/core/batch.h``."""
+    """A batch header under Kafka's names. Fields that magic 0/1 do not have are -1, as in ``cext/core/batch.h``."""
 
     position: int
     size_bytes: int
@@ -85,7 +85,7 @@ class BatchHeader:
 
 
 class PartialBatch(Exception):
-    """The data end inside the batch at ``position``: an ask for more bytes, no fault."""
+    """The data end inside the batch at ``position``. This asks for more bytes and is no fault."""
 
     def __init__(self, position: int, base_offset: int) -> None:
         super().__init__(position, base_offset)
@@ -93,7 +93,7 @@ class PartialBatch(Exception):
         self.base_offset = base_offset
 
     def truncated(self) -> CorruptRecordError:
-        """What it is when there is no more."""
+        """The fault that it is if there are no more bytes."""
         return CorruptRecordError(
             "the data end inside a batch", fault="TRUNCATED", position=self.position, base_offset=self.base_offset
         )
@@ -213,7 +213,7 @@ def iter_batches(data: bytes, base_position: int = 0) -> Iterator[tuple[BatchHea
 
 @dataclass(frozen=True, slots=True)
 class BatchScan:
-    """What ``scan`` found; as ``_native.batches.scan_batches`` answers, a list of headers for the columns."""
+    """The result of ``scan``; as that of ``_native.batches.scan_batches``, with a list of headers for the columns."""
 
     headers: list[BatchHeader]
     crc_ok: list[bool]

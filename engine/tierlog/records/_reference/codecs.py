@@ -1,7 +1,9 @@
-"""Decompression of batch payloads through the Python packages, framings by hand (section 5 of the log format).
+"""Decompression of batch payloads through the Python packages, framings by hand.
 
-Each ``_…`` function raises ``_Corrupt`` or ``_TooLarge``; ``decompress`` makes them BAD_COMPRESSED and OVER_LIMIT.
-What the readers of Kafka 4.3 let pass, passes: bytes behind the last gzip member or the LZ4 end mark, LZ4's content
+Format: docs/formats/log-files.md, Compression.
+
+Each ``_…`` function raises ``_Corrupt`` or ``_TooLarge``; ``decompress`` makes them BAD_COMPRESSED and OVER_LIMIT. What
+the readers of Kafka 4.3 let pass, passes: bytes behind the last gzip member or the LZ4 end mark, LZ4's content
 checksum, and with magic 0 its header checksum. What Kafka refuses and a codec library takes is refused: linked LZ4
 blocks, zstd windows above 128 MiB. Stricter than Kafka: bytes that are no whole snappy block are not dropped, and the
 checksum and size of every gzip member count.
@@ -40,7 +42,7 @@ class _TooLarge(Exception):
 
 
 class _Rest:
-    """What is left of bytes that are read piece by piece."""
+    """The bytes that are left, read piece by piece."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
@@ -302,7 +304,7 @@ def _zstd(data: bytes, limit: int) -> bytes:
 
 
 def _zstd_frame(data: bytes, limit: int) -> tuple[bytes, bytes]:
-    """(content, what is behind the frame)."""
+    """(content, the bytes behind the frame)."""
     stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).decompressobj()
     content = bytearray()
     for at in range(0, len(data), _STEP_BYTES):

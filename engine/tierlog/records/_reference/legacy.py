@@ -1,4 +1,6 @@
-"""Messages of magic 0 and 1, alone and in compressed wrappers: section 4 of the log format.
+"""Messages of magic 0 and 1, alone and in compressed wrappers.
+
+Format: docs/formats/log-files.md, Message sets of magic 0 and 1.
 
 Behind the entry's header: ``int32 keyLength, key, int32 valueLength, value``, -1 for null.
 """
@@ -38,8 +40,8 @@ def iter_messages(
     """The messages of one entry, step 5 of the order of checks.
 
     Args:
-        header: Of the entry, whose own checksum has been seen to.
-        entry: All its bytes.
+        header: The entry's header, whose checksum was checked.
+        entry: All bytes of the entry.
         next_offset: The lowest offset that the first message may have.
         verify_crc: Check the checksums of the messages in a wrapper.
         decompress: Undoes the codec of this header.
@@ -102,7 +104,7 @@ def _survey(wrapper: BatchHeader, content: bytes, verify_crc: bool) -> list[tupl
 
 
 def _offset_base(wrapper: BatchHeader, offsets: list[int]) -> int:
-    """What to add to the offsets in a wrapper."""
+    """The number to add to the offsets in a wrapper."""
     if wrapper.magic == 0 or wrapper.base_offset == 0:  # 0: an old librdkafka; the offsets stand for themselves
         return 0
     if offsets[-1] < 0 or offsets[-1] > wrapper.base_offset:

@@ -45,7 +45,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """As the arguments of ``_native.decoding.RecordDecoder``."""
+    """The arguments of ``_native.decoding.RecordDecoder``."""
 
     base_position: int = 0
     verify_crc: bool = True
@@ -62,7 +62,7 @@ class DecodeOptions:
     allow_partial: bool = False
 
     def wants(self, offset: int, timestamp: int) -> bool:
-        """Whether a record is one that was asked for."""
+        """Whether a record is inside the bounds of offsets and timestamps."""
         return (
             self.from_offset <= offset < self.to_offset_exclusive
             and self.from_timestamp_ms <= timestamp

@@ -1,7 +1,7 @@
 """The KIP's interfaces, value types and errors, under the KIP's names in Python's spelling.
 
-What belongs here: what a broker, a plugin of a third party's and this package agree on. Why: each may be written
-without the others. What does not: behaviour.
+What belongs here: the interfaces and values on which a broker, a third party's plugin and this package agree. Why: each
+can then be written without the others. What does not: behaviour.
 """
 
 from tierlog.remote.api.errors import (

@@ -8,7 +8,7 @@ from tierlog.errors import TierlogError
 
 
 class RemoteStorageException(TierlogError, OSError):
-    """A failure of remote storage or its metadata that does not mend itself."""
+    """A failure of remote storage or of its metadata that calling again will not mend."""
 
 
 class RetriableRemoteStorageException(RemoteStorageException):

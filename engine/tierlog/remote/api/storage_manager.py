@@ -1,7 +1,7 @@
-"""The KIP's RemoteStorageManager: where segments' bytes go, and where they come from again.
+"""The KIP's RemoteStorageManager: where the bytes of segments are stored, and read again.
 
-A store of a third party's implements this class and is named by its dotted path (``my_package.HdfsStorageManager``);
-``tests/contract`` is the suite that says whether it does.
+A third party's manager implements this class and is named by its dotted path (``my_package.HdfsStorageManager``);
+``tests/contract`` is the suite that it must pass.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tierlog.remote.api.values import CustomMetadata, IndexType, RemoteLogSegmen
 
 @dataclass(frozen=True, slots=True)
 class LogSegmentData:
-    """The files of one closed segment, as they are to be copied. Paths may vanish once the copy has returned.
+    """The files of one closed segment that are to be copied. The files may be deleted once the copy has returned.
 
     Args:
         log_segment: Path of the ``.log``.
-        offset_index: Path of the ``.index``, trimmed to its entries or not.
-        time_index: Path of the ``.timeindex``, the same.
-        transaction_index: Path of the ``.txnindex``; None if the segment has none (another thing than an empty one).
+        offset_index: Path of the ``.index``, with or without the zeros that Kafka allocates ahead.
+        time_index: Path of the ``.timeindex``, likewise.
+        transaction_index: Path of the ``.txnindex``; None if the segment has none, which differs from an empty one.
         producer_snapshot: Path of the ``.snapshot`` taken at the segment's end.
         leader_epoch_index: Content of a leader-epoch-checkpoint that ends at the segment's end.
     """
@@ -39,7 +39,7 @@ class LogSegmentData:
     leader_epoch_index: bytes
 
     def __post_init__(self) -> None:
-        """Take paths of pathlib too. Raises TypeError: one is of another type."""
+        """Turn pathlib's paths into str. Raises TypeError: a field is of another type."""
         for name in ("log_segment", "offset_index", "time_index", "producer_snapshot"):
             object.__setattr__(self, name, require_path(name, getattr(self, name)))
         if self.transaction_index is not None:
@@ -48,15 +48,15 @@ class LogSegmentData:
 
 
 class SegmentStream(Protocol):
-    """The bytes of a range of a segment, in order, fetched as they are asked for. A context manager.
+    """The bytes of a range of a segment, in order, fetched when they are asked for. A context manager.
 
-    Nothing is joined and nothing is fetched that was not asked for, but for declared prefetch. One position is shared
-    by all forms of reading.
+    Chunks are not joined, and nothing is fetched ahead but by declared prefetch. All forms of reading share one
+    position.
 
     Raises (all forms of reading):
-        RemoteStorageException: the store failed, or the bytes are not what was stored; a short stream is never passed
-            off as the end. The position is where it was before the call: after a ``retriable`` error the next call goes
-            on from there, after any other each call raises it again. ``ValueError`` after ``close``.
+        RemoteStorageException: the store failed, or the bytes are not those that were stored; an object that is too
+            short is an error, never an early end. The position does not move: after a ``retriable`` error the next call
+            goes on from there, after any other error each call raises it again. ``ValueError`` after ``close``.
 
     Thread safety: one reader; ``close`` from any thread, which ends a read under way with an error.
     """
@@ -68,17 +68,17 @@ class SegmentStream(Protocol):
         """Fill a buffer; fewer bytes only at the end, 0 at the end."""
 
     def tell(self) -> int:
-        """Bytes that were handed out so far: a new fetch goes on at the stream's start position and this."""
+        """How many bytes were handed out. A new fetch that goes on from here begins at the start position plus this."""
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
-        """What is left as read-only views, each of one chunk at most, none empty.
+        """The remaining bytes as read-only views, each of one chunk at most, none empty.
 
         Args:
-            max_bytes: Stop behind so many bytes; the stream can be read on from there. None is the end.
+            max_bytes: Where to stop; the stream can be read on from there. None reads to the end.
         """
 
     def close(self) -> None:
-        """Cancel what runs and release what is held; idempotent."""
+        """Cancel requests under way and release what is held; idempotent."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -87,7 +87,8 @@ class SegmentStream(Protocol):
 
 
 class RemoteStorageManager(ABC):
-    """Stores the segments of a tier, by their ids. Metadata is another's: nothing is ever looked up by listing.
+    """Stores and serves the segments of a tier by their ids. It never lists the store: the metadata manager knows which
+    there are.
 
     Thread safety: any number of threads, for the same segment too, but for ``configure``, which is called once and
     first, and ``close``, which is called last.
@@ -104,19 +105,22 @@ class RemoteStorageManager(ABC):
 
     @abstractmethod
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
-        """Copy a closed segment and its indexes. What is copied is durable, and visible to readers, on return.
+        """Copy a closed segment and its indexes. On return the copy is durable and visible to readers.
 
         Args:
-            metadata: In state COPY_SEGMENT_STARTED. The same id again must give the same segment, not an error.
-            data: Its files; not touched after return.
+            metadata: In state COPY_SEGMENT_STARTED. A repeated call with the same id must store the same segment again,
+                not fail.
+            data: The segment's files; not read after return.
 
         Returns:
-            What is to be stored with the segment's metadata and comes back on fetch and delete; None for nothing.
+            Custom metadata, which the broker keeps with the segment's metadata and passes to fetch and delete; None for
+            none.
             Kafka refuses more than ``remote.log.metadata.custom.metadata.max.bytes``, by default 128.
 
         Raises:
             RetriableRemoteStorageException: a later attempt may work.
-            RemoteStorageException: it will not by itself. Either way what was stored is removed, as far as it can be.
+            RemoteStorageException: a later attempt alone will not help. After either, the objects that were stored have
+                been removed as far as possible.
         """
 
     @abstractmethod
@@ -131,8 +135,8 @@ class RemoteStorageManager(ABC):
             end_position: Last byte, **inclusive** as in the KIP; None or past the end is the end of the file.
 
         Returns:
-            A lazy stream of exactly the bytes start … min(end, size - 1). The caller closes it. Of the log nothing is
-            asked for before the stream is read, so that it may be the stream that raises.
+            A lazy stream of exactly the bytes start … min(end, size - 1). The caller closes it. The log's object is
+            first read when the stream is, so that errors may come from the stream.
 
         Raises:
             RemoteResourceNotFoundException: the segment's objects are gone (not retriable).
@@ -142,25 +146,26 @@ class RemoteStorageManager(ABC):
 
     @abstractmethod
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        """The exact bytes of one of the parts beside the log, as they were copied. The caller closes the stream.
+        """The exact bytes of one part beside the log, as they were copied. The caller closes the stream.
 
         Raises:
-            RemoteResourceNotFoundException: there is none. Only the transaction index of a whole segment can be
-                missing, and is then never an empty stream.
+            RemoteResourceNotFoundException: the segment has no such part. Of a complete segment only the transaction
+                index can be missing; it is then this error, never an empty stream.
             RetriableRemoteStorageException, RemoteStorageException: as ``fetch_log_segment``.
         """
 
     @abstractmethod
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Remove all that a copy of this segment may have stored. What is not there is no error; repeatable.
+        """Remove all objects that a copy of this segment may have stored. Objects that are missing are no error; the
+        call can be repeated.
 
         Raises:
-            RetriableRemoteStorageException, RemoteStorageException: some of it is still there; call again.
+            RetriableRemoteStorageException, RemoteStorageException: some objects are still there; call again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held; running calls end with an error; idempotent."""
+        """Release what is held. Calls under way end with an error; idempotent."""
 
     def __enter__(self) -> Self:
         return self

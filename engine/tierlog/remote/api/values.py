@@ -1,8 +1,8 @@
 """The KIP's value types, under the KIP's names: no behaviour.
 
-Immutable, equal by value, hashable, small pickles. The validation rules are those of Kafka 4.3's ``storage-api``; a
-value that cannot be is a ``ValueError`` here, which readers of foreign bytes turn into the error of their format. A
-value of another type is a ``TypeError`` that names it.
+Immutable, equal by value, hashable, small when pickled. The validation rules are those of Kafka 4.3's ``storage-api``:
+an impossible value is a ``ValueError`` here, which readers of foreign bytes turn into the error of their format. A
+value of a wrong type is a ``TypeError`` that names the field.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class EpochMap(Mapping[int, int]):
         self._entries: dict[int, int] = {entry.epoch: entry.start_offset for entry in sorted(entries)}
 
     def entries(self) -> tuple[EpochEntry, ...]:
-        """The same as entries, ascending by epoch."""
+        """The epochs and their first offsets, ascending by epoch."""
         return tuple(EpochEntry(epoch, start) for epoch, start in self._entries.items())
 
     def __getitem__(self, epoch: int) -> int:
@@ -207,7 +207,7 @@ CustomMetadata = bytes
 
 
 def _require_types(value: object, state: type[IntEnum]) -> None:
-    """Of the fields that the KIP's metadata have in common, by their names."""
+    """Check the types of the fields that several of the KIP's metadata types share."""
     for name in value.__slots__:  # type: ignore[attr-defined]
         given = getattr(value, name)
         if name == "remote_log_segment_id":

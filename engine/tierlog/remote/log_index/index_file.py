@@ -1,10 +1,12 @@
 """One file of the remote log index, and the offset and time index beside it: read, looked up, checked, made again.
 
-The three share a number, as a segment's files do: no entry begins below it. What the remote log index says decides; the
-other two follow from it, so that whatever becomes of them they can be made again.
+The three share a number in their names, as a segment's files do: no entry begins below it. The remote log index is
+authoritative; the other two are derived from it and can always be made again.
 
-- ``.remoteOffsetIndex``, 8 bytes an entry of the remote log index: its first offset, less the number; its position.
-- ``.remoteTimeIndex``, 12 bytes: a last timestamp that is later than all before it; the position of its entry.
+- ``.remoteOffsetIndex``, 8 bytes for each entry of the remote log index: its first offset, less the number; its
+  position.
+- ``.remoteTimeIndex``, 12 bytes for each entry whose last timestamp is later than all before: the timestamp; the
+  position.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ _TIME_ROW: Final = struct.Struct(">qi")
 
 @dataclass(frozen=True, slots=True)
 class RemoteIndexFile:
-    """What is known of the three files of one number. Immutable: a longer file is another value.
+    """The three files of one number, as far as they are valid. Immutable: a longer file is another value.
 
     Attributes:
-        path: Of all three, without suffix.
+        path: Path of the three files without suffix.
         base_offset: The number in their names.
-        first_offset: Of the first entry.
+        first_offset: First offset of the first entry.
         last: The last entry.
-        newest_ms: The latest of all last timestamps; -1 if there is none.
-        log_bytes, offset_bytes, time_bytes: Of each that count; what is behind them was never finished.
-        began_ms: When its first entry was written, as far as that is known.
+        newest_ms: The latest of all last timestamps in ms; -1 if there is none.
+        log_bytes, offset_bytes, time_bytes: Valid bytes of each file; bytes behind them were never finished.
+        began_ms: When the first entry was written, as far as that is known.
     """
 
     path: str
@@ -78,7 +80,7 @@ class RemoteIndexFile:
         return self.path + TIME_SUFFIX
 
     def fits(self, entry: RemoteLogIndexEntry, log_bytes_max: int) -> bool:
-        """Whether one more entry can stand in it."""
+        """Whether the file can take one more entry."""
         return (
             self.log_bytes + entry.size_bytes <= log_bytes_max
             and entry.first_offset - self.base_offset <= _RELATIVE_OFFSET_MAX
@@ -89,7 +91,7 @@ class RemoteIndexFile:
         return _entry_at(files, self.log_path, position, self.log_bytes)
 
     def find_position(self, files: Files, offset: int) -> int:
-        """Of the last entry that begins at or below an offset; of the first one, where none does."""
+        """Position of the last entry that begins at or below an offset; of the first entry if none does."""
         rows = _read(files, self.offset_path, self.offset_bytes)
         return OffsetIndex(rows, self.base_offset).lookup(_int64(offset)).position
 
@@ -97,7 +99,7 @@ class RemoteIndexFile:
         """The last entry that begins at or below an offset.
 
         Raises:
-            CorruptIndexError: the files are damaged, or not of each other.
+            CorruptIndexError: the files are damaged, or do not belong together.
         """
         if offset < self.first_offset:
             return None
@@ -112,17 +114,19 @@ class RemoteIndexFile:
         return entry
 
     def find_time_position(self, files: Files, timestamp_ms: int) -> int:
-        """A position before which every entry's last timestamp is earlier."""
+        """A position such that every entry before it has an earlier last timestamp than the one asked for."""
         rows = _read(files, self.time_path, self.time_bytes)
         return TimeIndex(rows, 0).lookup(_int64(timestamp_ms)).offset
 
     def iter_entries(self, files: Files, position: int = 0) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
-        """(position, entry) from a position on. Raises CorruptIndexError: it is none, or a later one is damaged."""
+        """(position, entry) from a position on. Raises CorruptIndexError: no entry begins there, or a later one is
+        damaged.
+        """
         return _iter_log(files, self.log_path, position, self.log_bytes)
 
 
 def _int64(number: int) -> int:
-    """What is asked for may be any number; what is in a file may not."""
+    """A number clamped to 64 bits: callers may ask for any number, files hold no larger ones."""
     return max(-(2**63), min(number, 2**63 - 1))
 
 
@@ -136,7 +140,7 @@ def _entry_at(files: Files, path: str, position: int, end_position_exclusive: in
 def _iter_log(
     files: Files, path: str, position: int, end_position_exclusive: int
 ) -> Iterator[tuple[int, RemoteLogIndexEntry]]:
-    """See RemoteIndexFile.iter_entries; the memory of a window, however large the file."""
+    """The entries of a remote log index, read window by window, however large the file."""
     with files.open_read(path) as opened:
         window = bytearray(min(_WINDOW_BYTES + ENTRY_BYTES_MAX, max(0, end_position_exclusive - position)))
         while position < end_position_exclusive:
@@ -160,7 +164,7 @@ def _parse(view: memoryview, at: int, position: int, where: str) -> RemoteLogInd
 
 
 def _read(files: Files, path: str, size_bytes: int) -> bytearray:
-    """The first bytes of a file. Raises CorruptIndexError: it has fewer."""
+    """The first bytes of a file. Raises CorruptIndexError: the file is shorter."""
     data = bytearray(size_bytes)
     with files.open_read(path) as opened:
         if (found := opened.read_into(data, position=0)) != size_bytes:
@@ -171,12 +175,12 @@ def _read(files: Files, path: str, size_bytes: int) -> bytearray:
 
 @dataclass(slots=True)
 class IndexRows:
-    """The rows of the offset and the time index that follow from entries, as they come.
+    """The rows of the offset index and the time index, derived from entries one after another.
 
     Args:
         base_offset: The number in the files' names.
-        position: Of the next entry.
-        newest_ms: Of the entries before.
+        position: Where the next entry begins.
+        newest_ms: The latest last timestamp of the entries before, in ms.
     """
 
     base_offset: int
@@ -186,7 +190,7 @@ class IndexRows:
     times: bytearray = field(default_factory=bytearray)
 
     def add(self, entry: RemoteLogIndexEntry) -> None:
-        """Raises CorruptIndexError: no file of this number can have it."""
+        """Derive the rows of one more entry. Raises CorruptIndexError: no file of this number can hold the entry."""
         relative = entry.first_offset - self.base_offset
         if not 0 <= relative <= _RELATIVE_OFFSET_MAX:
             text = f"an entry from offset {entry.first_offset} in a file of number {self.base_offset}"
@@ -200,11 +204,11 @@ class IndexRows:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look at the three files of a number gave.
+    """The outcome of checking the three files of a number.
 
     Attributes:
-        file: What is sound; None for not one entry.
-        fault: What ends it before its end; None if all of it is sound.
+        file: The valid part; None if not one entry is valid.
+        fault: The fault that ends the valid part early; None if all of it is valid.
     """
 
     file: RemoteIndexFile | None
@@ -212,7 +216,7 @@ class Found:
 
 
 def open_file(files: Files, path: str, base_offset: int, *, modified_ms: int) -> Found:
-    """Trust files that were closed, if their ends agree with each other; else ``scan_file``.
+    """Open files that were closed. They are trusted if their ends agree with each other, else scanned (``scan_file``).
 
     They were fsynced before a later file was begun: no crash damages them.
 
@@ -229,7 +233,7 @@ def open_file(files: Files, path: str, base_offset: int, *, modified_ms: int) ->
 
 
 def _trusted(files: Files, path: str, base_offset: int, size_bytes: int, modified_ms: int) -> RemoteIndexFile | None:
-    """By both ends of the three. None, or CorruptIndexError, where they do not agree."""
+    """The files by their ends alone. None, or CorruptIndexError, if the ends do not agree."""
     rows = files.read_whole(path + OFFSET_SUFFIX, limit_bytes=FILE_BYTES_MAX)
     time_rows = files.read_whole(path + TIME_SUFFIX, limit_bytes=FILE_BYTES_MAX)
     index, time_index = OffsetIndex(rows, base_offset), TimeIndex(time_rows, 0)
@@ -265,9 +269,9 @@ def _trusted(files: Files, path: str, base_offset: int, size_bytes: int, modifie
 
 
 def scan_file(files: Files, path: str, base_offset: int, *, modified_ms: int) -> Found:
-    """Look at every entry, and make the offset and the time index again if they are not what follows from them.
+    """Check every entry, and make the offset and the time index again where they differ from what the entries say.
 
-    Nothing of the remote log index is changed: what is behind ``log_bytes`` of the result is damaged, or was never
+    The remote log index itself is not changed: bytes behind ``log_bytes`` of the result are damaged or were never
     finished.
 
     Raises:
@@ -305,14 +309,14 @@ def scan_file(files: Files, path: str, base_offset: int, *, modified_ms: int) ->
 
 
 def shorten(files: Files, path: str, log_bytes: int) -> None:
-    """Cut a remote log index, for ever; the rows of the others that are too many count no more."""
+    """Cut a remote log index for ever; the surplus rows of the other two files no longer count."""
     with files.open_update(path + LOG_SUFFIX) as opened:
         opened.truncate(log_bytes)
         opened.fsync()
 
 
 def remove(files: Files, path: str) -> None:
-    """The three of a number, the remote log index first, and for ever: without it there is no such number."""
+    """Remove the three files of a number for ever, the remote log index first: without it the number does not exist."""
     files.remove(path + LOG_SUFFIX)
     files.fsync_directory(path.rpartition("/")[0])
     files.remove(path + OFFSET_SUFFIX)

@@ -1,16 +1,17 @@
 """The remote log index of a partition: which records are in the tier and where, in files beside its log.
 
-Of the older page of KIP-405, which keeps this on the broker's disk where today's keeps it in a topic: off unless a
-manager makes one. It appends what it copied, once the segment is COPY_SEGMENT_FINISHED; followers get the same entries
-from the object beside each segment (``remote.storage.log_index_object``) and append those (``append_segments``).
+The older page of KIP-405 keeps this on the broker's disk, today's page in a topic: there is no index unless a manager
+makes one. The leader appends each segment that it copied, once it is COPY_SEGMENT_FINISHED; followers read the same
+entries from the object beside each segment (``remote.storage.copy.log_index_object``) and append those
+(``append_segments``).
 
-Entries are in the order of their first offsets. They may overlap, since brokers cut their segments each in her own way:
-where one begins, the one before it ends. An offset that lies behind its entry's last one is not in the index, whatever
-an earlier entry says: that one is of another leader's log.
+Entries are ordered by their first offsets. They may overlap, since each broker cuts segments in its own places: where
+one entry begins, the one before it ends. An offset behind its entry's last one is not in the index, whatever an earlier
+entry says: that entry belongs to another leader's log.
 
-What a crash leaves is what ``append`` had returned for, perhaps more of what it was about to write, never less and
-never a hole: an entry's bytes are fsynced before it counts, a file is closed and fsynced before the next is begun, and
-what recovery finds damaged ends the index there. ``next_offset`` says from where to append again.
+After a crash the index holds every entry whose ``append`` had returned, perhaps some that were being written, and never
+a hole: the bytes of an entry are fsynced before it counts, a file is closed and fsynced before the next is begun, and
+recovery ends the index at the first damage. ``next_offset`` says from where to append again.
 """
 
 from __future__ import annotations
@@ -47,12 +48,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When a next file is begun.
-
-    Args:
-        log_bytes_max: Of a remote log index; 32767, an entry's most, … 64 MiB.
-        age_ms_max: Since its first entry, where this process wrote it, else since its last; None for no limit.
-    """
+    """When the next file is begun."""
 
     log_bytes_max: int = 1 << 20
     age_ms_max: int | None = 7 * 24 * 3_600_000
@@ -68,13 +64,14 @@ class RemoteLogIndex:
     """See the module.
 
     Args:
-        folder: Of the partition; exists. What else is in it is left alone.
-        rotation: Of its files.
-        check_all: Look at every entry of every file, instead of the last file's and the ends of the others.
-        machine: Its files and clock.
+        folder: The partition's folder, which exists. Other files in it are left alone.
+        rotation: When a next file is begun.
+        check_all: Check every entry of every file, instead of those of the last file and the ends of the others.
+        machine: Has the files and the clock.
 
     Raises:
-        CorruptIndexError: two files have the same number, written with more and with fewer zeros: one must go.
+        CorruptIndexError: two files have the same number, one written with more zeros than the other: one must be
+            removed.
         SizeLimitError: a file is larger than 64 MiB. StoreError and its kinds.
 
     Thread safety: any number of threads look up; one at a time changes it. No lock is held while the disk works.
@@ -98,28 +95,28 @@ class RemoteLogIndex:
 
     @property
     def files(self) -> tuple[RemoteIndexFile, ...]:
-        """By number; the last one is appended to."""
+        """The files by number; entries are appended to the last one."""
         return self._known
 
     @property
     def first_offset(self) -> int | None:
-        """Of the first entry; None if there is none."""
+        """First offset of the first entry; None for an empty index."""
         return self._known[0].first_offset if self._known else None
 
     @property
     def last_entry(self) -> RemoteLogIndexEntry | None:
-        """None if there is none."""
+        """The last entry; None for an empty index."""
         return self._known[-1].last if self._known else None
 
     @property
     def next_offset(self) -> int | None:
-        """Behind the last entry; None if there is none."""
+        """The offset behind the last entry; None for an empty index."""
         return None if self.last_entry is None else self.last_entry.last_offset + 1
 
     # -- looking up
 
     def find_entry(self, offset: int) -> RemoteLogIndexEntry | None:
-        """The entry of a record's offset; None if the index has none.
+        """The entry of the segment that holds an offset; None if there is none.
 
         Raises:
             CorruptIndexError: the files are damaged: open them with ``check_all``, and append what is missing then.
@@ -136,8 +133,8 @@ class RemoteLogIndex:
         """The first entry that may have a record of this time or later; None if none has.
 
         Args:
-            timestamp_ms: ms since 1970 UTC; what has no timestamp is earlier than all.
-            start_offset: Entries that end, or are followed, before it do not count.
+            timestamp_ms: ms since 1970 UTC; records without a timestamp count as earlier than all.
+            start_offset: Entries that end before it, or whose successor begins before it, do not count.
 
         Raises:
             See ``find_entry``.
@@ -169,7 +166,7 @@ class RemoteLogIndex:
             yield from (entry for entry in entries if entry.last_offset >= start_offset)
 
     def _looked_up(self, find: Callable[[tuple[RemoteIndexFile, ...]], Result]) -> Result:
-        """Again, where files were cut or removed under a lookup."""
+        """Run a lookup again if files were cut or removed under it."""
         while True:
             known = self._known
             try:
@@ -181,14 +178,15 @@ class RemoteLogIndex:
     # -- changing
 
     def append(self, entries: Iterable[RemoteLogIndexEntry]) -> None:
-        """Add entries behind the last one; they survive a crash on return. What the index has already is passed over.
+        """Add entries behind the last one. On return they survive a crash. Entries that the index has already are
+        passed over.
 
         Args:
             entries: Their first offsets strictly rise.
 
         Raises:
             ValueError: an entry begins where, or before, the last one does, and is not in the index; nothing was added.
-            StoreError and its kinds: the first so many of them were added: call again with all.
+            StoreError and its kinds: some of the first entries were added; call again with all of them.
         """
         wanted = self._unknown(entries)
         self._settle()
@@ -225,13 +223,13 @@ class RemoteLogIndex:
         return not file.fits(entry, self._rotation.log_bytes_max)
 
     def _close(self, file: RemoteIndexFile) -> None:
-        """All three survive a crash as they are: from now on their ends are trusted."""
+        """Fsync all three files: from now on their ends are trusted."""
         for path, size_bytes in ((file.offset_path, file.offset_bytes), (file.time_path, file.time_bytes)):
             self._write(path, size_bytes, bytearray(), fsync=True)
         self._files.fsync_directory(self._folder)
 
     def _begin(self, entries: list[RemoteLogIndexEntry]) -> list[RemoteLogIndexEntry]:
-        """A new file with as many entries as it takes; those that are left."""
+        """Begin a new file with as many entries as it takes, and return the entries that are left."""
         first = entries[0]
         path = f"{self._folder}/{first.first_offset:020d}"
         file = RemoteIndexFile(
@@ -267,7 +265,7 @@ class RemoteLogIndex:
         return entries[written:]
 
     def _settle(self) -> None:
-        """What an append that failed wrote must not be there after a restart, behind what was appended since."""
+        """Remove what a failed append wrote, so that after a restart it does not stand behind later entries."""
         if self._unfinished is not None:
             path, log_bytes = self._unfinished
             if log_bytes:
@@ -277,7 +275,7 @@ class RemoteLogIndex:
             self._unfinished = None
 
     def _write(self, path: str, size_bytes: int, data: bytearray, *, fsync: bool = False) -> None:
-        """Append to what counts of a file; what an append that failed left behind it goes."""
+        """Append behind the valid bytes of a file, over what a failed append may have left there."""
         with self._files.open_update(path) as opened:
             if opened.size_bytes < size_bytes:
                 text = "the file is shorter than it was: somebody else writes to it"
@@ -291,9 +289,9 @@ class RemoteLogIndex:
                 opened.fsync()
 
     def truncate_from_end(self, offset: int) -> None:
-        """Forget the entries that begin at or behind an offset, as when the log is cut there; 0 forgets all.
+        """Remove the entries that begin at or behind an offset, as when the log is cut there; 0 removes all.
 
-        One that begins before it stays: its last offsets count until another entry begins there.
+        An entry that begins before the offset stays, and its last offsets count until another entry begins there.
 
         Raises:
             See ``find_entry``; called again, it goes on.
@@ -308,7 +306,9 @@ class RemoteLogIndex:
             self._change((*others, cut), partial(shorten, self._files, cut.path, cut.log_bytes))
 
     def _change(self, known: tuple[RemoteIndexFile, ...], work: Callable[[], None]) -> None:
-        """Readers first: what they know is there. Where it fails, all is as before, to be tried again."""
+        """Publish the new files to readers first, since those exist; on an error the old ones are back, to be tried
+        again.
+        """
         before, self._known = self._known, known
         try:
             work()
@@ -317,7 +317,7 @@ class RemoteLogIndex:
             raise
 
     def _cut(self, file: RemoteIndexFile, offset: int) -> RemoteIndexFile:
-        """The same without the entries from an offset on, of which it has some, and not only those."""
+        """A file without its entries from an offset on; it has such entries and others."""
         rows = self._files.read_whole(file.offset_path, limit_bytes=FILE_BYTES_MAX)[: file.offset_bytes]
         offsets, positions = OffsetIndex(rows, file.base_offset).columns()
         kept = int(np.searchsorted(offsets, offset))
@@ -335,7 +335,7 @@ class RemoteLogIndex:
         )
 
     def remove_before(self, log_start_offset: int) -> None:
-        """Remove whole files of which no entry counts any more; the last one stays.
+        """Remove the files all of whose entries lie before an offset; the last file stays.
 
         Raises:
             StoreError and its kinds; called again, it goes on.
@@ -350,19 +350,20 @@ def append_segments(
     segments: Iterable[RemoteLogSegmentMetadata],
     fetch: Callable[[RemoteLogSegmentMetadata], Iterable[RemoteLogIndexEntry]],
 ) -> list[RemoteLogSegmentMetadata]:
-    """What a follower does: add what was shipped beside the segments that its index does not have yet.
+    """Append the entries that were stored beside segments and are missing in a follower's index.
 
     Args:
-        index: Hers.
-        segments: Of the partition, by start offset; those that do not begin behind the last entry are passed over.
-        fetch: Gives the entries of one, as ``TieredStorageManager.fetch_log_index``.
+        index: The follower's.
+        segments: The partition's segments by start offset; those that do not begin behind the last entry are passed
+            over.
+        fetch: Fetches the entries of one segment, as ``TieredStorageManager.fetch_log_index`` does.
 
     Returns:
-        Segments without such entries: they were copied while ``log.index.object.enabled`` was not set, or are gone.
+        The segments without stored entries: they were copied without ``log.index.object.enabled``, or are gone.
 
     Raises:
-        ValueError: the segments are not in order. What ``fetch`` raises, but for FileNotFoundError, and StoreError: the
-            first so many were added; call again.
+        ValueError: the segments are not in order. The errors of ``fetch`` but FileNotFoundError, and StoreError: the
+            entries of the segments before were added; call again.
     """
     lacking: list[RemoteLogSegmentMetadata] = []
     gathered: list[RemoteLogIndexEntry] = []
@@ -382,5 +383,5 @@ def append_segments(
 
 
 def _from(known: tuple[RemoteIndexFile, ...], offset: int) -> tuple[RemoteIndexFile, ...]:
-    """The file that has the last entry at or below an offset, and those behind it; all, where none does."""
+    """The file that holds the last entry at or below an offset, and all files behind it; all files if none does."""
     return known[max(0, bisect_right([file.first_offset for file in known], offset) - 1) :]

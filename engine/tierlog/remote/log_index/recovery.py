@@ -1,8 +1,9 @@
 """What is left of a remote log index when it is opened: one row of files without a hole, whatever ended the last run.
 
-Of a broker that was stopped, everything. Of one that crashed, the last file may end inside an entry, and lack rows of
-its offset and time index; the others were closed. Of a disk that lost bytes, what stands before the first damage:
-behind it nobody could tell a hole from offsets that never were in the tier, and all of it is in the tier still.
+After a clean stop all entries are there. After a crash the last file may end inside an entry and lack rows of its
+offset and time index; the other files were closed. On a disk that lost bytes, the entries before the first damage are
+kept: behind it a hole would look like offsets that never were in the tier. The segments themselves are still in the
+tier.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def recover_files(files: Files, folder: str, *, check_all: bool) -> tuple[RemoteIndexFile, ...]:
-    """What is sound, by number; the rest is removed.
+    """The valid files by number; the others are removed.
 
     Args:
-        files: Have it.
-        folder: Of the partition, without "/" at its end. What has other names is left alone.
-        check_all: Look at every entry of every file, instead of the last file's and the ends of the others.
+        files: The file system.
+        folder: The partition's folder, without "/" at its end. Files with other names are left alone.
+        check_all: Check every entry of every file, instead of those of the last file and the ends of the others.
 
     Raises:
         CorruptIndexError: two files of one number. SizeLimitError: a file is too large. StoreError and its kinds.
@@ -64,7 +65,7 @@ def recover_files(files: Files, folder: str, *, check_all: bool) -> tuple[Remote
 
 
 def _end_at(files: Files, path: str, found: Found, later: list[str]) -> None:
-    """The last ones first, so that a crash in between leaves no hole."""
+    """Remove the files behind a number, the last ones first, so that a crash in between leaves no hole."""
     if found.fault is not None:
         _log.warning(
             "%s; the remote log index ends there, and %d later files of it are removed", found.fault, len(later)
@@ -79,7 +80,7 @@ def _end_at(files: Files, path: str, found: Found, later: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A remote log index; ``path`` without suffix."""
+    """The number of a remote log index as its name spells it; ``path`` is without suffix."""
 
     base_offset: int
     path: str
@@ -88,14 +89,14 @@ class _Number:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """All of them by number, and files that belong to none."""
+    """All remote log indexes by number, and index files that belong to none."""
 
     numbers: list[_Number]
     strays: list[str]
 
 
 def _list(files: Files, folder: str) -> _Listed:
-    """Names have any number of digits: ours have 20, the page shows 13."""
+    """List a folder's index files. Numbers may have any number of digits: ours have 20, KIP-405's page shows 13."""
     numbers: dict[int, _Number] = {}
     others: list[tuple[str, str]] = []
     for info in files.iter_directory(folder):

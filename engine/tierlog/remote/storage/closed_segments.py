@@ -1,7 +1,7 @@
-"""Closed segments of a partition's folder, as the storage manager takes them: what a broker's copy task begins with.
+"""The closed segments of a partition's folder, as arguments of ``copy_log_segment_data``.
 
-Why: end offset, largest timestamp, leader epochs and the checkpoint that ends with the segment are nowhere written down
-beside a log. Who embeds a storage manager would have to work them out as Kafka's RemoteLogManager does, and a mistake
+Why: the end offset, largest timestamp, leader epochs and the checkpoint cut at a segment's end are not written down
+beside its log. Who embeds a storage manager would have to work them out as Kafka's RemoteLogManager does, and a mistake
 shows only when a consumer misses records.
 
 Source: Kafka RemoteLogManager.RLMCopyTask#copyLogSegment.
@@ -44,7 +44,7 @@ class ClosedSegment(NamedTuple):
 
     Args:
         metadata: In state COPY_SEGMENT_STARTED, under the id of a new attempt.
-        data: Its files.
+        data: The segment's files.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -60,20 +60,20 @@ def closed_segments(
 ) -> Iterator[ClosedSegment]:
     """The segments of a partition that can be copied, by offset: all but the active one, which is the last.
 
-    Nothing but ends of indexes, the checkpoint and ``partition.metadata`` is read; a log is only where its time index
-    or the epochs are missing. Whether the files fit each other is checked by the copy, which reads them all.
+    Only the ends of indexes, the checkpoint and ``partition.metadata`` are read; a log is read only if its time index
+    or the epochs are missing. The copy, which reads all files, checks whether they fit each other.
 
     Args:
         folder: ``<topic>-<partition>`` of a broker's log directory, which may be in use. Files that are no part of a
             segment (``.deleted``, ``.swap`` and what Kafka does not know) are passed over.
-        broker_id: That copies.
-        topic_id: Where ``partition.metadata`` is missing; it must not contradict one that is there.
-        machine: Its files, its clock and what makes new ids.
+        broker_id: The broker that copies.
+        topic_id: The topic's id, for a folder without ``partition.metadata``. It must not contradict that file.
+        machine: Has the files, the clock and the randomness of new ids.
 
     Raises:
         ConfigError: the folder is not named as a partition's, or the topic id is another.
         ObjectNotFoundError: there is no such folder, or a segment has no index; DataLossError: it has no producer
-            snapshot at its end, or nobody knows the topic id. What comes before in the folder was given.
+            snapshot at its end, or the topic id is unknown. The segments before it were yielded.
         CorruptIndexError: the checkpoint is damaged. StoreError and its kinds: a file cannot be read.
     """
     folder_of = _Folder(folder, broker_id, topic_id, machine or Machine())
@@ -94,19 +94,19 @@ def closed_segment(
     segment_id: Uuid | None = None,
     machine: Machine | None = None,
 ) -> ClosedSegment:
-    """One closed segment of a partition, by the offset that its files are named by.
+    """The closed segment of a partition that begins at an offset.
 
     Args:
         folder: See ``closed_segments``.
-        base_offset: Of the segment.
+        base_offset: The offset in the names of the segment's files.
         broker_id: See ``closed_segments``.
         topic_id: See ``closed_segments``.
-        segment_id: Of the attempt; None makes a new one.
+        segment_id: Id of the copy attempt; None makes a new one.
         machine: See ``closed_segments``.
 
     Raises:
-        ConfigError: also for the active segment, which can still grow. Else as ``closed_segments``; there is no such
-            segment is an ObjectNotFoundError.
+        ConfigError: also for the active segment, which can still grow. ObjectNotFoundError: also if there is no such
+            segment. Else as ``closed_segments``.
     """
     folder_of = _Folder(folder, broker_id, topic_id, machine or Machine())
     with closing(folder_of.store):
@@ -147,7 +147,7 @@ class _Folder:
                 yield candidate
 
     def closed(self, candidate: Candidate, segment_id: Uuid | None) -> ClosedSegment | None:
-        """A segment that ends where the next one begins; None if it is gone."""
+        """The segment, if it ends where the next one begins; None if it was deleted."""
         segment = self._layout.load(candidate)
         if segment is None:
             return None
@@ -219,19 +219,19 @@ class _Folder:
 
 
 def own_epochs(segment: StoredSegment) -> LeaderEpochs:
-    """The epochs of its own batches, for a segment without a checkpoint."""
+    """The leader epochs in a segment's own batches, for a segment without a checkpoint."""
     return LeaderEpochs(sorted(segment.metadata.segment_leader_epochs.items()))
 
 
 def require_topic_id(partition: TopicIdPartition, name: str) -> None:
-    """Raises DataLossError for a partition whose topic id nobody knows."""
+    """Raises DataLossError if a partition's topic id is unknown."""
     if partition.topic_id == ZERO_UUID:
         text = "the topic id is not known: there is no readable partition.metadata beside the log"
         raise DataLossError(f"{name}: {text}")
 
 
 def missing_snapshot(name: str, end_offset: int) -> DataLossError:
-    """The error for a segment without the producer snapshot of its end, ``end_offset`` **inclusive**."""
+    """The error for a segment whose producer snapshot at ``end_offset`` (**inclusive**) is missing."""
     end = end_offset + 1
     return DataLossError(
         f"{name}: there is no producer snapshot of offset {end} ({end:020d}.snapshot): it holds what "

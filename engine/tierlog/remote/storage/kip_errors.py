@@ -38,18 +38,18 @@ _KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def error_kind(error: BaseException) -> str:
-    """One of ERROR_KINDS."""
+    """The kind of an error: one of ERROR_KINDS."""
     return next((kind for known, kind in _KINDS if isinstance(error, known)), "other")
 
 
 def kip_error(error: BaseException, operation: Operation, what: object, *, masked: str = "") -> RemoteStorageException:
-    """What a caller of a RemoteStorageManager sees of an error, with its notes; to be raised from it.
+    """The KIP's error for an error of ours, with its notes; to be raised from it.
 
     Args:
-        error: Any; one of the KIP's stays as it is.
-        operation: That failed.
+        error: Any error; one of the KIP's is returned as it is.
+        operation: The call that failed.
         what: The segment, for the message.
-        masked: A prefix of keys that is not shown (``key.prefix.mask``).
+        masked: The key prefix that the message must not show (``key.prefix.mask``).
     """
     if isinstance(error, RemoteStorageException):
         return error

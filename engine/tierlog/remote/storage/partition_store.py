@@ -27,14 +27,14 @@ _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
 
 
 class PartitionStore(PassingStore):
-    """Passes everything on; what a key does not tell the partition of is not counted.
+    """Passes all calls on, and counts those whose key names a partition.
 
     Args:
-        store: What answers.
-        layout: Of its keys.
-        metrics: Counts.
+        store: The store behind this one.
+        layout: The layout of the store's keys.
+        metrics: Where calls are counted.
 
-    Thread safety: as the store's.
+    Thread safety: that of the store.
     """
 
     def __init__(self, store: ObjectStore, layout: str, metrics: PartitionMetrics) -> None:
@@ -43,7 +43,7 @@ class PartitionStore(PassingStore):
         self._metrics = metrics
 
     def count(self, verb: str, key: str) -> None:
-        """One call about an object."""
+        """Count one call about an object."""
         if (found := self._parse(key)) is not None:
             self._metrics.add(found.topic_id_partition, "store_requests_total", label=verb)
 
@@ -53,7 +53,7 @@ class PartitionStore(PassingStore):
         return data
 
     def stored(self, key: str, found: StoredObject) -> StoredObject:
-        """One object is whole."""
+        """Count one object that was stored completely."""
         if (parsed := self._parse(key)) is not None:
             kind = _KINDS.get(parsed.suffix, "indexes")
             self._metrics.add(parsed.topic_id_partition, "upload_objects_total", label=kind)
@@ -62,13 +62,13 @@ class PartitionStore(PassingStore):
 
     @property
     def starts_reads(self) -> bool:
-        """See find_started_reads."""
+        """Whether the store behind this one starts reads (``find_started_reads``)."""
         return find_started_reads(self._store) is not None
 
     def start_fetch_range(
         self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
     ) -> Cancel:
-        """See StartedReads."""
+        """Start a read, as StartedReads does, and count it."""
         inner = find_started_reads(self._store)
         assert inner is not None, "starts_reads said so"
         self.count("GET", key)
@@ -83,11 +83,11 @@ class PartitionStore(PassingStore):
 
     @property
     def reads_directly(self) -> bool:
-        """See find_direct_reads."""
+        """Whether the store behind this one reads directly (``find_direct_reads``)."""
         return find_direct_reads(self._store) is not None
 
     def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """See DirectReads."""
+        """Read into the caller's memory, as DirectReads does, and count it."""
         inner = find_direct_reads(self._store)
         assert inner is not None, "reads_directly said so"
         self.count("GET", key)
@@ -129,7 +129,7 @@ class PartitionStore(PassingStore):
 
 
 class _CountedUpload:
-    """See Upload."""
+    """An Upload whose parts and end are counted."""
 
     def __init__(self, upload: Upload, store: PartitionStore) -> None:
         self.key = upload.key

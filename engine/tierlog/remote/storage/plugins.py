@@ -25,7 +25,7 @@ def load_class(path: str, *, key: str) -> type:
     """The class of a dotted path, ``package.module.Class``.
 
     Raises:
-        ConfigError: no such module or class, or the module fails when it is loaded; names the key.
+        ConfigError: there is no such module or class, or the module fails to load; the message names the key.
     """
     module, _, name = path.rpartition(".")
     try:
@@ -38,13 +38,13 @@ def load_class(path: str, *, key: str) -> type:
 
 
 def load_storage_manager(name: str) -> RemoteStorageManager:
-    """A storage manager, not configured yet.
+    """An instance of a storage manager, not yet configured.
 
     Args:
         name: The plugin's Java class, or the dotted path of a Python class that takes no arguments.
 
     Raises:
-        ConfigError: it cannot be loaded, or is no RemoteStorageManager.
+        ConfigError: the class cannot be loaded, or is no RemoteStorageManager.
     """
     kind = load_class(our_name(MANAGER_KEY, name, STORAGE_MANAGERS, dotted=True), key=MANAGER_KEY)
     if not issubclass(kind, RemoteStorageManager):
@@ -58,16 +58,16 @@ def load_storage_manager(name: str) -> RemoteStorageManager:
 def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> ObjectStore:
     """The store that a configuration names; keys are relative to its bucket, container or root.
 
-    A third party's class is called with its options, the keys below ``storage.`` without that, and the machine:
+    A third party's class is called with its options (the keys below ``storage.``, without that prefix) and the machine:
     ``HdfsStore({"hdfs.host": "namenode"}, machine)``.
 
     Args:
-        config: Checked by ``check_for_broker``.
-        machine: Its files, threads and clock.
+        config: A configuration that passed ``check_for_broker``.
+        machine: Has the files, threads and clock.
 
     Raises:
-        ConfigError: a value that the store refuses, or a class that is none. ObjectNotFoundError: a root that does
-            not exist. StoreError and its kinds.
+        ConfigError: the store refuses a value, or a third party's class cannot be loaded. ObjectNotFoundError: a root
+            that does not exist. StoreError and its kinds.
     """
     machine = machine or Machine()
     if config.third_party_backend is not None:

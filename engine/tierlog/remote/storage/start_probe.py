@@ -1,8 +1,10 @@
-"""What a storage manager asks its store when it starts: who we are to it, and what it does of what differs.
+"""The questions that a storage manager asks its store when it starts: who we are to it, and which optional features it
+has.
 
-A wrong name, missing rights or credentials that nobody knows end ``configure`` with the store's own words: a broker
-that starts with them finds out hours later, with its disk full. A store that does not answer within seconds does not:
-brokers are restarted while stores are down. It is asked again, in the background, after the first copy that reached it.
+A wrong name, missing rights or unknown credentials make ``configure`` fail with the store's own words: a broker that
+started with them would find out hours later, with its disk full. A store that does not answer within seconds does not
+make it fail, since brokers are restarted while stores are down: it is asked again, in the background, after the first
+copy that reached it.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ _AGAIN_SECONDS: Final = 120.0
 
 
 class StartProbe:
-    """One store, asked once.
+    """The probe of one store, which is asked once.
 
     Args:
-        store: Of the configuration.
-        config: Says whether to ask, and below which prefix.
-        calls: What asks, for as long as somebody waits.
-        leftovers: Gets what a probe that had no answer may have left.
-        metrics: Its ``store_info`` shows what was found.
+        store: The configured store.
+        config: Says whether to ask, and below which key prefix.
+        calls: Runs the requests, for as long as somebody waits for them.
+        leftovers: Takes the objects that an unanswered probe may have left.
+        metrics: ``store_info`` shows the answers.
 
     Attributes:
         identity: Who we are to the store, never a secret; None as long as that is not known.
@@ -69,10 +71,10 @@ class StartProbe:
         self._due = False
 
     def at_start(self) -> None:
-        """Ask, and say in one line of the log what was found.
+        """Ask the store, and log the answers in one line.
 
         Raises:
-            ConfigError: the store is not there, does not know us, or refuses to let us write and remove.
+            ConfigError: the store does not exist, does not know us, or does not let us write and remove.
         """
         try:
             self._ask(_START_SECONDS)
@@ -84,7 +86,7 @@ class StartProbe:
             _log.warning("the store did not answer at the start, and is asked again later: %s", self._told(error))
 
     def after_copy(self) -> None:
-        """Ask again, in a thread of its own, if the store did not answer before."""
+        """Ask again, in a thread of the probe's own, if the store did not answer before."""
         with self._lock:
             due, self._due = self._due, False
         if due:

@@ -1,6 +1,6 @@
-"""A round trip through the configured store: each thing that a copy, a read and a deletion do, once and small.
+"""A round trip through the configured store: each request of a copy, a read and a deletion, once and small.
 
-For ``tierlog check-config``, and for whoever wants to know before a broker does.
+It serves ``tierlog check-config``, and anyone who wants to find faults before a broker does.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LAST_PART: Final = b"the end"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One step.
+    """The result of one step.
 
     Args:
-        step: Its name, stable.
-        passed: Whether it did what it should.
+        step: Name of the step; names do not change between versions.
+        passed: Whether the store did what the step demands.
         told: What was found, or what failed.
-        advice: What to do; "" where it passed.
-        unanswered: It failed because the store gave no answer, or none that says more than "later".
+        advice: What to do about it; "" if the step passed.
+        unanswered: The step failed because the store did not answer, or answered only "later".
     """
 
     step: str
@@ -50,12 +50,12 @@ class CheckResult:
 
 
 class StoreCheck:
-    """The round trip, below a key that nobody else has.
+    """The round trip, below a random key that nobody else uses.
 
     Args:
-        store: Of the configuration.
-        key_prefix: In front of all keys.
-        part_bytes: Of uploads, as configured.
+        store: The configured store.
+        key_prefix: The prefix of all keys.
+        part_bytes: The configured size of an upload's parts.
     """
 
     def __init__(self, store: ObjectStore, *, key_prefix: str, part_bytes: int, machine: Machine) -> None:
@@ -66,10 +66,10 @@ class StoreCheck:
         self._part_bytes = max(store.upload_limits.part_bytes_min, min(part_bytes, store.upload_limits.part_bytes_max))
 
     def __iter__(self) -> Iterator[CheckResult]:
-        """Step by step, as they are done; what was written is removed at the end, whatever failed.
+        """The results, step by step; all objects are removed at the end, whatever failed.
 
-        A store that does not answer one step within the tries of its request is asked for no other: what was written is
-        removed, and that is all.
+        After a step that the store does not answer within the tries of its request, no other step is tried: only the
+        objects are removed.
         """
         yield self._run("identity", self._identity)
         written = self._run("write", self._write)
@@ -165,7 +165,7 @@ class StoreCheck:
         upload.put_part(1, [_LAST_PART])
         upload.abort()
         if self._store.find(key) is not None:
-            raise StoreError(f"{key}: an upload that was aborted is there")
+            raise StoreError(f"{key}: the object exists although its upload was aborted")
         left = [each for each in self._store.iter_uploads(key) if each.key == key]
         if left:
             raise StoreError(f"{key}: an upload that was aborted is still listed")

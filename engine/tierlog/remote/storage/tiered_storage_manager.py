@@ -1,7 +1,8 @@
 """The RemoteStorageManager: the plugin's objects, or Kafka's own files, in the configured store.
 
 Invariant: whatever goes wrong, a caller sees one of the KIP's errors. The plugin lets an out-of-memory error escape,
-which ends the broker's copy task of that partition without a line in its log (18.7 of the object format).
+which ends the broker's copy task of that partition without a line in its log (docs/formats/objects.md, Where
+Tierlog and the plugin differ).
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ _WHAT = "the storage manager"
 
 
 class TieredStorageManager(RemoteStorageManager):
-    """See the module, and the class that it implements.
+    """The RemoteStorageManager of the KIP over the configured store.
 
     Args:
-        machine: What it runs on; by default this one.
-        registry: Where its metrics are collected; None: one of its own (``metrics.registry``).
-        wrap_store: Gets the store, and gives the one to use: to count, or to break it.
+        machine: What the manager runs on; by default this machine.
+        registry: Where metrics are collected; None makes a registry (``metrics.registry``).
+        wrap_store: Called with the store; returns the store to use, for tests that count or break calls.
 
     Attributes:
-        metrics: Complete from the start.
+        metrics: All series; they exist from the start.
 
     Thread safety: any number of threads, after ``configure``.
     """
@@ -73,14 +74,14 @@ class TieredStorageManager(RemoteStorageManager):
         self._closed = False
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """See RemoteStorageManager: the plugin's ``rsm.config.*`` keys, with or without prefix, and ours.
+        """Take the configuration: the plugin's ``rsm.config.*`` keys, with or without that prefix, and ours.
 
-        The store is asked once who we are to it and what it does (``store.probe.enabled``); one that does not answer
-        is logged and asked again later.
+        The store is asked once who we are to it and what it can do (``store.probe.enabled``); if it does not answer,
+        that is logged, and it is asked again later.
 
         Raises:
-            ConfigError: also where the store, its root or a key file is not what the keys say, where the store does not
-                know us or refuses, and for a second call.
+            ConfigError: as RemoteStorageManager says; and: the store, its root or a key file does not exist, the store
+                does not know us or refuses, or this is a second call.
         """
         from tierlog.remote.storage.config import read_storage_config
         from tierlog.remote.storage.plugins import open_backend
@@ -103,16 +104,16 @@ class TieredStorageManager(RemoteStorageManager):
 
     @property
     def store_traits(self) -> StoreTraits | None:
-        """What the store was found to do; None while it has not answered, or where it is not asked."""
+        """The capabilities that the store was found to have; None if it has not answered, or is not asked."""
         return self._configured().probe.traits
 
     @property
     def store_identity(self) -> str | None:
-        """Who we are to the store, never a secret; None while its source has not answered."""
+        """Who we are to the store, never a secret; None if the source of credentials has not answered."""
         return self._configured().probe.identity
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
-        """See RemoteStorageManager."""
+        """Copy a closed segment: all of it or nothing, as RemoteStorageManager demands."""
         with self._translated("copy", metadata) as parts:
             began = self._machine.clock.monotonic_seconds()
             custom = parts.copier.copy(metadata, data)
@@ -121,39 +122,41 @@ class TieredStorageManager(RemoteStorageManager):
             return custom
 
     def call_off_copy(self, segment_id: RemoteLogSegmentId) -> bool:
-        """Have a copy of another thread's end soon, undone and with an error; whether it runs. Waits for nothing."""
+        """Cancel a copy that runs in another thread: it is undone and ends with an error. Does not block. Returns
+        whether the copy was running.
+        """
         return self._configured().running.call_off_copy(segment_id, "called off by its caller")
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> SegmentStream:
-        """See RemoteStorageManager."""
+        """A byte range of a segment, as RemoteStorageManager demands."""
         with self._translated("fetch_segment", metadata) as parts:
             return parts.fetcher.fetch_log_segment(metadata, start_position, end_position)
 
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> Waits[ViewStream]:
-        """As ``fetch_log_segment``, for who drives the waits in another way than a thread that waits (``aio``)."""
+        """``fetch_log_segment`` as code that yields its waits, for callers that do not block a thread (``aio``)."""
         with self._translated("fetch_segment", metadata) as parts:
             return (yield from parts.fetcher.fetch_log_segment_waits(metadata, start_position, end_position))
 
     def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
-        """As ``fetch_index``, likewise."""
+        """``fetch_index`` as code that yields its waits, likewise."""
         with self._translated("fetch_index", metadata) as parts:
             return (yield from parts.fetcher.fetch_index_waits(metadata, index_type))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
-        """See RemoteStorageManager."""
+        """The exact bytes of one part beside the log, as RemoteStorageManager demands."""
         with self._translated("fetch_index", metadata) as parts:
             return parts.fetcher.fetch_index(metadata, index_type)
 
     def fetch_log_index(self, metadata: RemoteLogSegmentMetadata) -> tuple[RemoteLogIndexEntry, ...]:
-        """The segment's entries of the remote log index, which ``log.index.object.enabled`` ships with it.
+        """The segment's entries of the remote log index, which ``log.index.object.enabled`` stores beside it.
 
         Raises:
-            RemoteResourceNotFoundException: the segment is gone, or was copied without them.
-            RemoteStorageException: see RemoteStorageManager.fetch_index.
+            RemoteResourceNotFoundException: the segment is gone, or was copied without entries.
+            RemoteStorageException: as ``fetch_index``.
 
         Thread safety: any number of threads. Cost: one GET.
         """
@@ -163,7 +166,7 @@ class TieredStorageManager(RemoteStorageManager):
             return fetch_log_index(parts.store, parts.config, metadata)
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """See RemoteStorageManager; the caches forget the segment too."""
+        """Remove all objects of a segment, as RemoteStorageManager demands; the caches forget the segment too."""
         clock = self._machine.clock
         with self._translated("delete", metadata) as parts:
             began = clock.monotonic_seconds()
@@ -178,25 +181,29 @@ class TieredStorageManager(RemoteStorageManager):
             self._count(metadata, "deletes_total", "delete_bytes_total", "delete_seconds_total", began)
 
     def _count(self, metadata: RemoteLogSegmentMetadata, calls: str, size: str, seconds: str, began: float) -> None:
-        """For its partition, one call that succeeded."""
+        """Count one successful call, for its partition too."""
         partition = metadata.topic_id_partition
         self.metrics.add_of(partition, calls)
         self.metrics.add_of(partition, size, metadata.segment_size_in_bytes)
         self.metrics.add_of(partition, seconds, self._machine.clock.monotonic_seconds() - began)
 
     def set_next_segment(self, next_segment: NextSegment) -> None:
-        """Tell who knows which segment follows one, so that prefetch crosses the border."""
+        """Set the function that names the segment behind one, so that prefetch goes on across the border."""
         self._configured().fetcher.next_segment = next_segment
 
     def change_rate_limit(self, direction: str, bytes_per_second: float | None) -> None:
-        """While running; ``direction`` is "upload" or "download", None for no limit. Raises ValueError."""
+        """Change a limit while running: ``direction`` is "upload" or "download", None takes the limit away. Raises
+        ValueError.
+        """
         limiters = self._configured().limiters
         if direction not in limiters:
             raise ValueError(f"{direction!r} is neither upload nor download")
         limiters[direction].change(bytes_per_second)
 
     def close(self) -> None:
-        """See RemoteStorageManager: what is being copied is called off and cleaned up. In a fork it is the parent's."""
+        """Release what is held: copies under way are cancelled and undone. In a fork nothing is closed, since it is the
+        parent's.
+        """
         if not self._origin.is_here:
             return
         with self._lock:

@@ -1,7 +1,7 @@
-"""What a storage manager is made of, once it is configured.
+"""The parts of a configured storage manager, and how they are connected.
 
-Apart from the manager's class so that who only names that class (a broker's plugin loader, a type) does not load
-configuration, stores and codecs with it: half a second of a process.
+This is a module of its own so that naming the manager's class (in a plugin loader or a type) does not import
+configuration, stores and codecs, which takes half a second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calls of a store whose caller has the last word: it waits as long as it wants to, whatever the store does.
+"""Store calls with a time limit of the caller's, whatever the store does.
 
-When its time is up what runs is told to end (``cancelling``), which our own stores do at once; one that does not, since
-it only knows how to block, goes on in a thread that nobody waits for. Its result is lost, so the caller has to take for
-granted that it may have happened.
+When the time is up the call is cancelled (``cancelling``), which ends it at once in our own stores. In a store that can
+only block, the call goes on in a thread that nobody waits for. Its result is lost, so that the caller must assume that
+it may have taken effect.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ ENDING_SECONDS: Final = 0.2
 
 
 class CallAbandonedError(StoreUnavailableError):
-    """Nobody waits for the call any more; it may have been done, or may be yet."""
+    """Nobody waits for the call any more; it may have taken effect, or may yet."""
 
 
 class BoundedCalls:
-    """See the module.
+    """Runs store calls with a time limit.
 
     Args:
-        machine: Its threads and clock.
-        workers: Largest number of calls under way; those that were left behind count.
-        name: Of the threads.
+        machine: Has the threads and the clock.
+        workers: The most calls under way, those that were abandoned included.
+        name: Name of the threads.
 
     Thread safety: any number of threads.
     """
@@ -43,15 +43,16 @@ class BoundedCalls:
         self._closed = False
 
     def run(self, what: str, call: Callable[[], Result], *, seconds: float) -> Result:
-        """What the call gives.
+        """Run a call and return its result.
 
         Args:
-            what: For the message.
-            call: Runs in another thread, in a block of ``cancelled_by``; ends with the blocks of this thread too.
+            what: What the call does, for the message.
+            call: Runs in another thread within a ``cancelled_by`` block; cancelling this thread's blocks cancels it
+                too.
             seconds: How long to wait.
 
         Raises:
-            CallAbandonedError: it did not end in time, or this is closed. Else what the call raises.
+            CallAbandonedError: the call did not end in time, or ``close`` was called. Else what the call raises.
         """
         scope = CancelScope(self._machine.scheduler)
         clock = self._machine.clock
@@ -92,12 +93,12 @@ class BoundedCalls:
             self._changed.notify_all()
 
     def give_up(self) -> None:
-        """Whoever waits gets a CallAbandonedError, now and later."""
+        """Raise CallAbandonedError in all who wait, now and later."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The same, and end the threads that can be ended; idempotent."""
+        """Give up all calls, and end the threads that can be ended; idempotent."""
         self.give_up()
         self._pool.close(wait_seconds=0)

@@ -1,10 +1,10 @@
-"""Memory for bytes that come and go by the megabyte, used again.
+"""Reused memory for data that comes and goes by the megabyte.
 
-What malloc maps anew for each of them, and gives back, costs a page fault for every 4 KiB: a random read of 1 MiB from
-the page cache took 1.4 ms into such memory and 0.35 ms into this. What malloc has learned to keep it keeps for ever:
-after fifty threads of fetches a process had 2 GiB that nobody held. So these bytes are mapped by a pool of the process:
-a buffer returns there by itself when nobody holds a view of it any more, and what nobody wants for some seconds goes
-back to the system.
+Memory that malloc maps anew for each buffer, and gives back, costs a page fault for every 4 KiB: a random read of 1 MiB
+from the page cache took 1.4 ms into such memory and 0.35 ms into a reused buffer. Memory that malloc keeps, it keeps
+for ever: after fifty threads of fetches a process had 2 GiB that nobody held. So buffers come from a pool of the
+process: a buffer returns there when its last view is gone, and buffers that nobody wants for some seconds go back to
+the system.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ PROCESS_BUFFERS.share()
 
 
 def new_buffer(size_bytes: int) -> memoryview:
-    """Writable memory of the process's pool, not cleared; the holder's until the last view of it is gone."""
+    """Writable memory of the process's pool, not cleared. It is the holder's until the last view of it is gone."""
     return PROCESS_BUFFERS.take(size_bytes)
 
 
 def note_foreign(size_bytes: int) -> None:
-    """A library's own memory held so many bytes of ours: its malloc is asked to give back once none come any more."""
+    """Note that a library's own memory held so many of our bytes: when no more come, its malloc is asked to return
+    memory.
+    """
     PROCESS_BUFFERS.note_foreign(size_bytes)

@@ -1,7 +1,7 @@
-"""Ending what runs in other threads: requests that belong together, and reads of a bucket that nobody wants any more.
+"""Cancelling work in other threads: requests that belong together, and reads of a bucket that nobody wants any more.
 
-A read is told what ends it by the block that it runs in, not by an argument: it passes through stores that wrap
-others, third parties' among them, which need not know.
+A read is cancelled by the ``with`` block that it runs in, not by an argument: so stores that wrap others, third
+parties' among them, need not pass anything on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class CancelScope:
-    """What belongs together and ends together: cancelling ends every request that was sent within it, and any later.
+    """A group of requests that are cancelled together; after ``cancel`` later ones are refused too.
 
     Any number of threads.
     """
@@ -30,7 +30,9 @@ class CancelScope:
         self.cancelled = False
 
     def enter(self, cancel: Callable[[], object]) -> int:
-        """Something begins that ``cancel`` ends; called at once if it is too late."""
+        """Register the function that cancels a request which begins now. It is called at once if the scope is cancelled
+        already.
+        """
         with self._lock:
             self._count += 1
             token = self._count
@@ -41,13 +43,13 @@ class CancelScope:
         return token
 
     def leave(self, token: int) -> None:
-        """It has ended."""
+        """Note that the request has ended."""
         with self._lock:
             self._cancels.pop(token, None)
 
     @contextmanager
     def entered(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """The same for what runs within the block."""
+        """``enter`` and ``leave`` around a block."""
         token = self.enter(cancel)
         try:
             yield
@@ -56,11 +58,11 @@ class CancelScope:
 
     @property
     def running(self) -> int:
-        """Requests that have not ended."""
+        """How many requests have not ended."""
         return len(self._cancels)
 
     def cancel(self) -> None:
-        """End all; idempotent."""
+        """Cancel all requests; idempotent."""
         with self._lock:
             self.cancelled = True
             cancels = list(self._cancels.values())
@@ -70,7 +72,7 @@ class CancelScope:
 
 
 class CancelledReadError(StoreError):
-    """A read was ended by who had asked for it, or by a close: nobody waits for it."""
+    """A read was cancelled by its caller or by a close: nobody waits for it."""
 
 
 _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_scopes", default=())
@@ -78,7 +80,7 @@ _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_s
 
 @contextmanager
 def cancelled_by(scope: CancelScope) -> Iterator[None]:
-    """Reads in the block, in this thread, end with a CancelledReadError once the scope is cancelled. Blocks nest."""
+    """A block whose reads, in this thread, raise CancelledReadError once the scope is cancelled. Blocks nest."""
     token = _scopes.set((*_scopes.get(), scope))
     try:
         yield
@@ -87,13 +89,13 @@ def cancelled_by(scope: CancelScope) -> Iterator[None]:
 
 
 def call_within(scope: CancelScope, call: Callable[[], Result]) -> Result:
-    """What it gives, in such a block."""
+    """The result of a call that is made within such a block."""
     with cancelled_by(scope):
         return call()
 
 
 def as_wanted_here(call: Callable[[], Result]) -> Callable[[], Result]:
-    """The call for another thread, there within the blocks that this thread is in."""
+    """A call for another thread that runs there within the blocks of this thread."""
     scopes = _scopes.get()
 
     def wanted() -> Result:
@@ -112,14 +114,16 @@ def is_cancellable() -> bool:
 
 
 def require_wanted() -> None:
-    """Raises CancelledReadError where a scope of this thread's blocks is cancelled."""
+    """Raises CancelledReadError if the scope of one of this thread's blocks is cancelled."""
     if any(scope.cancelled for scope in _scopes.get()):
         raise CancelledReadError("cancelled")
 
 
 @contextmanager
 def ended_by_scopes(cancel: Callable[[], object]) -> Iterator[None]:
-    """``cancel`` is called, from any thread, when a scope of this thread's blocks is cancelled while in this one."""
+    """A block during which ``cancel`` is called, in any thread, if the scope of one of this thread's blocks is
+    cancelled.
+    """
     with ExitStack() as entered:
         for scope in _scopes.get():
             entered.enter_context(scope.entered(cancel))

@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the program may know of time. Any number of threads."""
+    """The time, as the rest of the program sees it. Thread safety: any number of threads."""
 
     def time_ms(self) -> int:
         """Wall-clock time, milliseconds since 1970-01-01 UTC; may jump."""
 
     def monotonic_seconds(self) -> float:
-        """Time that never goes back, from an arbitrary start: for durations."""
+        """Seconds since an arbitrary start; they never go back. For durations."""
 
     def sleep(self, seconds: float) -> None:
         """Wait; zero or less returns at once."""
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, or when somebody sleeps: for tests and simulation."""
+    """A clock that moves only when it is told to, or when somebody sleeps: for tests and simulation."""
 
     def __init__(self, *, time_ms: int = 1_700_000_000_000) -> None:
         self._lock = threading.Lock()

@@ -1,12 +1,12 @@
 """Files, as an argument: the protocol, and what an operating system's error means.
 
 Nothing above ``runtime`` calls ``open``. A file gets its final name only when it is whole: written under a temporary
-name beside it, fsynced, renamed, the directory fsynced. Files that live longer than one writing (a cache, an index that
-is appended to) change in place, and say themselves what of them is sound.
+name beside it, fsynced, renamed, the directory fsynced. Files that are written more than once (a cache, an index that
+is appended to) change in place, and must show by themselves which of their bytes are valid.
 
-What a crash of the machine leaves: a file's bytes as of its last fsync, and of each later write all, some or nothing; a
-directory's entries as of its last fsync, and each later change (a new name, a rename, a removal) or not, a rename never
-by half. The one does not imply the other: a file that was fsynced may have lost its name.
+After a crash of the machine a file has the bytes of its last fsync and, of each later write, all, some or none; a
+directory has the entries of its last fsync and each later change (a new name, a rename, a removal) or not, a rename
+never by half. The two are independent: a file that was fsynced may have lost its name.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class FileInfo:
     """One entry of the file system.
 
     Args:
-        path: As it was asked for, or directory + "/" + name.
-        size_bytes: Of a regular file; 0 for a directory.
+        path: The path as it was asked for, or directory + "/" + name.
+        size_bytes: Size of a regular file; 0 for a directory.
         modified_ms: Last change of the content, ms since 1970 UTC.
         identity: Device and inode, the same by whatever path; (0, 0) where a file system has none.
-        readable_by_all: Every user of the machine may read it; False where a file system has no such rights.
+        readable_by_all: Whether every user of the machine may read it; False if the file system has no such rights.
     """
 
     path: str
@@ -56,7 +56,7 @@ class FileInfo:
 
 
 class ReadableFile(Protocol):
-    """An open file; closing twice is fine. Any number of threads may read."""
+    """An open file. Closing it twice is allowed. Thread safety: any number of threads may read."""
 
     size_bytes: int
     """At the time of opening."""
@@ -95,32 +95,33 @@ class WritableFile(Protocol):
 
 
 class UpdatableFile(Protocol):
-    """An open file that changes in place, under its own name; closing twice is fine, and does not fsync.
+    """An open file that changes in place, under its own name. Closing it twice is allowed, and does not fsync.
 
-    Any number of threads may read, and ``write_at`` ranges that do not overlap; one at a time appends or cuts.
+    Thread safety: any number of threads may read, and ``write_at`` ranges that do not overlap; one at a time may append
+    or truncate.
     """
 
     @property
     def size_bytes(self) -> int:
-        """Now, as far as it was changed through this object."""
+        """The file's size, with the changes that were made through this object."""
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         """Fill ``buffer`` from ``position``; returns the bytes read, fewer only at the end of the file."""
 
     def append(self, data: Buffer) -> int:
-        """Write behind the end; returns the position of the first byte. After an error the size is what it was."""
+        """Write behind the end; returns the position of the first byte. An error leaves the size as it was."""
 
     def write_at(self, data: Buffer, *, position: int) -> None:
         """Overwrite, and go on behind the end. A gap between the end and ``position`` reads as zeros."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut, or lengthen with zeros."""
+        """Cut the file to a size, or lengthen it with zeros."""
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        """Have the system begin to write a range to the disk: a later fsync waits for less. Promises nothing."""
+        """Have the system begin to write a range to the disk, so that a later fsync waits for less. No guarantee."""
 
     def fsync(self) -> None:
-        """Every byte so far survives a crash; the name of a new file does once its directory was fsynced too."""
+        """Make all bytes so far survive a crash. A new file's name survives once its directory was fsynced too."""
 
     def close(self) -> None: ...
 
@@ -134,10 +135,10 @@ class UpdatableFile(Protocol):
 
 
 class FileLock(Protocol):
-    """A lock that is held; leaving the ``with`` block, or the end of the process, releases it."""
+    """A lock that is held. Leaving the ``with`` block, or the end of the process, releases it."""
 
     def release(self) -> None:
-        """Let others have it; idempotent. Does not fail: at worst the file of its name stays, and holds nobody up."""
+        """Release the lock; idempotent. It does not fail: at worst the lock's file stays, which keeps nobody out."""
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +150,7 @@ class FileLock(Protocol):
 
 
 class ReadableFiles(Protocol):
-    """Files to read: of a file system, or what looks like it. Paths have "/".
+    """Files that can be read, of a file system or of anything that looks like one. Paths use "/".
 
     Raises:
         ObjectNotFoundError, StorePermissionError, StoreUnavailableError (an I/O error that may pass), StoreError.
@@ -160,76 +161,80 @@ class ReadableFiles(Protocol):
     def stat(self, path: str) -> FileInfo: ...
     def open_read(self, path: str) -> ReadableFile: ...
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """The content. Raises StoreError if it is larger than the limit."""
+        """The content of a file. Raises StoreError if it is larger than the limit."""
 
 
 class Files(ReadableFiles, Protocol):
     """A file system. Paths are absolute or relative to the working directory.
 
-    Raises, thread safety: as ReadableFiles.
+    Errors and thread safety are those of ReadableFiles.
     """
 
     def find(self, path: str) -> FileInfo | None:
-        """As stat, None if nothing is there."""
+        """What is known of a file or directory; None if there is none."""
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """As read_whole, also of what is no regular file (a pipe, a terminal): until its writer ends it."""
+        """The content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """Entries by name; symbolic links are followed, what vanishes meanwhile or is no file or folder is skipped."""
+        """A directory's entries by name. Symbolic links are followed; entries that vanish meanwhile or are neither file
+        nor directory are skipped.
+        """
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """What of a range a file has, in memory of ``new_buffer``: writable, not cleared first, and nobody else's while
-        a view of it is held.
+        """The part of a range that a file has, in memory of ``new_buffer``: writable, not cleared first, and the
+        caller's alone as long as a view of it is held.
         """
 
     def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
-        """What a file has from a position on, as much as ``out`` takes; the bytes. After an error any of them may have
-        been written.
+        """Fill ``out`` from a position on; returns the bytes read, fewer only at the end of the file. After an error
+        any byte of ``out`` may have been written.
         """
 
     def open_write(self, path: str) -> WritableFile:
-        """A new file that gets its name on commit; its directory must exist. Of a link, the file that it points at.
-        One writer at a time: StoreUnavailableError while another one has it open.
+        """A new file that gets its name on commit. Its directory must exist; a link is followed. One writer at a time:
+        StoreUnavailableError while another writer has the file open.
 
-        What is no regular file (a pipe, a device) takes the bytes as they come, and commit only closes it.
+        A pipe or a device takes the bytes as they come, and commit only closes it.
         """
 
     def write_whole(self, path: str, data: Buffer) -> None:
-        """The file with exactly this content, or what was there before: never half of it."""
+        """Write a file with exactly this content. After an error or a crash the old file is there, or the new one,
+        never a part.
+        """
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
-        """A file to change in place, made (empty) if it is not there; its directory must exist.
+        """A file to change in place, made (empty) if it does not exist; its directory must exist.
 
-        ``private``: one that is made here is for its owner alone (0600), else as the umask says.
+        ``private``: a file that is made here is readable by its owner alone (0600); else the umask decides.
         """
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
-        """The directory and its parents, which survive a crash on return if ``durable``; fine if it exists.
+        """Make a directory and its parents, unless they exist. If ``durable``, they survive a crash on return.
 
-        ``private``: those that are made here are for their owner alone (0700), else as the umask says.
+        ``private``: directories that are made here are accessible to their owner alone (0700); else the umask decides.
         """
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
-        """Atomic within one file system; replaces the target. The target's directory is fsynced if ``durable``."""
+        """Rename atomically within one file system, replacing the target. The target's directory is fsynced if
+        ``durable``.
+        """
 
     def remove(self, path: str) -> None:
-        """A file or an empty directory; fine if it is gone. A crash may undo it until its directory is fsynced."""
+        """Remove a file or an empty directory, if it is there. A crash may undo this until its directory is fsynced."""
 
     def fsync_directory(self, path: str) -> None:
-        """The names in it survive a crash as they are now."""
+        """Make the names in a directory survive a crash as they are now."""
 
     def free_bytes(self, path: str) -> int:
-        """What may still be written to the file system that holds this file or directory."""
+        """How many bytes can still be written to the file system that holds a file or directory."""
 
     def try_lock(self, path: str) -> FileLock | None:
-        """The lock of this name, a file that is there while it is held; None if anybody else, in whatever process,
-        holds it.
-        """
+        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
 
 
 def store_error(error: OSError, path: str) -> StoreError:
-    """What an OSError means for a caller, naming the path."""
+    """The error of :mod:`tierlog.errors` for an OSError, naming the path."""
     text = f"{path}: {error.strerror or error}"
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
         return ObjectNotFoundError(text)
@@ -242,7 +247,7 @@ def store_error(error: OSError, path: str) -> StoreError:
 
 @contextlib.contextmanager
 def translated(path: str) -> Iterator[None]:
-    """OS errors of the block as those of :mod:`tierlog.errors`."""
+    """A block whose OS errors become those of :mod:`tierlog.errors`."""
     try:
         yield
     except StoreError:

@@ -1,7 +1,7 @@
-"""What a fork leaves in the parent process: threads and connections, and so whatever waits for them.
+"""Guards for objects whose threads and connections a fork leaves in the parent process.
 
-A child that goes on using what its parent opened would wait for ever for a thread that it does not have. What owns
-threads remembers the process that it was made in, and refuses at once in another. It costs a comparison of integers.
+A child that used such an object would wait for ever for a thread that it does not have. So an object that owns threads
+remembers the process in which it was made, and refuses calls in another. The check is a comparison of integers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Origin:
-    """The process that something was made in: this one, when the origin is made."""
+    """The process in which an object was made; that is the process which makes the Origin."""
 
     __slots__ = ("_made_in",)
 
@@ -34,11 +34,11 @@ class Origin:
 
     @property
     def is_here(self) -> bool:
-        """Whether that is still the process that runs this."""
+        """Whether this process is that process."""
         return self._made_in == _generation
 
     def require(self, what: str) -> None:
-        """Raises ForkedProcessError, naming what was opened, where this process is a fork of the one of then."""
+        """Raises ForkedProcessError, naming the object, if this process is a fork of that process."""
         if self._made_in != _generation:
             raise ForkedProcessError(
                 f"{what} was opened before this process was forked, and its threads stayed in the parent process: "
@@ -47,10 +47,10 @@ class Origin:
 
 
 class SharedRuntime:
-    """A native library's threads, of which a process has one set: they begin with the first use, and survive no fork.
+    """The threads of a native library, one set for each process: they start with the first use, and survive no fork.
 
     Args:
-        name: Of the library, and what it does for us.
+        name: Name of the library, and what it does for us.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,7 +58,7 @@ class SharedRuntime:
         self._used_in: int | None = None
 
     def enter(self) -> None:
-        """The library is used. Raises ForkedProcessError where a parent of this process used it before the fork."""
+        """Note that the library is used. Raises ForkedProcessError: a parent process used it before the fork."""
         if self._used_in != _generation:
             if self._used_in is not None:
                 raise ForkedProcessError(

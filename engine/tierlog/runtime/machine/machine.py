@@ -19,18 +19,18 @@ Shared = TypeVar("Shared")
 
 
 class Process:
-    """Things of which a process has one each, whoever asks: what bounds its memory, for one."""
+    """Objects that exist once in a process, whoever asks for them: for example what bounds its memory."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as a fork of this process does: what there was is the parent's."""
+        """Start without any, as a fork of this process must: the existing objects are the parent's."""
         self._lock = threading.Lock()
         self._things: dict[str, Any] = {}
 
     def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
-        """The one of this name, made by who asks first. ``make`` only makes it: it waits for nothing."""
+        """The object of a name, made by the first who asks for it. ``make`` must not wait for anything."""
         with self._lock:
             if name not in self._things:
                 self._things[name] = make()
@@ -46,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is of it; by default this machine and this process."""
+    """Clock, randomness, threads, files and process; by default those of this machine and this process."""
 
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)

@@ -40,7 +40,7 @@ def _info(path: str, found: os.stat_result) -> FileInfo:
 
 
 class _Descriptor:
-    """An open file; gone with the object at the latest."""
+    """An open file, closed with the object at the latest."""
 
     def __init__(self, path: str, flags: int, *, mode: int = 0o644) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class _Descriptor:
             self.number = os.open(path, flags | os.O_CLOEXEC, mode)
 
     def regular_size_bytes(self) -> int:
-        """Its size. Raises StoreError, and closes it: it is no regular file."""
+        """The file's size. Raises StoreError, and closes the file, if it is no regular file."""
         with translated(self.path):
             found = os.fstat(self.number)
         if not stat_bits.S_ISREG(found.st_mode):
@@ -58,7 +58,7 @@ class _Descriptor:
         return found.st_size
 
     def read_into(self, buffer: Buffer, position: int) -> int:
-        """By pread: no shared position, so any number of threads."""
+        """Read by pread, which has no shared position: any number of threads may read."""
         view = memoryview(buffer).cast("B")
         done = 0
         with translated(self.path):
@@ -70,7 +70,7 @@ class _Descriptor:
         return done
 
     def write(self, data: Buffer, position: int | None = None) -> None:
-        """All of it: at the descriptor's own position if none is given."""
+        """Write all bytes; at the descriptor's own position if none is given."""
         view = memoryview(data).cast("B")
         with translated(self.path):
             while view:
@@ -79,7 +79,7 @@ class _Descriptor:
                 view = view[count:]
 
     def begin_write_out(self, position: int, size_bytes: int) -> None:
-        """By the one call that Python has for it: Linux begins to write what is dirty before it drops what is clean."""
+        """Begin to write dirty pages to the disk, by posix_fadvise: Linux does so before it drops clean ones."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self.number, position, size_bytes, os.POSIX_FADV_DONTNEED)
@@ -100,7 +100,7 @@ class _Descriptor:
 
 
 class PosixFile(ReadableFile):
-    """See ReadableFile."""
+    """A ReadableFile of this machine."""
 
     def __init__(self, path: str) -> None:
         self._file = _Descriptor(path, os.O_RDONLY)
@@ -114,10 +114,11 @@ class PosixFile(ReadableFile):
 
 
 class PosixNewFile(WritableFile):
-    """A WritableFile beside its final name; gone with the object at the latest: a signal can come before any block.
+    """A WritableFile under a temporary name beside its final one. It is removed with the object at the latest, since a
+    signal can come before any ``with`` block.
 
-    It is locked, since two who write under one temporary name would mix their bytes. What a killed writer left there is
-    overwritten: the kernel lets go of its lock.
+    The temporary file is locked, since two writers under one name would mix their bytes. A killed writer's file is
+    overwritten: the kernel has released its lock.
     """
 
     def __init__(self, path: str) -> None:
@@ -136,7 +137,7 @@ class PosixNewFile(WritableFile):
             raise
 
     def _take_name(self) -> bool:
-        """Open and lock the file under the temporary name; False if its writer finished meanwhile and took it away."""
+        """Open and lock the file under the temporary name; False if its writer finished meanwhile and removed it."""
         self._file = _Descriptor(self._temporary, os.O_WRONLY | os.O_CREAT)
         with translated(self._temporary):
             try:
@@ -154,7 +155,7 @@ class PosixNewFile(WritableFile):
         return self._open
 
     def _leave_name(self) -> None:
-        """Remove the file under the temporary name, unless it is somebody else's."""
+        """Remove the file under the temporary name, unless it is another writer's."""
         self._open = False
         if "_file" in self.__dict__:
             self._file.close()
@@ -192,7 +193,7 @@ class PosixNewFile(WritableFile):
 
 
 class PosixStream(WritableFile):
-    """A WritableFile over what is no regular file: a rename would put a file in place of the device."""
+    """A WritableFile over a pipe or a device, in whose place a rename would put a file."""
 
     def __init__(self, path: str) -> None:
         self._file = _Descriptor(path, os.O_WRONLY)
@@ -208,7 +209,7 @@ class PosixStream(WritableFile):
 
 
 class PosixUpdatableFile(UpdatableFile):
-    """See UpdatableFile."""
+    """An UpdatableFile of this machine."""
 
     def __init__(self, path: str, *, private: bool = False) -> None:
         self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT, mode=0o600 if private else 0o644)
@@ -253,7 +254,7 @@ class PosixUpdatableFile(UpdatableFile):
 
 
 class PosixLock(FileLock):
-    """A lock that is held: the kernel frees it when the process ends, however it ends."""
+    """A lock that is held; the kernel frees it when the process ends, however it ends."""
 
     def __init__(self, file: _Descriptor) -> None:
         self._file = file
@@ -299,22 +300,22 @@ def _fsync_directory(path: str) -> None:
 
 
 class PosixFiles:
-    """See Files."""
+    """The Files of this machine."""
 
     def stat(self, path: str) -> FileInfo:
-        """See Files."""
+        """What is known of a file or directory. Raises ObjectNotFoundError."""
         with translated(path):
             return _info(path, os.stat(path))
 
     def find(self, path: str) -> FileInfo | None:
-        """See Files."""
+        """What is known of a file or directory; None if there is none."""
         try:
             return self.stat(path)
         except ObjectNotFoundError:
             return None
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """See Files."""
+        """A directory's entries by name."""
         with translated(path):
             names = sorted(os.listdir(path))
         for name in names:
@@ -329,11 +330,11 @@ class PosixFiles:
                 yield _info(child, found)
 
     def open_read(self, path: str) -> ReadableFile:
-        """See Files."""
+        """An open file, for reads from any number of threads."""
         return PosixFile(path)
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """See Files."""
+        """The content of a file. Raises StoreError if it is larger than the limit."""
         with PosixFile(path) as file:
             if file.size_bytes > limit_bytes:
                 raise StoreError(f"{path}: {file.size_bytes} bytes, more than the limit of {limit_bytes}")
@@ -342,7 +343,7 @@ class PosixFiles:
         return bytes(memoryview(data)[:count])
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """See Files."""
+        """The content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""
         file, data = _Descriptor(path, os.O_RDONLY), bytearray()
         try:
             with translated(path):
@@ -355,21 +356,21 @@ class PosixFiles:
         return bytes(data)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """See Files; one call without the interpreter's lock."""
+        """The part of a range that a file has, by one call without the interpreter's lock."""
         try:
             return PROCESS_BUFFERS.read_range(path, start_position, end_position_exclusive)
         except (OSError, ValueError) as cause:
             raise _read_error(cause, path) from cause
 
     def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
-        """See Files; one call without the interpreter's lock."""
+        """Fill ``out`` from a position on, by one call without the interpreter's lock; returns the bytes read."""
         try:
             return read_range_into(path, start_position, out)
         except (OSError, ValueError) as cause:
             raise _read_error(cause, path) from cause
 
     def open_write(self, path: str) -> WritableFile:
-        """See Files."""
+        """A new file that gets its name on commit."""
         with translated(path):
             target = os.path.realpath(path) if os.path.islink(path) else path
             with contextlib.suppress(FileNotFoundError):
@@ -379,17 +380,17 @@ class PosixFiles:
         return PosixNewFile(target)
 
     def write_whole(self, path: str, data: Buffer) -> None:
-        """See Files."""
+        """Write a file with exactly this content."""
         with self.open_write(path) as file:
             file.write(data)
             file.commit()
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
-        """See Files."""
+        """A file to change in place, made (empty) if it does not exist; its directory must exist."""
         return PosixUpdatableFile(path, private=private)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
-        """See Files."""
+        """Make a directory and its parents, unless they exist."""
         missing = []
         at = os.path.abspath(path)
         while not os.path.isdir(at):
@@ -408,14 +409,14 @@ class PosixFiles:
                     _fsync_directory(_parent(each))
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
-        """See Files."""
+        """Rename atomically within one file system, replacing the target."""
         with translated(source):
             os.replace(source, target)
             if durable:
                 _fsync_directory(_parent(target))
 
     def remove(self, path: str) -> None:
-        """See Files."""
+        """Remove a file or an empty directory, if it is there."""
         with translated(path), contextlib.suppress(FileNotFoundError):
             if os.path.isdir(path) and not os.path.islink(path):
                 os.rmdir(path)
@@ -423,15 +424,15 @@ class PosixFiles:
                 os.unlink(path)
 
     def fsync_directory(self, path: str) -> None:
-        """See Files."""
+        """Make the names in a directory survive a crash as they are now."""
         with translated(path):
             _fsync_directory(path)
 
     def free_bytes(self, path: str) -> int:
-        """See Files."""
+        """How many bytes can still be written to the file system that holds a file or directory."""
         with translated(path):
             return shutil.disk_usage(path).free
 
     def try_lock(self, path: str) -> FileLock | None:
-        """See Files."""
+        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         return PosixLock.taken(path)

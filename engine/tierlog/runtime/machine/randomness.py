@@ -1,4 +1,4 @@
-"""Chance, as an argument."""
+"""Randomness, as an argument."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from typing import Protocol
 
 
 class Rng(Protocol):
-    """What the rest of the program may know of chance. Any number of threads."""
+    """Randomness, as the rest of the program sees it. Thread safety: any number of threads."""
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """For keys, IVs and ids: of the operating system's generator, in production."""
+        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
 
     def uniform(self, low: float, high: float) -> float:
-        """From low to high, both included: for jitter, and for what happens with some probability."""
+        """A random number from low to high, both included: for jitter, and for events of some probability."""
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """0 <= it < limit. Raises ValueError: the limit is less than 1."""
+        """A random integer from 0 to limit - 1. Raises ValueError: the limit is less than 1."""
 
 
 class SystemRng:
-    """The machine's chance."""
+    """The randomness of this machine."""
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """See Rng."""
+        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
         return os.urandom(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
-        """See Rng."""
+        """A random number from low to high, both included: for jitter, and for events of some probability."""
         return random.uniform(low, high)  # noqa: S311
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """See Rng."""
+        """A random integer from 0 to limit - 1."""
         return random.randrange(limit_exclusive)  # noqa: S311
 
 
 class SeededRng:
-    """The same bytes for the same seed and order of calls: for tests and simulation, never for keys that matter."""
+    """The same numbers for the same seed and order of calls: for tests and simulation, never for real keys."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311
         self._lock = threading.Lock()
 
     def secret_bytes(self, size_bytes: int) -> bytes:
-        """See Rng."""
+        """Random bytes for keys, IVs and ids; in production from the operating system's generator."""
         with self._lock:
             return self._random.randbytes(size_bytes)
 
     def uniform(self, low: float, high: float) -> float:
-        """See Rng."""
+        """A random number from low to high, both included: for jitter, and for events of some probability."""
         with self._lock:
             return self._random.uniform(low, high)
 
     def integer_below(self, limit_exclusive: int) -> int:
-        """See Rng."""
+        """A random integer from 0 to limit - 1."""
         with self._lock:
             return self._random.randrange(limit_exclusive)

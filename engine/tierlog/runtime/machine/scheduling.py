@@ -4,8 +4,8 @@ Nothing above this room makes a thread, a lock or a pool otherwise: a simulator 
 in an order that its seed decides, replaces the Scheduler and nothing else. ``Event``, ``Arrivals`` and ``run_all`` are
 made of a Scheduler's parts, so that there is one of each for all schedulers.
 
-A simulator may switch at every call of this module, and at no other place. What waits otherwise (a bare loop, a lock of
-the language) stops it for ever.
+A simulator may switch between threads at every call of this module, and nowhere else. Code that waits in another way (a
+bare loop, a lock of Python's own) stops it for ever.
 """
 
 from __future__ import annotations
@@ -35,46 +35,50 @@ class Lock(Protocol):
 
 
 class Condition(Lock, Protocol):
-    """A lock that its holder can wait under, until another holder wakes it."""
+    """A lock whose holder can wait until another holder wakes it."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Let go, wait, take again; False after ``timeout`` seconds. May wake for no reason: ask again in a loop."""
+        """Release the lock, wait, take the lock again; False after ``timeout`` seconds. It may return early: call it in
+        a loop.
+        """
 
     def notify_all(self) -> None:
-        """Wake all who wait; only while holding."""
+        """Wake all who wait. The caller holds the lock."""
 
 
 class Future(Protocol[Result_co]):
-    """What a call will have given. concurrent.futures.Future is one."""
+    """The result of a call, once there is one. concurrent.futures.Future is one."""
 
     def result(self, timeout: float | None = None) -> Result_co:
-        """Wait for it, at most ``timeout`` seconds.
+        """Wait for the result, at most ``timeout`` seconds.
 
         Raises:
-            TimeoutError: not yet. CancelledError: it was cancelled. Else what the call raised.
+            TimeoutError: there is no result yet. CancelledError: the call was cancelled. Else what the call raised.
         """
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait as ``result`` does; what the call raised, None if it gave a result."""
+        """Wait as ``result`` does; returns the error that the call raised, or None."""
 
     def done(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool:
-        """Keep it from beginning; False if it has begun, or is nobody's to cancel."""
+        """Keep the call from beginning; False if it has begun, or cannot be cancelled."""
 
     def add_done_callback(self, function: Callable[[Future[Result_co]], object], /) -> None:
-        """Called once it is done, on the thread that did it; at once if it is. It must not raise, nor wait."""
+        """Have a function called when the result is there, in the thread that made it; at once if it is. It must
+        neither raise nor wait.
+        """
 
 
 class PendingFuture(Future[Result], Protocol[Result]):
-    """A future that its maker fills, once; it cannot be cancelled."""
+    """A future whose result its maker sets, once. It cannot be cancelled."""
 
     def set_result(self, result: Result, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
 
 
 class PoolClosedError(RuntimeError):
-    """A call came after a pool's close. Of a caller's kind of error each caller makes its own."""
+    """A call was submitted after the pool's close. Callers turn it into an error of their own room."""
 
     def __init__(self) -> None:
         super().__init__("the pool is closed")
@@ -85,23 +89,24 @@ NotSubmitted: Final = (PoolClosedError, ForkedProcessError, NoThreadError)
 
 
 class Pool(Protocol):
-    """Some workers that run calls in the order in which they came. Any number of threads may submit.
+    """Workers that run calls in the order of their submission. Any number of threads may submit.
 
-    A context manager: leaving it cancels what has not begun, and waits for what runs.
+    A context manager: leaving it cancels the calls that have not begun, and waits for those that run.
     """
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        """Run it when a worker is free.
+        """Run a call when a worker is free.
 
         Raises:
-            PoolClosedError: after close. ForkedProcessError: in a fork. NoThreadError: it has no worker, and gets none.
+            PoolClosedError: the pool is closed. ForkedProcessError: this is a fork. NoThreadError: there is no worker,
+                and no thread for one.
         """
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
-        """Cancel what has not begun (or run it), wait for what runs, end the workers; idempotent.
+        """Cancel the calls that have not begun (or run them), wait for those that run, end the workers; idempotent.
 
-        What still runs after ``wait_seconds`` (None: however long it takes) goes on in its thread, which ends with it
-        and does not keep the process alive.
+        A call that still runs after ``wait_seconds`` (None: no limit) goes on in its thread, which does not keep the
+        process alive.
         """
 
     def __enter__(self) -> Self:
@@ -114,26 +119,26 @@ class Pool(Protocol):
 
 
 class Scheduler(Protocol):
-    """What the rest of the program may know of threads. Any number of threads may use one."""
+    """Threads and locks, as the rest of the program sees them. Thread safety: any number of threads."""
 
     @property
     def cores(self) -> int:
-        """Threads that can run at once, at least 1: for the size of pools that compute."""
+        """How many threads can run at once, at least 1: for the size of pools that compute."""
 
     def lock(self) -> Lock: ...
     def condition(self) -> Condition: ...
     def future(self) -> PendingFuture[Result]:
-        """One that its maker fills by ``set_result`` or ``set_exception``."""
+        """A future whose maker calls ``set_result`` or ``set_exception``."""
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """Workers that begin when there is work. 0 workers: ``submit`` runs the call itself."""
+        """A pool whose workers start when there is work. With 0 workers, ``submit`` runs the call itself."""
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """Run something long in a thread of its own, which does not keep the process alive."""
+        """Run a long task in a thread of its own, which does not keep the process alive."""
 
 
 class Event:
-    """Something that happens once: set by anybody, looked at and waited for by anybody."""
+    """An event that happens once: any thread may set it, ask for it and wait for it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._changed = scheduler.condition()
@@ -144,13 +149,13 @@ class Event:
         return self._is_set
 
     def set(self) -> None:
-        """Wake all who wait; again is fine."""
+        """Wake all who wait; idempotent."""
         with self._changed:
             self._is_set = True
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it is set, or for ``timeout`` seconds; whether it is set."""
+        """Wait until the event is set, at most ``timeout`` seconds; returns whether it is set."""
         with self._changed:
             while not self._is_set and self._changed.wait(timeout):
                 pass
@@ -158,10 +163,10 @@ class Event:
 
 
 class Arrivals(Generic[Result]):
-    """Futures in the order in which they are done: how to wait for the first of several.
+    """Futures in the order in which they are done: a way to wait for the first of several.
 
-    ``len`` is the number of those that were added and not taken yet. Thread safety: any number of threads may add; one
-    takes.
+    ``len`` is the number of futures that were added and not yet taken. Thread safety: any number of threads may add;
+    one takes.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -173,7 +178,7 @@ class Arrivals(Generic[Result]):
         return self._awaited
 
     def add(self, future: Future[Result]) -> None:
-        """Wait for this one too."""
+        """Add a future to those that are awaited."""
         with self._changed:
             self._awaited += 1
         future.add_done_callback(self._arrived)
@@ -184,7 +189,7 @@ class Arrivals(Generic[Result]):
             self._changed.notify_all()
 
     def take(self) -> Future[Result]:
-        """The next one that is done, or was cancelled. Raises LookupError: none is awaited."""
+        """The next future that is done or cancelled. Raises LookupError: none is awaited."""
         with self._changed:
             if not self._awaited:
                 raise LookupError("nothing is awaited")
@@ -195,10 +200,10 @@ class Arrivals(Generic[Result]):
 
 
 def run_all(pool: Pool, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """``function`` of each item, all submitted at once; results in order, as they are asked for.
+    """The results of ``function`` for each item, in order. All calls are submitted when the first result is asked for.
 
-    The first error is raised where its result would come; then, and when the iterator is closed, what has not begun is
-    cancelled. Nothing is submitted before the first result is asked for.
+    The first error is raised in the place of its result. Then, and when the iterator is closed, calls that have not
+    begun are cancelled.
     """
     futures = collections.deque(pool.submit(partial(function, item)) for item in items)
     try:
@@ -210,7 +215,9 @@ def run_all(pool: Pool, function: Callable[[Item], Result], items: Iterable[Item
 
 
 def run_into(future: ThreadFuture[Result], function: Callable[[], Result]) -> None:
-    """Everything that can be raised is the future's: a thread that dies silently is a wait for ever."""
+    """Run a call and give the future its result, or anything that it raised: a thread that died silently would leave
+    its waiters for ever.
+    """
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -220,13 +227,13 @@ def run_into(future: ThreadFuture[Result], function: Callable[[], Result]) -> No
 
 
 class InlinePool(Pool):
-    """No workers: who submits runs the call."""
+    """A Pool without workers: the thread that submits runs the call."""
 
     def __init__(self) -> None:
         self._closed = False
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        """See Pool."""
+        """Run a call when a worker is free."""
         if self._closed:
             raise PoolClosedError
         future: ThreadFuture[Result] = ThreadFuture()
@@ -234,12 +241,12 @@ class InlinePool(Pool):
         return future
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:  # noqa: ARG002
-        """See Pool; nothing runs."""
+        """Close the pool; no call is under way."""
         self._closed = True
 
 
 def _run(function: Callable[[], Result], future: ThreadFuture[Result]) -> None:
-    """Everything that can be raised is the future's: a thread that dies silently is a wait for ever."""
+    """Run a call and give the future its result, or anything that it raised."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -1,4 +1,4 @@
-"""Files that hold keys: read whole, and told of in the log where every user of the machine can read them."""
+"""Files that hold keys: read whole, and reported in the log if every user of the machine can read them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def read_secret_file(key: str, path: str, files: Files, *, limit_bytes: int) -> 
     """The content of a file that a key of the configuration names.
 
     Raises:
-        ConfigError: what is given is no path but looks like the secret itself, which is not quoted. StoreError and its
-            kinds: the file cannot be read.
+        ConfigError: the value is no path but looks like the secret itself; it is not quoted. StoreError and its kinds:
+            the file cannot be read.
     """
     if "\n" in path or "-----BEGIN" in path or path.lstrip().startswith("{"):
         raise ConfigError(f"{key}: the path of a file is expected, not what it holds")

@@ -1,4 +1,4 @@
-"""Worker threads that come with work and go when there is none, and that no stalled call can keep a process alive by.
+"""Worker threads that start with work and end without it. No stalled call keeps the process alive.
 
 The standard library's pool keeps every thread that it ever made until it is closed, and joins them all at the end of
 the process, however long a store takes.
@@ -30,12 +30,12 @@ _Call = tuple[ThreadFuture[Any], Callable[[], Any]]
 
 
 class ThreadPool(Pool):
-    """See Pool and the module.
+    """A Pool of daemon threads that start with work and end without it.
 
     Args:
-        workers: Threads at most.
-        name: Of them.
-        idle_seconds: How long one waits for work.
+        workers: The most threads.
+        name: Name of the threads.
+        idle_seconds: How long a thread waits for work before it ends.
     """
 
     def __init__(self, workers: int, name: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -53,7 +53,9 @@ class ThreadPool(Pool):
         _pools.add(self)
 
     def submit(self, function: Callable[[], Result], /) -> Future[Result]:
-        """See Pool. Workers begin with the first call: a pool that had none before a fork is as good behind it."""
+        """Run a call when a worker is free. Workers start with the first call, so that a pool without any works after a
+        fork.
+        """
         if self._origin is None:
             self._origin = Origin()
         self._origin.require(f"what runs on {self._name} threads")
@@ -68,24 +70,30 @@ class ThreadPool(Pool):
         return future
 
     def _start_worker(self) -> None:
-        """While holding the lock. Where the system gives no thread, those that are there do the work."""
+        """Start a worker, while holding the lock. If the system has no thread, the existing workers do the work."""
         self._count += 1
         thread = threading.Thread(target=self._work, name=f"{self._name}_{self._count}", daemon=True)
-        self._threads.add(thread)
         try:
+            self._threads.add(thread)
             thread.start()
         except RuntimeError as cause:
             self._threads.discard(thread)
             if not self._threads:
                 raise NoThreadError(f"no thread for {self._name}: {cause}") from cause
+        except BaseException:  # a signal's: perhaps the thread runs, perhaps it never will, and joining it would fail
+            self._threads.discard(thread)
+            raise
 
     def _work(self) -> None:
+        with self._lock:
+            if threading.current_thread() not in self._threads:  # its start was interrupted
+                return
         while (call := self._next()) is not None:
             run_into(*call)
             del call  # or what it refers to would live until the next one
 
     def _next(self) -> _Call | None:
-        """The next call, or None when this worker is to end."""
+        """The next call, or None if this worker is to end."""
         with self._lock:
             self._waiting += 1
         try:
@@ -106,7 +114,9 @@ class ThreadPool(Pool):
         return call
 
     def close(self, *, cancel: bool = True, wait_seconds: float | None = None) -> None:
-        """See Pool. In a fork there is nobody to wait for, and the lock may be held by who is not here."""
+        """Close the pool, as Pool says. In a fork there is nobody to wait for, and the lock may be held by a thread of
+        the parent.
+        """
         if self._origin is not None and not self._origin.is_here:
             return
         with self._lock:
@@ -122,7 +132,7 @@ class ThreadPool(Pool):
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
 
     def _take_queued(self) -> list[_Call]:
-        """While holding the lock: the calls that no worker has taken."""
+        """The calls that no worker has taken. The caller holds the lock."""
         found: list[_Call] = []
         while True:
             try:
@@ -139,7 +149,9 @@ _pools: Final[weakref.WeakSet[ThreadPool]] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Or a thread in native code would be torn out of it when the interpreter is gone."""
+    """End all pools at the end of the process: else a thread in native code would be torn out of it with the
+    interpreter.
+    """
     until = time.monotonic() + _EXIT_SECONDS
     for pool in list(_pools):
         pool.close(wait_seconds=max(0.0, until - time.monotonic()))

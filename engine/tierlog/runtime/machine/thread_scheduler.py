@@ -16,33 +16,33 @@ Result = TypeVar("Result")
 
 
 class ThreadScheduler:
-    """The machine's threads."""
+    """The Scheduler of this process."""
 
     @property
     def cores(self) -> int:
-        """Those that this process may use."""
+        """How many cores this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def lock(self) -> Lock:
-        """See Scheduler."""
+        """A lock of this process."""
         return threading.Lock()
 
     def condition(self) -> Condition:
-        """See Scheduler."""
+        """A condition of this process."""
         return threading.Condition(threading.Lock())
 
     def future(self) -> PendingFuture[Result]:
-        """See Scheduler."""
+        """A future whose maker calls ``set_result`` or ``set_exception``."""
         future: ThreadFuture[Result] = ThreadFuture()
         future.set_running_or_notify_cancel()  # or whoever waits could cancel it, and its maker fail to fill it
         return future
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """See Scheduler."""
+        """A pool whose workers start when there is work."""
         return ThreadPool(workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """See Scheduler."""
+        """Run a long task in a thread of its own, which does not keep the process alive."""
         future: ThreadFuture[None] = ThreadFuture()
         thread = threading.Thread(target=run_into, args=(future, function), name=name, daemon=True)
         try:

@@ -1,8 +1,8 @@
 """A scheduler in one thread, for tests and simulation: a seed decides who goes on, a clock moves when all wait.
 
-Each piece of work is a greenlet. It is left at the calls of :mod:`tierlog.runtime.machine.scheduling`, at sleeps, and
-nowhere else, and which of those that can go on does so is drawn from the seed: the same seed and the same code give the
-same run, to the last byte. A wait that nothing can end is an error that names who waits, and not a test that hangs.
+Each task is a greenlet. Tasks are switched in calls of :mod:`tierlog.runtime.machine.scheduling` and in sleeps, nowhere
+else, and the seed decides which task goes on: the same seed and the same code give the same run, to the last byte. A
+wait that nothing can end is an error that names the waiting tasks, not a test that hangs.
 
 Needs the package greenlet, of the extra ``dev``: production never imports this.
 """
@@ -29,18 +29,17 @@ Result = TypeVar("Result")
 
 
 class StuckError(RuntimeError):
-    """Everybody waits, and nothing that was begun can wake anybody."""
+    """All tasks wait, and none that was begun can wake another."""
 
 
 class ManualScheduler:
-    """See the module. One thread; a context manager that ends what still waits when it is left.
+    """A Scheduler in one thread, driven by a seed. A context manager: leaving it ends the tasks that still wait.
 
     Args:
-        seed: Of all decisions.
-        clock: Moves to the next moment that somebody waits for whenever all wait; its ``sleep`` is such a wait. Made
-            with the scheduler if None.
-        cores: What it says there are.
-        switch_rate: How probable another's turn is where one could go on: 0 leaves only where one must wait.
+        seed: Seed of all decisions.
+        clock: When all tasks wait, it moves to the next time limit; its ``sleep`` is such a wait. None makes one.
+        cores: The number of cores that it reports.
+        switch_rate: Probability of switching where a task could go on; 0 switches only where a task must wait.
     """
 
     def __init__(
@@ -61,48 +60,48 @@ class ManualScheduler:
 
     @classmethod
     def machine(cls, seed: int, files: Files | None = None) -> tuple[Machine, ManualScheduler]:
-        """A machine that repeats from its seed: clock, chance, threads, and a disk in memory unless one is given."""
+        """A machine that repeats from a seed: clock, randomness, threads, and a disk in memory unless one is given."""
         scheduler = cls(seed)
         files = MemoryFiles(scheduler.clock) if files is None else files
         return Machine(scheduler.clock, SeededRng(seed), scheduler, files, Process()), scheduler
 
     @property
     def cores(self) -> int:
-        """See Scheduler."""
+        """How many threads can run at once, at least 1: for the size of pools that compute."""
         return self._cores
 
     @property
     def unfinished(self) -> list[str]:
-        """The names of the work that was begun and has not ended."""
+        """The names of the tasks that were begun and have not ended."""
         return sorted(strand.name for strand in self._strands.values() if strand is not self._main)
 
     def lock(self) -> Lock:
-        """See Scheduler."""
+        """A lock whose holder and waiters are tasks of this scheduler."""
         return ManualLock(self)
 
     def condition(self) -> Condition:
-        """See Scheduler."""
+        """A condition whose waiters are tasks of this scheduler."""
         return ManualCondition(self)
 
     def future(self) -> PendingFuture[Result]:
-        """See Scheduler."""
+        """A future whose maker calls ``set_result`` or ``set_exception``."""
         future: ManualFuture[Result] = ManualFuture(self)
         future.begin()
         return future
 
     def pool(self, workers: int, *, name: str) -> Pool:
-        """See Scheduler."""
+        """A pool whose workers start when there is work."""
         return ManualPool(self, workers, name) if workers else InlinePool()
 
     def start(self, function: Callable[[], None], *, name: str) -> Future[None]:
-        """See Scheduler."""
+        """Run a long task in a thread of its own, which does not keep the process alive."""
         future: ManualFuture[None] = ManualFuture(self)
         self.spawn(lambda: future.run(function), name=name)
         self.may_switch()
         return future
 
     def spawn(self, function: Callable[[], None], *, name: str) -> None:
-        """Begin work that raises nothing, some time later."""
+        """Begin a task, which must not raise, at some later time."""
 
         def live() -> None:
             try:
@@ -115,14 +114,14 @@ class ManualScheduler:
         self._ready.append(strand)
 
     def current(self) -> Strand:
-        """Who runs."""
+        """The task that runs."""
         strand = self._strands.get(getcurrent())
         if strand is None:
             raise StuckError("called from a thread, or a greenlet, that is not this scheduler's")
         return strand
 
     def may_switch(self) -> None:
-        """Somebody else may have a turn here."""
+        """A point where another task may run."""
         if self._closed or not self._ready or getcurrent() is self._hub:
             return
         if self._rng.uniform(0, 1) >= self._switch_rate:
@@ -131,10 +130,10 @@ class ManualScheduler:
         self._hub.switch()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Until ``wake`` is called for who runs, or for so long; whether it was woken.
+        """Let the current task wait until ``wake`` is called for it, or for a time; returns whether it was woken.
 
         Raises:
-            StuckError: in the strand that made the scheduler, if nobody can go on.
+            StuckError: in the task that made the scheduler, if no task can go on.
         """
         if self._closed:
             raise GreenletExit
@@ -152,7 +151,7 @@ class ManualScheduler:
         return strand.woken
 
     def wake(self, strand: Strand) -> None:
-        """Let who waits go on; nothing if it does not wait."""
+        """Let a waiting task go on; does nothing if it does not wait."""
         if strand.waits:
             strand.waits = False
             strand.woken = True
@@ -181,7 +180,7 @@ class ManualScheduler:
                 self._ready.append(strand)
 
     def close(self) -> None:
-        """End what was begun and still waits, wherever it is; idempotent. Nothing can be begun or waited for after."""
+        """End the tasks that still wait, wherever they are; idempotent. Nothing can be begun or awaited afterwards."""
         self._closed = True
         for strand in list(self._strands.values()):
             if strand is not self._main:
@@ -199,14 +198,14 @@ class ManualScheduler:
 
 
 class SharedClock(ManualClock):
-    """A ManualClock of which several wait at once: it belongs to one ManualScheduler."""
+    """The ManualClock of a ManualScheduler, for which several tasks can wait at once."""
 
     def __init__(self, *, time_ms: int = 1_700_000_000_000) -> None:
         super().__init__(time_ms=time_ms)
         self._scheduler: ManualScheduler | None = None
 
     def shared_by(self, scheduler: ManualScheduler) -> None:
-        """Whose waits move it."""
+        """Set the scheduler whose waits move the clock."""
         self._scheduler = scheduler
 
     def sleep(self, seconds: float) -> None:

@@ -18,12 +18,12 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, eq=False)
 class Strand:
-    """One piece of work that runs in turns.
+    """One task of a ManualScheduler.
 
     Attributes:
-        waits: It goes on when it is woken, or its time is up.
+        waits: Whether it waits to be woken, or for its time limit.
         woken: How its last wait ended.
-        turn: Counts its waits, so that an alarm of an earlier one does not end a later one.
+        turn: Counts its waits, so that the alarm of an earlier wait does not end a later one.
     """
 
     greenlet: greenlet
@@ -34,33 +34,33 @@ class Strand:
 
 
 class Turns(Protocol):
-    """Who runs, who waits and who goes on: what a ManualScheduler decides."""
+    """The decisions of a ManualScheduler: which strand runs, waits and goes on."""
 
     def current(self) -> Strand:
         """The strand that runs."""
 
     def may_switch(self) -> None:
-        """Another strand may have a turn here."""
+        """A point where another strand may run."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Let the strand that runs wait until ``wake`` is called for it, or for so long; whether it was woken."""
+        """Let the current strand wait until ``wake`` is called for it, or for a time; returns whether it was woken."""
 
     def wake(self, strand: Strand) -> None:
-        """Let a strand that waits go on; nothing if it does not wait."""
+        """Let a waiting strand go on; does nothing if it does not wait."""
 
     def spawn(self, function: Callable[[], None], *, name: str) -> None:
-        """Begin work that raises nothing, some time later."""
+        """Begin a task, which must not raise, at some later time."""
 
 
 class WaitList:
-    """Strands that wait for one thing."""
+    """Strands that wait for the same condition."""
 
     def __init__(self, scheduler: Turns) -> None:
         self._scheduler = scheduler
         self._strands: list[Strand] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it was woken, and not its time up."""
+        """Wait; returns whether the strand was woken before its time limit."""
         strand = self._scheduler.current()
         self._strands.append(strand)
         try:
@@ -76,7 +76,7 @@ class WaitList:
 
 
 class ManualLock:
-    """See Lock."""
+    """The Lock of a ManualScheduler."""
 
     def __init__(self, scheduler: Turns) -> None:
         self._scheduler = scheduler
@@ -106,7 +106,7 @@ class ManualLock:
 
 
 class ManualCondition(ManualLock):
-    """See Condition."""
+    """The Condition of a ManualScheduler."""
 
     def __init__(self, scheduler: Turns) -> None:
         super().__init__(scheduler)
@@ -130,7 +130,7 @@ class ManualCondition(ManualLock):
 
 
 class ManualFuture(Generic[Result]):
-    """See Future and PendingFuture."""
+    """The Future and PendingFuture of a ManualScheduler."""
 
     def __init__(self, scheduler: Turns) -> None:
         self._scheduler = scheduler
@@ -141,7 +141,7 @@ class ManualFuture(Generic[Result]):
         self._callbacks: list[Callable[[Future[Result]], object]] = []
 
     def begin(self) -> bool:
-        """It runs, and cannot be cancelled any more; False if it was."""
+        """Mark the call as running, so that it cannot be cancelled; False if it was cancelled."""
         if self._state == "waiting":
             self._state = "running"
         return self._state == "running"
@@ -209,7 +209,7 @@ class ManualFuture(Generic[Result]):
 
 
 class ManualPool(Pool):
-    """See Pool."""
+    """The Pool of a ManualScheduler."""
 
     def __init__(self, scheduler: Turns, workers: int, name: str) -> None:
         self._scheduler = scheduler

@@ -1,4 +1,4 @@
-"""The disk behind MemoryFiles: contents, names, and what of both a crash leaves."""
+"""The disk behind MemoryFiles: contents, names, and what a crash leaves of both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECTOR_BYTES = 512
 
 @dataclass(slots=True)
 class Content:
-    """The bytes of one file; ``durable`` as of its last fsync, ``names`` is how many it has."""
+    """The bytes of one file; ``durable`` is their state at the last fsync, ``names`` how many names the file has."""
 
     modified_ms: int
     data: bytearray = field(default_factory=bytearray)
@@ -32,7 +32,7 @@ NameChange = dict[str, Content | None]
 
 
 class MemoryDisk:
-    """See the module. Names have no "/" in front or behind; "" is the root."""
+    """Contents and names of a disk in memory. Names have no "/" in front or behind; "" is the root."""
 
     def __init__(self, clock: Clock, capacity_bytes: int) -> None:
         self.clock = clock
@@ -49,7 +49,7 @@ class MemoryDisk:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else changes anything meanwhile; its holder can take it again.
+        """A block in which nobody else changes anything; its holder can enter it again.
 
         Raises:
             StoreError: the machine has crashed.
@@ -60,7 +60,7 @@ class MemoryDisk:
             yield
 
     def change(self, names: NameChange) -> None:
-        """Change names, until a crash."""
+        """Change names; a crash may undo this until the directory is fsynced."""
         self._changes.append(names)
         for name, content in names.items():
             self._set(name, content)
@@ -81,11 +81,11 @@ class MemoryDisk:
         return name in self._children
 
     def children(self, folder: str) -> list[str]:
-        """Files and directories in one, by name."""
+        """The files and directories in a directory, by name."""
         return sorted(self._children[folder])
 
     def add_directory(self, name: str) -> None:
-        """With all above it."""
+        """Add a directory and its parents."""
         made = []
         while name not in self._children:
             made.append(name)
@@ -95,12 +95,12 @@ class MemoryDisk:
             self._children[parent(each)].add(each)
 
     def remove_directory(self, name: str) -> None:
-        """An empty one."""
+        """Remove an empty directory."""
         del self._children[name]
         self._children[parent(name)].discard(name)
 
     def make_durable(self, folder: str) -> None:
-        """The names in a directory are for ever; of a rename both, and what led to them."""
+        """Make the names in a directory survive a crash; of a rename both names, and the directories above."""
         wanted = {name for names in self._changes for name in names if parent(name) == folder}
         kept: list[NameChange] = []
         made: list[NameChange] = []
@@ -115,7 +115,7 @@ class MemoryDisk:
         self._changes = kept[::-1]
 
     def crash(self, rng: Rng | None) -> MemoryDisk:
-        """See MemoryFiles."""
+        """Lose power, as ``MemoryFiles.crash`` says."""
         with self.held():
             self.lost = True
         left = MemoryDisk(self.clock, self.capacity_bytes)
@@ -142,7 +142,7 @@ class MemoryDisk:
         return max(0, self.capacity_bytes - self.used_bytes)
 
     def note_size(self, content: Content, change_bytes: int) -> None:
-        """An open file grew or shrank; one without a name takes no room."""
+        """Note that an open file grew or shrank. A file without a name takes no space."""
         self.used_bytes += change_bytes if content.names else 0
 
 
@@ -206,7 +206,7 @@ def _apply(files: dict[str, Content], names: NameChange) -> None:
 
 
 def _torn(content: Content, rng: Rng) -> bytearray:
-    """What a crash leaves: the one length or the other, and of each sector what is durable or what was written last."""
+    """A file's content after a crash: one of the two lengths, and each sector durable or as it was written last."""
     old, new = content.durable, content.data
     size = len(old) if rng.integer_below(2) else len(new)
     data = bytearray(old.ljust(size, b"\0")[:size])
@@ -218,7 +218,7 @@ def _torn(content: Content, rng: Rng) -> bytearray:
 
 
 def normal(path: str) -> str:
-    """The name of a path."""
+    """A path as the disk's names have it."""
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
 

@@ -1,4 +1,4 @@
-"""A file system in memory, for tests and simulation; it forgets in a crash what was not fsynced."""
+"""A file system in memory, for tests and simulation. A crash loses what was not fsynced."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tierlog.runtime.simulated.memory_disk import Content, MemoryDisk, OpenConte
 
 
 class MemoryFiles:
-    """See the module; paths as in Files, with "/" as the root of all. Thread-safe.
+    """Files in memory, under the root "/". Thread-safe.
 
     Directories are durable at once, as ``make_directories`` promises.
 
     Args:
-        clock: Gives files their time of change.
-        capacity_bytes: Of all files together; writing more fails as on a full disk.
+        clock: Source of the files' times of change.
+        capacity_bytes: The most bytes of all files together; writing more fails as on a full disk.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int = 1 << 40) -> None:
@@ -37,21 +37,21 @@ class MemoryFiles:
         self._disk = MemoryDisk(self.clock, capacity_bytes)
 
     def crash(self, rng: Rng | None = None) -> MemoryFiles:
-        """The machine loses its power: this, and all that was opened from it, fails from now on.
+        """Lose power: these files, and all files opened from here, fail from now on.
 
         Returns:
-            What the machine finds when it is started again.
+            The files that the machine finds when it is started again.
 
         Args:
-            rng: Decides of everything that was not fsynced whether it survived: of each sector of a file that was
-                written, its length, each change of a name. None: nothing of it did.
+            rng: Decides which changes without fsync survive: each written sector of a file, its length, each change of
+                a name. None: none survive.
         """
         left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
         left._disk = self._disk.crash(rng)
         return left
 
     def find(self, path: str) -> FileInfo | None:
-        """See Files."""
+        """What is known of a file or directory; None if there is none."""
         name = normal(path)
         with self._disk.held():
             content = self._disk.files.get(name)
@@ -60,14 +60,14 @@ class MemoryFiles:
             return FileInfo(path, 0, 0, is_directory=True) if self._disk.is_directory(name) else None
 
     def stat(self, path: str) -> FileInfo:
-        """See Files."""
+        """What is known of a file or directory. Raises ObjectNotFoundError."""
         found = self.find(path)
         if found is None:
             raise ObjectNotFoundError(f"{path}: no such file or directory")
         return found
 
     def iter_directory(self, path: str) -> Iterator[FileInfo]:
-        """See Files."""
+        """A directory's entries by name."""
         if not self.stat(path).is_directory:
             raise ObjectNotFoundError(f"{path}: not a directory")
         folder = normal(path)
@@ -80,11 +80,11 @@ class MemoryFiles:
                 yield FileInfo(child, found.size_bytes, found.modified_ms, found.is_directory)
 
     def open_read(self, path: str) -> ReadableFile:
-        """See Files; what is open keeps its content when the name goes."""
+        """An open file, which keeps its content when its name is removed."""
         return _MemoryFile(self._open(path, make=False))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
-        """See Files."""
+        """The content of a file. Raises StoreError if it is larger than the limit."""
         with self._disk.held():
             data = bytes(self._open(path, make=False).content.data)
         if len(data) > limit_bytes:
@@ -92,22 +92,24 @@ class MemoryFiles:
         return data
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
-        """See Files: there is nothing but regular files here."""
+        """The content of a file: there are only regular files here."""
         return self.read_whole(path, limit_bytes=limit_bytes)
 
     def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
-        """See Files."""
+        """The part of a range that a file has, in memory of ``new_buffer``: writable, not cleared first, and the
+        caller's alone as long as a view of it is held.
+        """
         with self.open_read(path) as file:
             buffer = new_buffer(max(0, min(end_position_exclusive, file.size_bytes) - start_position))
             return buffer[: file.read_into(buffer, position=start_position)]
 
     def read_range_into(self, path: str, out: memoryview, *, start_position: int) -> int:
-        """See Files."""
+        """Fill ``out`` from a position on; returns the bytes read, fewer only at the end of the file."""
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
 
     def open_write(self, path: str) -> WritableFile:
-        """See Files."""
+        """A new file that gets its name on commit."""
         temporary = path + TEMPORARY_SUFFIX
         with self._disk.held():
             if normal(temporary) in self._disk.locked:
@@ -118,22 +120,22 @@ class MemoryFiles:
         return _MemoryNewFile(self, path, file)
 
     def write_whole(self, path: str, data: Buffer) -> None:
-        """See Files."""
+        """Write a file with exactly this content."""
         with self.open_write(path) as file:
             file.write(data)
             file.commit()
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - nobody else is here
-        """See Files."""
+        """A file to change in place, made (empty) if it does not exist; its directory must exist."""
         return _MemoryUpdatableFile(self._open(path, make=True))
 
     def put(self, path: str, data: bytes) -> None:
-        """A file under its name at once, durable, with its directories."""
+        """A durable file under its name at once, with its directories."""
         self.make_directories(parent(normal(path)))
         self.write_whole(path, data)
 
     def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:  # noqa: ARG002
-        """See Files; always durable."""
+        """Make a directory and its parents, always durable."""
         name = above = normal(path)
         with self._disk.held():
             while above and not self._disk.is_directory(above):
@@ -143,7 +145,7 @@ class MemoryFiles:
             self._disk.add_directory(name)
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
-        """See Files."""
+        """Rename atomically within one file system, replacing the target."""
         old, new = normal(source), normal(target)
         with self._disk.held():
             self._require_parent(new, target)
@@ -156,7 +158,7 @@ class MemoryFiles:
                 self._disk.make_durable(parent(new))
 
     def remove(self, path: str) -> None:
-        """See Files."""
+        """Remove a file or an empty directory, if it is there."""
         name = normal(path)
         with self._disk.held():
             if name in self._disk.files:
@@ -167,20 +169,20 @@ class MemoryFiles:
                 self._disk.remove_directory(name)
 
     def fsync_directory(self, path: str) -> None:
-        """See Files."""
+        """Make the names in a directory survive a crash as they are now."""
         with self._disk.held():
             if not self.stat(path).is_directory:
                 raise StoreError(f"{path}: not a directory")
             self._disk.make_durable(normal(path))
 
     def free_bytes(self, path: str) -> int:
-        """See Files."""
+        """How many bytes can still be written to the file system that holds a file or directory."""
         self.stat(path)
         with self._disk.held():
             return self._disk.free_bytes()
 
     def try_lock(self, path: str) -> FileLock | None:
-        """See Files."""
+        """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         name = normal(path)
         with self._disk.held():
             self._require_parent(name, path)
@@ -191,7 +193,7 @@ class MemoryFiles:
             return _MemoryLock(self, held)
 
     def unlock(self, held: OpenContent) -> None:
-        """Of a lock of ``try_lock``."""
+        """Release a lock of ``try_lock``."""
         if held.is_open:
             held.is_open = False
             with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
@@ -218,7 +220,7 @@ class MemoryFiles:
 
 
 class _MemoryFile(ReadableFile):
-    """See ReadableFile."""
+    """A ReadableFile in memory."""
 
     def __init__(self, file: OpenContent) -> None:
         self._file = file
@@ -232,7 +234,7 @@ class _MemoryFile(ReadableFile):
 
 
 class _MemoryNewFile(WritableFile):
-    """See WritableFile."""
+    """A WritableFile in memory."""
 
     def __init__(self, files: MemoryFiles, path: str, file: OpenContent) -> None:
         self._files = files
@@ -259,7 +261,7 @@ class _MemoryNewFile(WritableFile):
 
 
 class _MemoryUpdatableFile(UpdatableFile):
-    """See UpdatableFile."""
+    """An UpdatableFile in memory."""
 
     def __init__(self, file: OpenContent) -> None:
         self._file = file
@@ -293,7 +295,7 @@ class _MemoryUpdatableFile(UpdatableFile):
 
 
 class _MemoryLock(FileLock):
-    """See FileLock."""
+    """A FileLock in memory."""
 
     def __init__(self, files: MemoryFiles, held: OpenContent) -> None:
         self._files = files

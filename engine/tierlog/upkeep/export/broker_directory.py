@@ -1,10 +1,12 @@
-"""What a broker wants in a log directory beside the partitions' folders, so that it opens it as its own.
+"""The files beside the partitions' folders that a broker needs to open a log directory as its own.
 
 ``meta.properties`` says whose directory it is: a broker refuses to start over one of another cluster or node. The
-offset checkpoints say how far each log is known to be right, and the file of a clean stop that all of them are: without
-these a broker reads every log again before it starts. An export has checked every checksum, and has it all on the disk.
+offset checkpoints say up to where each log is known to be right, and the file of a clean stop says that all logs are
+closed: without these a broker reads every log again before it starts. An export has checked every checksum, and
+everything is on the disk.
 
-Source: Kafka MetaProperties, OffsetCheckpointFile, CleanShutdownFileHandler; sections 7 and 10 of the log format.
+Source: Kafka MetaProperties, OffsetCheckpointFile, CleanShutdownFileHandler (docs/formats/log-files.md, A broker's log
+directory).
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class TargetCluster:
-    """Where an exported directory goes.
+    """The cluster and the broker that get an exported directory.
 
     Args:
         cluster_id: As ``kafka-cluster cluster-id`` prints it.
-        node_id: Of the broker that gets the directory.
-        topic_id: That the topic has there; None for the one that it has in the tier.
-        directory_id: Of the log directory whose place it takes: the cluster looks for a replica in the directory that
-            it is assigned to, and has no leader for it as long as that is gone. None for a new one.
+        node_id: Id of the broker that gets the directory.
+        topic_id: The topic's id in that cluster; None for its id in the tier.
+        directory_id: Id of the log directory that this one replaces: the cluster looks for a replica in the directory
+            to which it is assigned, and without that directory the replica has no leader. None makes a new id.
 
     Raises:
-        ConfigError: no cluster id, or a node id below 0.
+        ConfigError: an invalid cluster id, or a node id below 0.
     """
 
     cluster_id: str
@@ -74,9 +76,9 @@ class BrokerDirectory:
     """One log directory, for one broker.
 
     Args:
-        machine: Its files; its chance, for the directory's id.
-        folder: Made if it is not there.
-        target: Whose it is.
+        machine: Has the files, and the randomness of the directory's id.
+        folder: The directory; made if it does not exist.
+        target: The broker that gets it.
     """
 
     def __init__(self, machine: Machine, folder: str, target: TargetCluster) -> None:
@@ -86,7 +88,7 @@ class BrokerDirectory:
         self._target = target
 
     def prepare(self) -> None:
-        """Before anything is written: what is there is unclean from here on, as long as something is missing.
+        """Check the directory, and mark it as not cleanly closed until ``finish``. Called before anything is written.
 
         Raises:
             ConfigError: the directory is another broker's, or another cluster's.
@@ -103,7 +105,9 @@ class BrokerDirectory:
             self._files.remove(self._path(CLEAN_SHUTDOWN))
 
     def finish(self, logs: Iterable[LogExtent]) -> None:
-        """After the logs: the checkpoints of these beside those of others, then that all of it is clean."""
+        """Add the logs to the checkpoints, and mark the directory as cleanly closed. Called after the logs were
+        written.
+        """
         extents = list(logs)
         ends = {(each.topic, each.partition): each.end_offset_exclusive for each in extents}
         starts = {(each.topic, each.partition): each.start_offset for each in extents}
@@ -127,7 +131,7 @@ class BrokerDirectory:
         text = self._files.read_whole(self._path(META_PROPERTIES)).decode("utf-8", "replace")
         found = dict(parse_properties(text))
         if not found:
-            raise ConfigError(f"{self._path(META_PROPERTIES)}: says nothing: remove it, or give another destination")
+            raise ConfigError(f"{self._path(META_PROPERTIES)}: no properties in it: remove it, or give another DEST")
         return found
 
     def _merge(self, name: str, offsets: dict[tuple[str, int], int]) -> None:

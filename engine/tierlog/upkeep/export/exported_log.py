@@ -18,7 +18,7 @@ def find_complete(
     """The indexes of the log at ``path`` if it is complete, else None.
 
     Complete: of the segment's size (if all of it counts), every checksum right, offsets within [base, end) and up to
-    its end, each batch in the leader epoch that the segment had there. Nothing is asked of the tier.
+    its end, each batch in the leader epoch that the segment had there. The tier is not read.
     """
     found = files.find(path)
     if found is None or found.is_directory or (whole and found.size_bytes != segment.size_bytes):
@@ -39,7 +39,9 @@ def find_complete(
 
 
 def _in_epochs(table: BatchColumns, segment: StoredSegment) -> bool:
-    """Two branches can have segments of one size and the same offsets; their epochs differ."""
+    """Whether batches are of the expected epochs: segments of two branches can agree in size and offsets, never in
+    epochs.
+    """
     pairs = sorted(segment.metadata.segment_leader_epochs.items())
     if not pairs:
         return True

@@ -1,13 +1,13 @@
-"""Export: what counts of a partition, as a folder that a broker can load.
+"""Export: the offsets of a partition that count, as a folder that a broker can load.
 
 A segment that counts whole keeps its name and, byte for byte, its log. Where the history of a partition takes only a
 part of a segment (its tail belongs to an abandoned branch, or another upload of the same offsets reaches further), the
 log is cut at batch borders: logs of one folder may not overlap. A log that is cut in front is named by its first offset
-that counts; the indexes of a cut log are built anew, and a producer snapshot goes only with an end that was not cut
-(a broker makes the others itself when it loads the folder). Duplicates that nothing is needed of are left out.
+that counts; the indexes of a cut log are built anew, and a producer snapshot goes only with an end that was not cut (a
+broker makes the others itself when it loads the folder). Duplicates without offsets of their own are left out.
 
-Each file gets its final name when it is whole and on the disk, the log last. A run that was interrupted goes on where
-it stopped: a log that is there with its size, offsets, epochs and all its checksums is not fetched again.
+Each file gets its final name when it is complete and on the disk, the log last. A new run continues one that was
+interrupted: a log with the right size, offsets, epochs and checksums is not fetched again.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class ExportedSegment:
     """A run of offsets of one segment that becomes one log.
 
     Attributes:
-        base_offset: Of the log that is written.
-        end_offset_exclusive: Of what counts.
-        whole: All of the segment counts.
+        base_offset: Base offset of the log that is written.
+        end_offset_exclusive: Where the offsets that count end.
+        whole: Whether all of the segment counts.
     """
 
     segment: StoredSegment
@@ -85,14 +85,14 @@ class PartitionExport:
     """The export of one partition.
 
     Args:
-        tier, files: Stay the caller's.
-        history: Of the partition; segments wholly below its log start offset are left out.
-        folder: Where to; made if it is not there.
+        tier, files: The caller closes the tier.
+        history: The partition's history; segments wholly below its log start offset are left out.
+        folder: Where the logs go; made if it does not exist.
         fail_on_data_loss: False names missing offsets and wrong checksums in ``warnings`` and goes on.
-        topic_id: To write instead of the tier's.
+        topic_id: Topic id to write; None for the tier's.
 
     Raises:
-        DataLossError: offsets between two segments are in none, and ``fail_on_data_loss``.
+        DataLossError: offsets between two segments are missing, and ``fail_on_data_loss`` is set.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class PartitionExport:
 
     @property
     def size_bytes(self) -> int:
-        """Of the logs, at most."""
+        """Size of the logs, at most."""
         return sum(each.segment.size_bytes for each in self.segments)
 
     @property
@@ -137,7 +137,7 @@ class PartitionExport:
         return LogExtent(history.topic, history.partition, start, end)
 
     def cautions(self) -> list[str]:
-        """What a cluster that goes on writing to this log does with it; after ``run``.
+        """What will happen to this log in a cluster that goes on writing to it; known after ``run``.
 
         Raises:
             StoreError and its kinds.
@@ -155,7 +155,7 @@ class PartitionExport:
         return found
 
     def _told_open(self) -> Iterator[str]:
-        """Of transactions that are open where the log ends, as far as a producer snapshot says so."""
+        """Cautions about transactions that are open where the log ends, as far as a producer snapshot shows them."""
         if not self.segments or not self.segments[-1].end_is_whole:
             return
         data = self._fetch(self.segments[-1], IndexType.PRODUCER_SNAPSHOT)
@@ -170,7 +170,7 @@ class PartitionExport:
             )
 
     def missing_bytes(self) -> int:
-        """About what is still to be written: logs that are not there, or not of their size."""
+        """About how many bytes are still to be written: the logs that are missing or have another size."""
         left = 0
         for each in self.segments:
             found = self._files.find(self._path(each.name(SegmentFileKind.LOG)))
@@ -179,11 +179,11 @@ class PartitionExport:
         return left
 
     def run(self) -> Iterator[int]:
-        """Does it; yields the bytes of log that were done since the last time.
+        """Write the folder. Yields how many bytes of logs were done since the last time.
 
         Raises:
             ConfigError: the folder holds logs or indexes that are not of this export.
-            CorruptDataError, StoreError and their kinds: what cannot be read or written.
+            CorruptDataError, StoreError and their kinds: something cannot be read or written.
         """
         self._files.make_directories(self.folder)
         self._clear()
@@ -215,7 +215,7 @@ class PartitionExport:
         self.warnings.append(str(error))
 
     def _clear(self) -> None:
-        """Removes what an interrupted run left unfinished; refuses what is not ours."""
+        """Remove the unfinished files of an interrupted run; refuse files that are not ours."""
         bases = {each.base_offset for each in self.segments}
         ends = {self._snapshot_offset(each) for each in self.segments}
         for entry in self._files.iter_directory(self.folder):
@@ -230,7 +230,7 @@ class PartitionExport:
                 raise ConfigError(f"{entry.path} is not part of this export: give an empty or the same destination")
 
     def _snapshot_offset(self, each: ExportedSegment) -> int:
-        """Which offset the segment's producer snapshot is named by."""
+        """The offset in the name of the segment's producer snapshot."""
         part = each.segment.part(IndexType.PRODUCER_SNAPSHOT)
         named = find_segment_file(part.key.rsplit("/", 1)[-1]) if part else None
         return named.base_offset if named else each.segment.end_offset + 1
@@ -273,7 +273,7 @@ class PartitionExport:
                 raise _fault(run, batch, each, "BAD_OFFSET", text)
 
     def _write_parts(self, each: ExportedSegment, builder: IndexBuilder) -> None:
-        """Everything beside the log, which ``builder`` has seen."""
+        """Write every file beside the log, whose batches ``builder`` has taken."""
         self._write_index(each, IndexType.OFFSET, SegmentFileKind.OFFSET_INDEX, builder)
         self._write_index(each, IndexType.TIMESTAMP, SegmentFileKind.TIME_INDEX, builder)
         self._write_transactions(each)
@@ -305,7 +305,7 @@ class PartitionExport:
             self._write(each.name(SegmentFileKind.TRANSACTION_INDEX), bytes(data))
 
     def _fetch(self, each: ExportedSegment, part: IndexType) -> bytes | memoryview | None:
-        """A part of the segment; None, with a warning, where it is damaged: a broker makes it anew."""
+        """A part of the segment; None, with a warning, if it is damaged: a broker makes it anew."""
         try:
             return self._tier.fetch_index(each.segment, part)
         except (CorruptDataError, ObjectNotFoundError) as error:

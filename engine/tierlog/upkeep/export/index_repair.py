@@ -1,4 +1,4 @@
-"""The two sparse indexes of a segment against its log: which do not fit it, and what would."""
+"""The two sparse indexes of a segment compared with its log, and built anew from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes
     """The offset and the time index of a closed segment, from its batches: one pass over its log.
 
     Raises:
-        CorruptRecordError: a batch is damaged: no index is made of what cannot be believed. StoreError and its kinds.
+        CorruptRecordError: a batch is damaged: no index is built from a damaged log. StoreError and its kinds.
     """
     builder = IndexBuilder(segment.start_offset)
     for run in iter_batch_runs(tier, segment, verify_crc=True):
@@ -50,7 +50,7 @@ class _Walked:
 
 
 def wrong_indexes(tier: Tier, segment: StoredSegment, parts: Mapping[IndexType, bytes]) -> dict[IndexType, str]:
-    """Which of the two do not fit the log, and the first thing that is wrong with each.
+    """The indexes that do not fit the log, with the first fault of each.
 
     Raises:
         CorruptRecordError: the log itself ends in damage. StoreError and its kinds.

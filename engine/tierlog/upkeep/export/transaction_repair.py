@@ -1,4 +1,4 @@
-"""A transaction index that is missing from a broker's disk where the log has aborted transactions, built anew.
+"""Building a transaction index that is missing beside a log with aborted transactions.
 
 Kafka makes the file with a segment's first aborted transaction, so that a segment without one is as a rule one without
 aborts: only the abort markers of the log itself tell. A broker that recovers a log builds the index from the batches,
@@ -25,14 +25,15 @@ from tierlog.remote.storage.tier.tier import Tier
 
 
 def read_through(tier: Tier, segment: StoredSegment) -> tuple[bytes, bytes | None]:
-    """A log of a log directory in one pass: XXH3 of it (128 bits), and the transaction index that it should have.
+    """Read a log of a log directory once: its XXH3 (128 bits), and the transaction index that it should have.
 
     Returns:
-        The index is None if nothing was aborted. Of a damaged log it is that of the batches before: whoever copies it
-        learns of the damage elsewhere.
+        The index is None if nothing was aborted. Of a damaged log, the index covers the batches before the damage,
+        which the copy reports elsewhere.
 
     Raises:
-        DataLossError: something was aborted, and what was open at the segment's start is not known.
+        DataLossError: a transaction was aborted, and the transactions that were open at the segment's start are not
+            known.
         StoreError and its kinds.
     """
     digest = xxhash.xxh3_128()

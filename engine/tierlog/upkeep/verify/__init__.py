@@ -1,5 +1,5 @@
-"""Whether what is stored is whole and agrees with itself.
+"""Verification that stored segments are whole and consistent.
 
-What belongs here: checks of every CRC, index entry, size, offset, epoch and producer. What does not: mending what is
-found (``upkeep.export`` builds what is missing).
+What belongs here: checks of every CRC, index entry, size, offset, epoch and producer. What does not: repair
+(``upkeep.export`` builds missing files).
 """

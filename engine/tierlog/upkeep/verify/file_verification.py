@@ -36,11 +36,11 @@ _PARSERS: dict[str, Callable[[bytes], object]] = {
 
 
 def verify_file(files: Files, path: str) -> Report:
-    """Check one file by what its name says it is.
+    """Check one file; its name says of which kind it is.
 
     Raises:
         ConfigError: the name is not that of a file that can be checked by itself.
-        StoreError and its kinds: it cannot be read.
+        StoreError and its kinds: the file cannot be read.
     """
     name = path.rsplit("/", 1)[-1]
     if name.endswith(".log"):
@@ -77,7 +77,9 @@ def _verify_log(files: Files, path: str, checks: list[SegmentCheck]) -> Report:
 
 
 def _told_of_one_file(finding: Finding) -> Finding:
-    """Which segment a broker writes to only the log directory shows: a cut file looks the same."""
+    """A note for a file by itself: only the log directory shows whether a broker still writes to it, and a cut file
+    looks the same.
+    """
     if finding.kind != "TRUNCATED":
         return finding
     return replace(

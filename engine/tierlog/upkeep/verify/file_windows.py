@@ -11,7 +11,7 @@ FILE_WINDOW_BYTES = 2 << 20
 
 
 def iter_file_windows(files: Files, path: str) -> Iterator[memoryview]:
-    """The bytes of a local file as it was when it was opened. If it was cut meanwhile, they end there."""
+    """The bytes of a local file, up to the size that it had when it was opened, or to where it was cut meanwhile."""
     with files.open_read(path) as file:
         position = 0
         while position < file.size_bytes:

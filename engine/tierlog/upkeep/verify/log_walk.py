@@ -1,6 +1,6 @@
 """One pass over the bytes of a segment: every batch's header, checksum, payload and records.
 
-Memory is bounded by a window and the largest batch; what is decoded is thrown away once it was looked at.
+Memory is bounded by a window and the largest batch; decoded records are dropped once they were checked.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ SHARED_SIZE_BYTES_MAX = 32 << 20
 
 @dataclass(slots=True)
 class LogWalk:
-    """Walks one log; iterate it once, then read what it found.
+    """A walk over one log: iterate it once, then read its findings.
 
     Attributes:
         windows: The log's bytes in order, cut anywhere.
         where: Name of the object or file, for findings.
-        live: The active segment of a running broker: what follows the last whole batch is a note.
-        large_batch: Held while a large batch is decoded, by the walks that share it: one of them has one in memory.
-        findings: What is wrong with the bytes, so far.
+        live: Whether this is the active segment of a running broker, in which bytes behind the last whole batch are a
+            note.
+        large_batch: A lock that several walks share, held while a large batch is decoded, so that only one is in
+            memory.
+        findings: The faults of the bytes so far.
         faults_max: Faults to list before the walk stops; one flipped bit of an offset can put all that follows out
             of order.
-        end_position: Behind the last whole batch, bytes.
-        complete: The end of the log was reached, so that what lies behind ``end_position`` is known.
+        end_position: Byte position behind the last whole batch.
+        complete: Whether the end of the log was reached, so that the bytes behind ``end_position`` are known.
         batches, records: Counted so far.
     """
 
@@ -108,7 +110,7 @@ class LogWalk:
         )
 
     def _structure_lost(self, broken: CorruptRecordError, rest: bytearray, windows: Iterator[Buffer]) -> None:
-        """What follows the last whole batch is no batch: zeros in a live log were preallocated."""
+        """Report bytes behind the last whole batch that are no batch: in a live log, zeros were preallocated."""
         if self.live and not any(rest) and not any(any(memoryview(window)) for window in windows):
             self.findings.append(
                 note(
@@ -142,7 +144,7 @@ class LogWalk:
 
 
 class _Decoding:
-    """Decodes the records of one run and keeps what the checks ask of them."""
+    """Decodes the records of one run, and keeps the facts that other checks need."""
 
     def __init__(self, run: BatchRun, large_batch: Lock | None) -> None:
         self._run = run
@@ -156,7 +158,7 @@ class _Decoding:
         self.records = 0
 
     def faults(self) -> Iterator[tuple[int, CorruptRecordError | SizeLimitError]]:
-        """Decodes everything; yields (index of the batch, fault), at most one a batch."""
+        """Decode all records; yields (index of the batch, fault), at most one for each batch."""
         decoder = self._decoder(self._run.position, SHARED_SIZE_BYTES_MAX)
         feed = decoder.feed(self._run.data)
         while True:
@@ -173,7 +175,7 @@ class _Decoding:
                 feed = decoder.feed(b"")
 
     def _alone(self, batch: int) -> CorruptRecordError | SizeLimitError | None:
-        """Decodes one large batch while no other walk does; its fault, if it has one."""
+        """Decode one large batch while no other walk does; returns its fault, if it has one."""
         with self._large_batch or contextlib.nullcontext():
             decoder = self._decoder(int(self._positions[batch]), BATCH_SIZE_BYTES_MAX)
             try:

@@ -1,8 +1,8 @@
 """The transaction index and the producer snapshot of a segment against its log.
 
-Both say what producers did: the log tells for those that wrote in this very segment, and nothing of what came before
-it; so only what the segment itself proves is a fault. A compacted log has lost batches and markers that the snapshot,
-which the cleaner leaves as it is, still tells of: what lies in a gap of the offsets is believed.
+Both describe producers, of which the log shows only those that wrote in this very segment; so only contradictions with
+the segment itself are faults. A compacted log has lost batches and markers that the snapshot, which the cleaner does
+not change, still describes: facts about a gap in the offsets are believed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRODUCERS_MAX = 1 << 20
 
 
 class ProducerEntry(Protocol):
-    """What is asked of an entry of a producer snapshot."""
+    """The attributes of a producer snapshot's entry that the checks use."""
 
     @property
     def producer_id(self) -> int: ...
@@ -41,13 +41,13 @@ class ProducerEntry(Protocol):
 
 @dataclass(slots=True)
 class ProducerTrace:
-    """What one producer did in this segment.
+    """The traces of one producer in this segment.
 
     Attributes:
-        last_offset: Of its last data batch here; -1 if there is none.
-        epoch: Of its last batch or marker here.
-        newest_offset: Of its last batch or marker here.
-        marked: Its last batch here is a marker.
+        last_offset: Last offset of its last data batch here; -1 if there is none.
+        epoch: Producer epoch of its last batch or marker here.
+        newest_offset: Last offset of its last batch or marker here.
+        marked: Whether its last batch here is a marker.
         first_open_offset: First offset here of the transaction that is open at the end; -1 if none began here.
     """
 
@@ -150,7 +150,9 @@ class ProducerChecks:
         trace.first_open_offset = -1
 
     def _abort(self, producer_id: int, offset: int, first_open_offset: int) -> Iterator[Finding]:
-        """The entries up to an abort marker: those before it point at no marker, the one at it must fit."""
+        """Compare the index entries up to an abort marker: earlier ones point at no marker, the one at the marker must
+        fit.
+        """
         while self._next_entry < len(self._entries) and self._entries[self._next_entry][2] < offset:
             yield self._without_marker(self._next_entry)
             self._next_entry += 1

@@ -11,11 +11,11 @@ from tierlog.log.checks.findings import Finding, fault, note
 
 
 class EpochCheck:
-    """Each batch was written in the leader epoch that a checkpoint gives to its offset.
+    """Checks that each batch was written in the leader epoch that a checkpoint gives to its offset.
 
     Args:
         epochs: Epoch to start offset. Batches below the first start, or of an unknown epoch (-1), are not judged.
-        source: What says so, for messages.
+        source: Name of the checkpoint, for messages.
     """
 
     def __init__(self, epochs: Mapping[int, int], where: str, source: str) -> None:
@@ -51,12 +51,12 @@ class EpochCheck:
 
 
 class RangeCheck:
-    """Offsets within those of the segment's description; gaps between batches are counted, since they are legal.
+    """Checks that offsets lie within those of the segment's description. Gaps between batches are legal, and counted.
 
     Args:
-        start_offset: Lowest offset that may be in the log; None if nothing is known.
-        end_offset: The last one, inclusive, as the description says; None if it was read from this very log.
-        max_timestamp_ms: As described; None if it is not known.
+        start_offset: Lowest offset that may be in the log; None if unknown.
+        end_offset: Last offset, inclusive, of the description; None if it was read from this very log.
+        max_timestamp_ms: Largest timestamp of the description; None if unknown.
     """
 
     def __init__(

@@ -55,13 +55,13 @@ _PART_NAMES = {
 def verify_segment(
     tier: Tier, segment: StoredSegment, *, stopped: Event | None = None, large_batch: Lock | None = None
 ) -> Report:
-    """Check one segment with all its parts; early, with what it has by then, when ``stopped`` is set.
+    """Check one segment with all its parts. When ``stopped`` is set, it returns early with the findings so far.
 
     Args:
-        tier: Of the segment.
-        segment: What to check.
+        tier: The segment's tier.
+        segment: The segment to check.
         stopped: Set when nobody wants the report any more.
-        large_batch: See LogWalk.
+        large_batch: The lock that LogWalk takes.
 
     Errors of the store and of keys become findings of severity ERROR: the segment could not be checked.
     """
@@ -73,7 +73,7 @@ def verify_segment(
 
 
 class _StoppedEarly(Exception):
-    """The caller lost interest."""
+    """The caller does not want the report any more."""
 
 
 class _SegmentVerification:
@@ -112,7 +112,7 @@ class _SegmentVerification:
         self.report.batches, self.report.records = walk.batches, walk.records
 
     def _windows(self) -> Iterator[memoryview]:
-        """All bytes of the log, also those of an active segment that a reader would leave out as torn."""
+        """All bytes of the log, also the torn end of an active segment, which a reader would leave out."""
         segment = self._segment
         whole = segment.log.object_size_bytes
         if self._single and whole > segment.size_bytes:
@@ -140,7 +140,7 @@ class _SegmentVerification:
             )
 
     def _check_sizes(self) -> None:
-        """What the description says of objects against what the listing found."""
+        """Compare the sizes of objects in the description with those of the listing."""
         log = self._segment.log
         if not self._single and log.object_size_bytes >= 0 and log.object_size_bytes != log.size_bytes:
             self._say(
@@ -210,7 +210,7 @@ class _SegmentVerification:
         return data
 
     def _missing(self, parts: dict[IndexType, memoryview | bytes | None]) -> None:
-        """Parts that the description does not have. A broker makes lost indexes anew, a tier has nobody who would."""
+        """Report parts that the description lacks. A broker makes lost indexes anew; in a tier nobody does."""
         for kind in REQUIRED_PARTS:
             if self._segment.part(kind) is not None or parts[kind] is not None:
                 continue
@@ -254,7 +254,7 @@ class _SegmentVerification:
 
 
 def verify_left_out(tier: Tier, info: ObjectInfo, *, large_batch: Lock | None = None) -> Report:
-    """Check a log of a broker's disk that a reader leaves out, as no batch of it counts; see ``verify_segment``."""
+    """Check a log of a broker's disk that readers leave out because no batch of it counts; as ``verify_segment``."""
 
     def windows() -> Iterator[Buffer]:
         for start in range(0, info.size_bytes, FILE_WINDOW_BYTES):

@@ -20,14 +20,14 @@ class Verification:
     """Verifies the segments of a tier, several side by side.
 
     Args:
-        tier: Stays the caller's.
+        tier: The caller closes it.
         topic: One topic by name; all if None.
-        partitions: Only these.
+        partitions: The partitions to verify; None for all.
         workers: Segments under way at once. Each holds some windows of its log and the largest of its batches.
 
     Raises (when iterated):
-        UnknownTopicError: the topic is not there.
-        StoreError and its kinds: the listing failed. What fails later is a finding.
+        UnknownTopicError: the topic does not exist.
+        StoreError and its kinds: the listing failed. Later failures are findings.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Verification:
 
     @property
     def size_bytes(self) -> int:
-        """Of all logs to read."""
+        """Size of all logs to read."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def _list(self, topic: str | None, partitions: Collection[int] | None) -> list[StoredSegment]:
@@ -84,7 +84,7 @@ class Verification:
         self._listing.findings += [finding.placed(partition.topic, partition.partition) for finding in told]
 
     def __iter__(self) -> Iterator[Report]:
-        """A report of the listing, then one a segment, as they are done."""
+        """A report of the listing, then one of each segment, as soon as it is done."""
         yield self._listing
         with self._scheduler.pool(self._workers, name="tierlog-verify") as pool:
             try:
@@ -113,8 +113,8 @@ class Verification:
 
 
 def _logs_of_a_disk(tier: Tier, topic: str | None, partitions: Collection[int] | None) -> list[ObjectInfo]:
-    """The logs of a broker's disk that are not empty. A reader leaves an active segment out in which no batch counts;
-    a verifier must say why none does.
+    """The logs of a broker's disk that are not empty. Readers leave out an active segment without a valid batch; a
+    verifier must report why it has none.
     """
     if tier.layout != "log-dir":
         return []

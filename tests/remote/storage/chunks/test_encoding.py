@@ -44,7 +44,7 @@ def stored(maker: ChunkAssembler, data: bytes, iv: bytes | None) -> bytes:
 
 
 def undone(unit: bytes, level: int | None, *, encrypted: bool) -> bytes:
-    """What section 3 says of a chunk, backwards, in the words of two packages."""
+    """A chunk undone by the packages alone (docs/formats/objects.md, Chunks)."""
     if encrypted:
         unit = AESGCM(KEY).decrypt(unit[:12], unit[12:], AAD)
     if level is None:
@@ -55,7 +55,7 @@ def undone(unit: bytes, level: int | None, *, encrypted: bool) -> bytes:
 
 
 def test_the_plugins_unit() -> None:
-    """Section 20.4: if this fails, the plugin cannot decrypt what we wrote."""
+    """A unit that the plugin decrypted: if this fails, it cannot decrypt what we write."""
     expected = "a0a1a2a3a4a5a6a7a8a9aaab9271195f20af2fcc160af5b2601fe0bd18d9377b045147426e8db667faa5b6af6e9ffe92"
     maker = assembler(None, encrypted=True)
     assert stored(maker, b"tiered-storage chunk", IV).hex() == expected

@@ -16,7 +16,7 @@ from tierlog.remote.storage.chunks.segment import SegmentEncryption
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.runtime.machine import Machine
 
-# Section 20.5 of the object format: a throw-away key of 1536 bits, and a ciphertext that the plugin unwrapped.
+# A throw-away key of 1536 bits, and a ciphertext that the plugin unwrapped.
 N = int(
     "b6d180b348c166fa82dba3edf7229b6f5b396f049fd4e91cfeef72305e764439dcc490ee1e07692386d60ffee5db825620c9d11a1885fb92b4cb"
     "c1f113c44efa785ec6f4ff1a0b9bb65af4683d5b7d6c377dec17c8c078e26cf8bf2c2b871eaaf2200fb3e0ca9fa4ebfdadd9c4826d8fd4fdd7c1"
@@ -38,7 +38,7 @@ CIPHERTEXT = base64.b64decode(
 )
 AAD = bytes(range(0x20, 0x40))
 SECOND = RSA.generate(2048)
-# Section 20.5: the message of 00…1f with the seed 00…3f, before RSA with a modulus of 2048 bits.
+# The message of 00…1f with the seed 00…3f, before RSA with a modulus of 2048 bits.
 ENCODED = (
     "005b654286102b5a13209a347c319fc042e823593d4e3f15d146c1d79c15ecadaed0a020eb821596f7a858b4f6a5e8f0f78d53fcdfc0f5"
     "44b244a0b82e5999d6ae012532f43b1450aac1ca2c674cfb94d5103fc83a52e575c190cddab7b1dbad8eb632a90754e495d29f26a4f372"
@@ -60,7 +60,7 @@ def encryption(key_id: str = "id", wrapped: bytes = CIPHERTEXT) -> SegmentEncryp
 def test_the_plugins_wrapping_opens(form: str) -> None:
     """If this fails, no encrypted segment can be read: the padding's hashes are not the plugin's."""
     ring = KeyRing({"id": vector_key().export_key(form, pkcs=8)})
-    # Section 20.4: a unit that the plugin decrypted, under key 00…1f, which the ciphertext wraps.
+    # A unit that the plugin decrypted, under key 00…1f, which the ciphertext wraps.
     unit = bytes.fromhex(
         "a0a1a2a3a4a5a6a7a8a9aaab9271195f20af2fcc160af5b2601fe0bd18d9377b045147426e8db667faa5b6af6e9ffe92"
     )
@@ -136,7 +136,7 @@ class TestWriting:
         )
 
     def test_the_encoded_message_is_that_of_the_format(self) -> None:
-        """If this fails, the plugin cannot open a segment that we encrypted: section 20.5, before RSA."""
+        """If this fails, the plugin cannot open a segment that we encrypted: its OAEP message, before RSA."""
         key = RSA.generate(2048)
         ring = KeyRing(
             {"k": key.export_key("DER", pkcs=8)},

@@ -1,4 +1,4 @@
-"""Defaults, ranges and what keys demand of each other: section 15 of the object format."""
+"""Defaults, ranges and what keys demand of each other: the plugin's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIR = {
     "encryption.key.pairs.k1.private.key.file": "/k1",
     "encryption.key.pairs.k1.public.key.file": "/k1.pub",
 }
-# Section 15.1 to 15.6, as they stand there: key, default.
+# The plugin's keys and their defaults.
 DEFAULTS: dict[str, object] = {
     "key.prefix": "",
     "key.prefix.mask": False,

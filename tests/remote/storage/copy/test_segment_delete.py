@@ -104,7 +104,7 @@ def test_a_description_that_stays_keeps_the_rest(
 def test_segments_of_before_a_change_of_prefix_are_removed(
     bucket: ObjectStore, segment: ClosedSegment, tmp_path: pathlib.Path
 ) -> None:
-    """The plugin says they are gone, and leaves them for ever (18.3)."""
+    """The plugin says they are gone, and leaves them for ever."""
     custom = copied(bucket, segment, tmp_path, **CUSTOM)
     assert all(info.key.startswith("old/") for info in bucket.iter_objects())
     config = read_storage_config(local_keys(tmp_path / "unused") | {"key.prefix": "new/"})

@@ -277,5 +277,5 @@ class TestCustomMetadata:
         settings = config(**keys)
         plan = self.plan(settings)
         made = custom_metadata_of(settings, plan, stored_bytes=1 << 30, digest=None)
-        assert len(made or b"") == 82 + 40 + len("topic") + 1  # section 8
+        assert len(made or b"") == 82 + 40 + len("topic") + 1  # three fields, their keys and lengths
         assert largest_custom_metadata_bytes(settings, plan, METADATA) <= 128

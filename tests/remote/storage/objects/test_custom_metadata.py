@@ -10,7 +10,7 @@ from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 
 KEY = "topic-lZ6vvmajTWKDBUTV6SQAtQ/7/00000000000000000023-adh9f8BMS4anaUnD8KWfWg"
-# Section 20.2 of the object format.
+# Bytes that the plugin wrote (docs/formats/objects.md, Custom metadata).
 VECTORS = [
     (SegmentCustomMetadata(remote_size=0), "01000100"),
     (SegmentCustomMetadata(remote_size=1), "01000102"),

@@ -26,7 +26,7 @@ PLAIN = (
     '"endOffset":2000,"maxTimestampMs":1700000000123,"brokerId":2,"eventTimestampMs":1700000001456,'
     '"segmentLeaderEpochs":{"0":0,"3":100,"12":500}}}'
 )
-#: values → transformedChunks: section 20.1 of the object format.
+#: values → transformedChunks: packed by the plugin.
 CHUNK_LISTS = [
     ([10, 20, 30], "KLUv/SAPeQAAAAAAAwAAAAoBAAoAAAAe"),
     ([213], "KLUv/SAIQQAAAAAAAQAAANU="),

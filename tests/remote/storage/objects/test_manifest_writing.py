@@ -28,7 +28,7 @@ from tierlog.remote.storage.objects.manifest_writing import (
     stored_chunk_index,
 )
 
-# Section 20.1 of the object format.
+# Lists that the plugin packed (docs/formats/objects.md, Chunk index).
 LISTS = [
     ([10, 20, 30], "000000030000000a01000a0000001e", "KLUv/SAPeQAAAAAAAwAAAAoBAAoAAAAe"),
     ([213], "00000001000000d5", "KLUv/SAIQQAAAAAAAQAAANU="),
@@ -50,7 +50,7 @@ LISTS = [
         "KLUv/SARiQAAAAAABQAAdUUBAONX4QAARJs=",
     ),
 ]
-# Section 20.3.
+# A manifest that the plugin wrote.
 _TAIL = (
     '"remoteLogSegmentMetadata":{"remoteLogSegmentId":{"topicIdPartition":{"topicId":"lZ6vvmajTWKDBUTV6SQAtQ",'
     '"topicPartition":{"topic":"topic","partition":7}},"id":"adh9f8BMS4anaUnD8KWfWg"},"startOffset":23,'

@@ -76,7 +76,7 @@ static inline void finish(outcome *o, tlj_decoder *decoder, bool allow_partial) 
     tl_status status;
     tlj_step step;
     while ((step = tlj_decoder_finish(decoder, allow_partial, &status)) == TLJ_ROWS)
-        digest_rows(o, &decoder->room.columns);
+        digest_rows(o, &decoder->buffers.columns);
     if (step == TLJ_FAULT) take_fault(o, decoder, status, false);
 }
 
@@ -88,7 +88,7 @@ static inline void read_range(outcome *o, tlj_decoder *decoder, const reading *h
     for (int step = 0; step < STEPS_MAX; step++) {
         tl_status status;
         switch (tlj_decoder_next(decoder, &status)) {
-        case TLJ_ROWS: digest_rows(o, &decoder->room.columns); continue;
+        case TLJ_ROWS: digest_rows(o, &decoder->buffers.columns); continue;
         case TLJ_INPUT: {
             size_t more = size - at < how->window ? size - at : how->window;
             free(window);

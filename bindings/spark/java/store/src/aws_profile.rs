@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// With one of these the environment names other credentials.
+/// Variables with which the environment names other credentials.
 const OTHER_CREDENTIALS: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -13,10 +13,10 @@ const OTHER_CREDENTIALS: [&str; 4] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// What the environment says; empty is unset.
+/// A variable of the environment; an empty one counts as unset.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Options to add, `access_key_id` and its like; none where the user or the environment gives credentials.
+/// The options to add (`access_key_id` …); none if the user or the environment gives credentials.
 pub fn shared_options(options: &BTreeMap<String, String>, environment: Environment) -> Vec<(&'static str, String)> {
     let given = ["access_key_id", "aws_access_key_id", "skip_signature", "aws_skip_signature"];
     if given.iter().any(|name| options.contains_key(*name))
@@ -52,7 +52,7 @@ fn place(variable: &str, usual: &str, environment: Environment) -> PathBuf {
     }
 }
 
-/// The pairs of one section; empty where there is no such file or section.
+/// The pairs of one section; empty if there is no such file or section.
 fn read_section(path: &Path, section: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let small = std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() <= FILE_BYTES_MAX);

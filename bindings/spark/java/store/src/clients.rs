@@ -1,7 +1,7 @@
-//! What Java holds, by number: clients and transfers. A number that is not known any more is an error, never a fault.
+//! The clients and transfers that Java holds by number. An unknown number is an error, never a crash.
 //!
 //! One runtime with one I/O thread, begun by the first client. Clients of equal URL and options are one: its
-//! connections serve the tasks of an executor one after another. It goes when nobody has held it for a while.
+//! connections serve the tasks of an executor one after another. A client is dropped when nobody has held it for a while.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ struct Client {
     store: Arc<Opened>,
     request: (String, BTreeMap<String, String>),
     holders: usize,
-    /// Counts the times that nobody held it, so that an old alarm does not end a new wait.
+    /// How often nobody held it, so that an old alarm does not end a new wait.
     rests: u64,
 }
 
@@ -89,7 +89,7 @@ pub fn open_client(url: String, options: BTreeMap<String, String>) -> Result<i64
     })
 }
 
-/// Gives a client back.
+/// Releases a client.
 pub fn close_client(id: i64) {
     with_all(|all| {
         let Some(client) = all.clients.get_mut(&id).filter(|client| client.holders > 0) else { return };
@@ -115,7 +115,7 @@ fn take_idle(id: i64, rest: u64) -> Option<Client> {
     })
 }
 
-/// Begins to read `start..end`; None: no such client.
+/// Begins to read `start..end`; None if there is no such client.
 pub fn begin(client: i64, key: String, start: u64, end: u64, target: Target) -> Option<i64> {
     with_all(|all| {
         let store = Arc::clone(&all.clients.get(&client).filter(|client| client.holders > 0)?.store);
@@ -129,7 +129,7 @@ pub fn begin(client: i64, key: String, start: u64, end: u64, target: Target) -> 
     })
 }
 
-/// A transfer that has not been ended.
+/// The transfer of a number, if it was not ended.
 pub fn transfer(id: i64) -> Option<Arc<Transfer>> {
     with_all(|all| all.transfers.get(&id).cloned())
 }
@@ -141,7 +141,7 @@ pub fn end(id: i64) {
     }
 }
 
-/// (clients that somebody holds, transfers, threads).
+/// The numbers of (clients that are held, transfers, threads).
 pub fn counts() -> (usize, usize, usize) {
     with_all(|all| {
         let held = all.clients.values().map(|client| client.holders).sum();
@@ -149,7 +149,7 @@ pub fn counts() -> (usize, usize, usize) {
     })
 }
 
-/// Ends everything, as the class loader goes. False: a thread still runs this library's code.
+/// Ends everything, since the class loader goes; false if a thread still runs this library's code.
 pub fn shut_down() -> bool {
     let all = with_all(std::mem::take);
     for transfer in all.transfers.values() {

@@ -1,4 +1,4 @@
-//! Opening of encrypted chunks where they lie, by the AES-GCM that TLS of this library uses anyway.
+//! Decrypts chunks in place, by the AES-GCM that this library has for TLS anyway.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
@@ -11,7 +11,7 @@ pub enum Refused {
     NotAuthentic,
 }
 
-/// Decrypts a unit (IV, content, tag) in place; the plain bytes are those behind the IV, and as many as told.
+/// Decrypts a unit (IV, content, tag) in place; returns the number of plain bytes, which begin behind the IV.
 pub fn open_unit(key: &[u8], aad: &[u8], unit: &mut [u8]) -> Result<usize, Refused> {
     let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| Refused::Malformed)?;
     let (iv, content) = unit.split_first_chunk_mut::<NONCE_LEN>().ok_or(Refused::Malformed)?;

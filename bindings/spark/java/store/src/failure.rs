@@ -1,4 +1,4 @@
-//! What an error of `object_store` means for a caller: the same kinds and words as `tierlog.runtime.stores.reading.remote_store`,
+//! The errors of callers for those of `object_store`: the same kinds and words as `tierlog.runtime.stores.reading.remote_store`,
 //! so that a user reads one message whichever path met the error.
 
 use object_store::Error;
@@ -27,7 +27,7 @@ impl Failure {
 }
 
 const PASSING_STATUS: [u16; 7] = [408, 425, 429, 500, 502, 503, 504];
-/// Without a status no answer came, or it broke off.
+/// Words of errors without a status: no answer came, or it broke off.
 const NO_ANSWER: [&str; 7] = [
     "HTTP error",
     "HttpError",
@@ -58,7 +58,7 @@ const CERTIFICATE_FAULTS: [(&str, &str); 7] = [
     ("Revoked", "was revoked"),
     ("CaUsedAsEndEntity", "is an authority's, signed by itself, and no server's"),
 ];
-/// Where a message says no more than that no answer came.
+/// Messages that say only that no answer came.
 const CAUSELESS: [&str; 2] = ["error sending request", "HTTP error"];
 const CONNECTION_FAULTS: [(&str, &str); 9] = [
     ("InvalidContentType", "the server does not speak TLS there (http:// in place of https://?)"),
@@ -107,7 +107,7 @@ fn names_in(list: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Why no connection was made, out of the same.
+/// The reason why no connection was made, from the same text.
 fn connection_fault(long: &str) -> Option<&'static str> {
     CONNECTION_FAULTS.iter().find(|(mark, _)| long.contains(mark)).map(|(_, told)| *told)
 }

@@ -23,16 +23,16 @@ use jni_sys::{JNIEnv, JavaVM, jbyteArray, jclass, jint, jlong, jsize};
 use failure::Failure;
 use transfer::Target;
 
-/// What `await0` says beside a number of bytes.
+/// Answers of `await0` that are not a number of bytes.
 const RUNNING: jlong = -1;
 const FAILED: jlong = -2;
 const UNKNOWN: jlong = -3;
 
-/// What `open0` of `NativeCipher` says beside a number of bytes.
+/// Answers of `open0` of `NativeCipher` that are not a number of bytes.
 const MALFORMED: jlong = -1;
 const NOT_AUTHENTIC: jlong = -2;
 
-/// Runs work; its panic becomes a failure.
+/// Runs a closure, whose panic becomes a failure.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
         let said = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -57,7 +57,7 @@ unsafe fn bytes_of(env: *mut JNIEnv, array: jbyteArray) -> Option<Vec<u8>> {
     }
 }
 
-/// A new byte array; null with a pending OutOfMemoryError where the JVM has no room.
+/// A new byte array; null with a pending OutOfMemoryError if the JVM has no memory.
 ///
 /// # Safety
 /// `env` is this thread's.
@@ -74,7 +74,7 @@ unsafe fn new_bytes(env: *mut JNIEnv, bytes: &[u8]) -> jbyteArray {
     }
 }
 
-/// Texts, each after its length as `u32` (big-endian). None: cut short, or not UTF-8.
+/// Reads texts, each behind its length as `u32` (big-endian). None: the bytes are cut short, or not UTF-8.
 fn texts(mut bytes: &[u8]) -> Option<Vec<String>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {

@@ -15,9 +15,9 @@ use crate::aws_profile;
 use crate::failure::{Failure, short_text};
 use crate::own_hosts::OwnHosts;
 
-/// A store, and where in it keys begin.
+/// A store, and the folder in it below which keys are.
 pub struct Opened {
-    /// Of one bucket or container.
+    /// The store of one bucket or container.
     pub store: Arc<dyn ObjectStore>,
     /// `s3://bucket/folder`, as messages name it.
     pub name: String,

@@ -21,7 +21,7 @@ use object_store::{ClientConfigKey, ClientOptions};
 const NOWHERE: &str = "127.0.0.1:0";
 const PROXY_VARIABLES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
 
-/// What a caller is told, behind the name of the object.
+/// The message for a caller, behind the name of the object.
 pub const REFUSED: &str = "the store redirects to another host, which is not followed: name the endpoint that answers";
 
 /// Makes clients that keep to the host that they are asked for.

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use crate::failure::{Failure, is_behind_end, translate};
 use crate::opening::Opened;
 
-/// Where bytes go.
+/// The memory that bytes are written to.
 pub struct Target {
     at: *mut u8,
     left: u64,
@@ -31,13 +31,13 @@ impl Target {
 }
 
 struct State {
-    /// None once the transfer is over.
+    /// The target; None once the transfer is over.
     target: Option<Target>,
     task: Option<AbortHandle>,
     outcome: Option<Result<u64, Failure>>,
 }
 
-/// See the module. Any number of threads.
+/// One range on its way into memory. Thread safety: any number of threads.
 pub struct Transfer {
     state: Mutex<State>,
     ended: Condvar,
@@ -54,7 +54,7 @@ impl Transfer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task that `cancel` is to end.
+    /// Sets the task that `cancel` ends.
     pub fn set_task(&self, task: AbortHandle) {
         let mut state = self.lock();
         if state.outcome.is_some() {
@@ -64,7 +64,7 @@ impl Transfer {
         }
     }
 
-    /// Appends bytes. False: cancelled. An error: more than fit.
+    /// Appends bytes; false if the transfer was cancelled, an error if they do not fit.
     fn write(&self, bytes: &[u8]) -> Result<bool, ()> {
         let mut state = self.lock();
         let Some(target) = &mut state.target else { return Ok(false) };
@@ -81,7 +81,7 @@ impl Transfer {
         Ok(true)
     }
 
-    /// The first outcome counts.
+    /// Sets the outcome; the first one counts.
     pub fn finish(&self, outcome: Result<u64, Failure>) {
         let mut state = self.lock();
         state.target = None;
@@ -99,7 +99,7 @@ impl Transfer {
         }
     }
 
-    /// Waits for the outcome: bytes read, or why not. None: not yet, after `limit`.
+    /// Waits for the outcome: the bytes read, or the failure. None if there is none after `limit`.
     pub fn wait(&self, limit: Duration) -> Option<Result<u64, Failure>> {
         let state = self.lock();
         let (state, _) = self
@@ -110,7 +110,7 @@ impl Transfer {
     }
 }
 
-/// Fails a transfer whose task ended without a word: it panicked, or the runtime went.
+/// Fails a transfer whose task ended without an outcome: it panicked, or the runtime was shut down.
 struct Unfinished<'a>(&'a Transfer);
 
 impl Drop for Unfinished<'_> {

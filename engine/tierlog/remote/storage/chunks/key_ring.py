@@ -1,6 +1,6 @@
 """The key ring: RSA keys by id, the data keys that they unwrap, and the active one that wraps new ones.
 
-RSA-OAEP with SHA3-512 for the hash and for MGF1, empty label (section 7 of the object format). ``cryptography``
+RSA-OAEP with SHA3-512 for the hash and for MGF1, empty label (docs/formats/objects.md, Data key). ``cryptography``
 refuses that pair of hashes, so wrapping is pycryptodome's; AES-GCM is ``cryptography``'s.
 
 Invariant: no key material is in a repr, a message, a pickle or a segment.
@@ -27,7 +27,7 @@ DATA_KEY_BYTES: Final = 32
 AAD_BYTES: Final = 32
 #: Data keys are few (one a segment) and small; older ones are forgotten.
 _CACHED_MAX: Final = 4096
-#: An OAEP data key of 32 bytes fits no smaller modulus (section 7).
+#: An OAEP data key of 32 bytes fits no smaller modulus.
 _MODULUS_BITS_MIN: Final = 1296
 _KEY_FILE_BYTES_MAX: Final = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Keys of the stores (sections 15.3 to 15.6, and our own for encryption by the store)."""
+"""Keys of the stores (the plugin's, and our own for encryption by the store)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _S3_STORAGE_CLASSES: Final = (
 
 
 class StoreKeys(KeyGroup):
-    """Of any store."""
+    """Keys that every kind of store has."""
 
     store_probe_enabled: KafkaBoolean = key(
         "store.probe.enabled",
@@ -46,7 +46,7 @@ class StoreKeys(KeyGroup):
 
 
 class S3Keys(KeyGroup):
-    """S3 and what speaks it."""
+    """Keys of S3 and of stores that speak its protocol."""
 
     storage_s3_bucket_name: str | None = key("storage.s3.bucket.name", "Needed for `s3`.", not_empty=True)
     storage_s3_region: str | None = key("storage.s3.region", "Needed for `s3`, also with an endpoint of its own.")
@@ -118,7 +118,7 @@ class S3Keys(KeyGroup):
 
 
 class GcsKeys(KeyGroup):
-    """Google Cloud Storage."""
+    """Keys of Google Cloud Storage."""
 
     storage_gcs_bucket_name: str | None = key("storage.gcs.bucket.name", "Needed for `gcs`.", not_empty=True)
     storage_gcs_endpoint_url: str | None = key("storage.gcs.endpoint.url", "Of another server.", url=True)
@@ -143,7 +143,7 @@ class GcsKeys(KeyGroup):
 
 
 class AzureKeys(KeyGroup):
-    """Azure Blob Storage."""
+    """Keys of Azure Blob Storage."""
 
     storage_azure_container_name: str | None = key(
         "storage.azure.container.name", "Needed for `azure`.", not_empty=True
@@ -174,7 +174,7 @@ class AzureKeys(KeyGroup):
 
 
 class ProxyAndFileKeys(KeyGroup):
-    """A SOCKS5 proxy for Google and Azure; the file store."""
+    """Keys of a SOCKS5 proxy for Google and Azure, and of the file store."""
 
     storage_proxy_host: str | None = key("storage.proxy.host", "SOCKS5; with the port.")
     storage_proxy_port: KafkaInt | None = key("storage.proxy.port", "Of the host.", minimum=0, maximum=65_535)

@@ -54,10 +54,10 @@ def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = F
         key: The configuration key, for messages.
         given: Its value.
         known: Java class → our name.
-        dotted: A dotted path of a Python class is fine too.
+        dotted: Whether the dotted path of a Python class is accepted too.
 
     Raises:
-        ConfigError: neither; names what is known.
+        ConfigError: the class is unknown; the message lists those that are known.
     """
     if given in known:
         return known[given]

@@ -1,4 +1,4 @@
-"""Keys of fetching: caches and prefetch (section 15.2 and our own)."""
+"""Keys of fetching: caches and prefetch (the plugin's and our own)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _POOL_MEANING = "Of the plugin; not used: requests hold no threads."
 
 
 class ManifestCacheKeys(KeyGroup):
-    """Parsed manifests."""
+    """Keys of the cache of parsed manifests."""
 
     fetch_manifest_cache_size: KafkaInt = key(
         "fetch.manifest.cache.size", f"Manifests kept. {_UNBOUNDED}", default=1000, minimum=-1
@@ -36,7 +36,7 @@ class ManifestCacheKeys(KeyGroup):
 
 
 class IndexCacheKeys(KeyGroup):
-    """Plain index bytes."""
+    """Keys of the cache of plain index bytes."""
 
     fetch_indexes_cache_size: KafkaInt = key(
         "fetch.indexes.cache.size", f"Bytes kept. {_UNBOUNDED}", default=10 << 20, minimum=-1
@@ -56,7 +56,7 @@ class IndexCacheKeys(KeyGroup):
 
 
 class ChunkCacheKeys(KeyGroup):
-    """Plain chunks, in memory or on a disk."""
+    """Keys of the cache of plain chunks, in memory or on a disk."""
 
     fetch_chunk_cache_class: str | None = key(
         "fetch.chunk.cache.class",
@@ -104,7 +104,7 @@ class ChunkCacheKeys(KeyGroup):
 
 
 class PrefetchKeys(KeyGroup):
-    """What is fetched before it is asked for."""
+    """Keys of prefetch: what is fetched before it is asked for."""
 
     fetch_request_max_bytes: KafkaInt = key(
         "fetch.request.max.bytes",

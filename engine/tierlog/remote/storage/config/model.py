@@ -1,4 +1,4 @@
-"""All keys of the RSM as one value, and what keys demand of each other (section 15.7)."""
+"""All keys of the RSM as one value, and what keys demand of each other."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class StorageConfig(
 ):
     """The configuration; immutable. A field is a key with "_" for each ".". Made by ``read_storage_config``.
 
-    What is given is checked whatever it is read for. What must be given depends on that: nothing to read a tier whose
-    place is known, ``check_for_writing`` to write into one, ``check_for_broker`` to be a broker's plugin.
+    Keys that are given are always checked. Which keys must be given depends on the use: none to read a tier at a known
+    place, those of ``check_for_writing`` to write into one, those of ``check_for_broker`` to be a broker's plugin.
 
     Attributes:
-        private_key_files: Path by key id, with the case of ``encryption.key.pairs``.
-        public_key_files: The same; only writing needs them.
-        store_options: ``store.*`` and ``storage.*`` as text, for ``runtime.stores.opening``; secrets among them.
-        other_storage_keys: ``storage.*`` keys that are a third party's store's own, as text.
+        private_key_files: Paths of private keys by key id, spelled as in ``encryption.key.pairs``.
+        public_key_files: Paths of public keys by key id; only writing needs them.
+        store_options: ``store.*`` and ``storage.*`` as text, for ``runtime.stores.store_urls``; they hold secrets.
+        other_storage_keys: ``storage.*`` keys of a third party's store, as text.
     """
 
     private_key_files: dict[str, str] = Field(default_factory=dict)
@@ -85,13 +85,13 @@ class StorageConfig(
 
     @property
     def third_party_backend(self) -> str | None:
-        """The dotted path of a store's class; None for one of ours."""
+        """The dotted path of a third party's store class; None for a store of ours."""
         name = self.storage_backend_class
         return None if name is None or name in BACKENDS.values() else name
 
     @property
     def part_bytes(self) -> int:
-        """Of a part of an upload to the configured store: ``upload.part.size``, else the store's own key."""
+        """Size of a part of an upload: ``upload.part.size``, else the configured store's own key."""
         own = {
             "s3": self.storage_s3_multipart_upload_part_size,
             "gcs": self.storage_gcs_resumable_upload_chunk_size,
@@ -101,13 +101,13 @@ class StorageConfig(
 
     @property
     def prefetch_max_bytes(self) -> int:
-        """How far ahead of one reader; 0 is not at all."""
+        """How far ahead of one reader chunks are fetched, in bytes; 0 turns prefetch off."""
         if not self.fetch_prefetch_enabled:
             return 0
         return self.fetch_chunk_cache_prefetch_max_size or self.fetch_prefetch_max_bytes
 
     def check_for_writing(self) -> None:
-        """Whether segments can be written with it, into a place that is given otherwise.
+        """Check that segments can be written with this configuration, into a place that is given elsewhere.
 
         Raises:
             ConfigError: the first key that is missing.
@@ -124,7 +124,7 @@ class StorageConfig(
                     raise missing(f"{PAIRS}.{key_id}.{kind}")
 
     def check_for_broker(self) -> None:
-        """Whether it is whole: what a broker's ``rsm.config.*`` must have.
+        """Check that the configuration has all that a broker's ``rsm.config.*`` must have.
 
         Raises:
             ConfigError: the first key that is missing.
@@ -246,5 +246,5 @@ def _missing_text(name: str) -> str:
 
 
 def missing(name: str) -> ConfigError:
-    """In Kafka's words."""
+    """The message for a missing key, in Kafka's words."""
     return ConfigError(_missing_text(name))

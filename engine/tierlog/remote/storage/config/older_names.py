@@ -1,4 +1,4 @@
-"""Spellings of keys that older releases or documents have: accepted, with a warning that names today's."""
+"""Older spellings of keys, from earlier releases or from documents: accepted, with a warning that names today's key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER_READ: Final = "storage.key.prefix"
 
 
 def with_todays_names(keys: Mapping[str, str]) -> dict[str, str]:
-    """The keys under today's names; those that nothing ever read are left out.
+    """The keys under today's names. Keys that no release ever read are left out.
 
     Raises:
         ConfigError: both spellings of one key, with different values.

@@ -1,8 +1,8 @@
 """A configuration file: the RSM's keys as a broker has them (``.properties``), or the same keys in JSON or TOML.
 
-Of a broker's file only what concerns the tier is taken: ``rsm.config.*`` (or what
-``remote.log.storage.manager.impl.prefix`` names instead) and ``store.*``. A file none of whose keys carries that prefix
-holds bare keys, and nothing but ours. Values are text, as Kafka's are: booleans become ``true``/``false``, lists are
+Of a broker's file only the keys that concern the tier are taken: ``rsm.config.*`` (or what
+``remote.log.storage.manager.impl.prefix`` names instead) and ``store.*``. If no key of a file carries that prefix, all
+its keys must be ours, without prefix. Values are text, as Kafka's are: booleans become ``true``/``false``, lists are
 joined by commas.
 """
 
@@ -35,12 +35,12 @@ _OPEN_ENDED: Final = ("encryption.key.pairs.", "storage.", "iceberg.", "structur
 def read_property_file(path: str, files: Files) -> dict[str, str]:
     """The keys of a file, or of a pipe, that concern the tier.
 
-    Its name says what it is: ``.json``, ``.toml``, or else ``.properties``; what begins with a brace is JSON under any
-    name, since a pipe has none.
+    The file's name says its format: ``.json``, ``.toml``, else ``.properties``. Content that begins with a brace is
+    JSON under any name, since a pipe has none.
 
     Raises:
-        ConfigError: the file cannot be read or parsed, a key is given twice, or none of its keys concerns the tier.
-            Nothing of what it holds is quoted but keys of ours, and such as look like them.
+        ConfigError: the file cannot be read or parsed, a key is given twice, or none of its keys concerns the tier. The
+            message quotes only our own keys, and keys that look like them.
     """
     try:
         text = files.read_stream(path, limit_bytes=SIZE_BYTES_MAX).decode("utf-8")
@@ -91,11 +91,11 @@ def _is_ours_alone(key: str) -> bool:
 
 
 def _check_shown(path: str, number: int, given: str) -> None:
-    """What looks like no key of ours may be a piece of a secret, which whoever reports an unknown key would quote."""
+    """Refuse a key that looks like none of ours without quoting it: it may be a piece of a secret."""
     name = given.strip().lower()
     known = name.startswith(("store.", *_OPEN_ENDED)) or difflib.get_close_matches(name, KNOWN_KEYS, n=1)
     if not known:
-        raise ConfigError(f"{path}: key {number} is none of the storage manager's, nor like one (it is not shown here)")
+        raise ConfigError(f"{path}: key {number} is no key of the storage manager, nor similar to one (it is hidden)")
 
 
 def _flatten(prefix: str, value: object) -> Iterator[tuple[str, str]]:

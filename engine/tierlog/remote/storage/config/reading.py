@@ -1,7 +1,7 @@
-"""From keys and values as they come to a checked configuration.
+"""From keys and values as callers give them to a checked configuration.
 
-Keys come as a broker has them (``rsm.config.key.prefix``), with ``rsm.`` alone, or bare. Spark lower-cases option keys,
-so all are matched without case; key ids are those of the value of ``encryption.key.pairs``.
+Keys may stand as in a broker's file (``rsm.config.key.prefix``), with ``rsm.`` alone, or bare. Spark lower-cases option
+keys, so all are matched without case; key ids are spelled as in the value of ``encryption.key.pairs``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
     """Check a configuration.
 
     Args:
-        given: Keys and values; ``rsm.config.file`` names a file with more, over which the given ones win. None as a
-            value is not given; lists and booleans are taken as they are.
-        machine: Where that file is.
+        given: Keys and values; ``rsm.config.file`` names a file with more, over which the given ones win. A value of
+            None counts as not given; lists and booleans are accepted.
+        machine: Has that file.
 
     Raises:
         ConfigError: an unknown key (the nearest known one is named), two keys that differ in case alone, a malformed
@@ -75,7 +75,7 @@ def _for_the_store(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _normalised(given: Mapping[str, object]) -> dict[str, str]:
-    """Bare keys in lower case. Raises ConfigError where two of different values become one."""
+    """The keys without prefix, in lower case. Raises ConfigError if two keys with different values become one."""
     found: dict[str, str] = {}
     origin: dict[str, str] = {}
     for given_key, value in given.items():
@@ -120,13 +120,13 @@ def _validated(values: Mapping[str, Any]) -> StorageConfig:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a key is never shown."""
+    """Whether the value of a key must never be shown."""
     field = KNOWN_KEYS.get(name)
     return field is None or "SecretStr" in str(StorageConfig.model_fields[field].annotation)
 
 
 def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Both paths by id. Every id needs its private key: segments under it could not be read."""
+    """Paths of both halves of each key pair by id. Each id needs its private key, which reads its segments."""
     by_folded: dict[str, str] = {}
     for key_id in ids:
         if by_folded.setdefault(key_id.lower(), key_id) != key_id:

@@ -1,4 +1,4 @@
-"""The page of all keys, from the model itself: ``docs/configuration.md``."""
+"""The reference page of all keys, made from the model: ``docs/configuration.md``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS: Final = {"tuple": "list", "SecretStr": "secret", "bool": "boolean", "int
 
 
 def configuration_page() -> str:
-    """The whole page."""
+    """The text of the page."""
     lines = [_HEAD]
     for title, group in KEY_GROUPS.items():
         lines += [f"## {title}\n", "| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |"]

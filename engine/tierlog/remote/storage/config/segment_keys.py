@@ -1,4 +1,4 @@
-"""Keys of what is written: chunks, layout, encryption, custom metadata, uploads (section 15.1 and our own)."""
+"""Keys of what is written: chunks, layout, encryption, custom metadata, uploads (the plugin's and our own)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE_MINIMUM: Final = 1 << 20
 
 
 class SegmentKeys(KeyGroup):
-    """How segments become objects."""
+    """Keys of how segments become objects."""
 
     storage_backend_class: str | None = key(
         "storage.backend.class",
@@ -92,7 +92,7 @@ class SegmentKeys(KeyGroup):
 
 
 class UploadKeys(KeyGroup):
-    """How bytes get to the store."""
+    """Keys of how bytes get to the store."""
 
     upload_rate_limit_bytes_per_second: KafkaInt | None = key(
         "upload.rate.limit.bytes.per.second",
@@ -140,7 +140,7 @@ class UploadKeys(KeyGroup):
 
 
 class BrokerKeys(KeyGroup):
-    """Keys of the plugin that change nothing, or little, here: accepted and checked."""
+    """Keys of the plugin that change little or nothing here: accepted and checked."""
 
     metrics_num_samples: KafkaInt = key(
         "metrics.num.samples", "Of JMX; not used.", default=2, minimum=1, maximum=INT32_MAX

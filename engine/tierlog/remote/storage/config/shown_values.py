@@ -16,11 +16,12 @@ _USUAL: Final = ("true", "false", "yes", "no", "on", "off", "enabled", "disabled
 
 
 def quoted(value: str, wanted: str) -> str:
-    """The value with a space in front, if it is a number, a class, or much like what is wanted; else nothing.
+    """The value, with a space in front, if it may be shown: a number, a class, or text close to what is wanted. Else
+    "".
 
     Args:
-        value: That a key was given.
-        wanted: What the key takes, in the message's words.
+        value: The value that a key was given.
+        wanted: What the key accepts, in the words of the message.
     """
     text = value.strip()
     if _NUMBER.fullmatch(text) or (len(text) <= 200 and _CLASS_PATH.fullmatch(text)):

@@ -1,4 +1,4 @@
-"""Kafka's kinds of configuration values, and what a key says of itself: its name, range, meaning.
+"""Kafka's types of configuration values, and the facts of a key: its name, range and meaning.
 
 Values come as text (Kafka's ConfigDef parses them so) or as JSON's and TOML's own.
 """
@@ -54,11 +54,11 @@ Password = SecretStr
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """What is known of a key beside its type.
+    """The facts of a key beside its type.
 
     Args:
-        own: Not the plugin's: ours.
-        live: Can be changed while running.
+        own: The key is ours; the plugin does not have it.
+        live: The key can be changed while the manager runs.
         minimum, maximum: Of a number, inclusive; ``multiple_of`` too. ``maximum`` None: that of Kafka's type.
         choices: The only values allowed (of a list: of each element).
         not_empty: Text of at least one character. ``url``: http or https.
@@ -124,13 +124,13 @@ def key(
 
 
 class KeyGroup(BaseModel):
-    """A part of the keys. Field names are the keys with "_" for each "."; immutable."""
+    """A group of keys. Field names are the keys with "_" for each "."; immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
     def facts(cls, field: str) -> KeyFacts:
-        """Of a field by its Python name."""
+        """The facts of a key, by the Python name of its field."""
         extra: Any = cls.model_fields[field].json_schema_extra or {}
         found = extra.get("facts")
         return found if isinstance(found, KeyFacts) else KeyFacts()

@@ -2,7 +2,7 @@
 
 What goes is all that a copy may have left, under the place that the segment's custom metadata names and under the
 configured one: the plugin goes by the configured prefix alone, and leaves what was copied under another one for ever
-(18.3 of the object format).
+(docs/formats/objects.md, Where Tierlog and the plugin differ).
 """
 
 from __future__ import annotations

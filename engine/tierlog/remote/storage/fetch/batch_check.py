@@ -1,8 +1,8 @@
 """Whether what a reader gets is a run of sound record batches, in order: a check over chunks as they go by.
 
 Chunks of a segment all authenticate under the same key, so that two of them can change places and still be authentic
-(section 18 of the object format's notes); of a plain segment nothing authenticates at all. What the broker put there
-does tell: each batch has a checksum, offsets rise, and all of them lie within the segment.
+(docs/formats/objects.md, Encryption of chunks and indexes); of a plain segment nothing authenticates at all. What the
+broker put there does tell: each batch has a checksum, offsets rise, and all of them lie within the segment.
 """
 
 from __future__ import annotations

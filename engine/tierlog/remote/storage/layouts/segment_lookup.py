@@ -1,8 +1,8 @@
 """A segment's objects from its metadata alone, without a listing: one lookup a layout.
 
 Custom metadata of the segment names prefix and key where they were another when it was copied; then the configured
-prefix is tried. The plugin looks for manifests under the configured one only (18.3 of the object format), so that its
-segments become unreadable when ``key.prefix`` changes; here they do not.
+prefix is tried. The plugin looks for manifests under the configured one only, so that its segments become
+unreadable when ``key.prefix`` changes (docs/formats/objects.md, Where Tierlog and the plugin differ).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The same figures by topic and partition: on request, since their number grows with the cluster.
 
-A series of one partition begins with the first event there. So many partitions are told apart, and no more: what
-comes later counts for the rest, so that a broker's memory, and its scraper's, has a bound.
+A partition's series appear with its first event. Only a fixed number of partitions is told apart; later ones are
+counted together, so that the memory of a broker and of its scraper has a bound.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ PARTITION_SERIES: Final[tuple[tuple[str, str, str, str], ...]] = (
 
 
 class PartitionMetrics:
-    """All of PARTITION_SERIES. Any number of threads.
+    """The series of PARTITION_SERIES. Thread safety: any number of threads.
 
     Args:
-        registry: Where they are collected.
-        partitions_max: That are told apart.
+        registry: Where the series are collected.
+        partitions_max: How many partitions are told apart.
     """
 
     def __init__(self, registry: CollectorRegistry, *, partitions_max: int = PARTITIONS_MAX) -> None:
@@ -82,12 +82,12 @@ class PartitionMetrics:
         }
 
     def add(self, partition: TopicIdPartition, name: str, amount: float = 1, *, label: str = "") -> None:
-        """Count. Raises KeyError for a name that is none of PARTITION_SERIES (without PREFIX)."""
+        """Add to a partition's counter. Raises KeyError: not a name of PARTITION_SERIES (without PREFIX)."""
         labels = self._labels(partition)
         self._counters[name].labels(*labels, *([label] if label else [])).inc(amount)
 
     def _labels(self, partition: TopicIdPartition) -> tuple[str, str]:
-        """By name: a topic that was made anew goes on in the same series."""
+        """The labels of a partition. They hold names, so that a topic that is made anew goes on in the same series."""
         key = (partition.topic, partition.partition)
         found = self._known.get(key)
         if found is None:
@@ -98,7 +98,7 @@ class PartitionMetrics:
 
 
 def partition_rows() -> str:
-    """Of docs/metrics.md."""
+    """The rows of docs/metrics.md for these series."""
     return "\n".join(
         f"| `{PREFIX}{name}` | counter | {f'`{label}`' if label else '–'} | {text} | {jmx or '–'} |"
         for name, label, text, jmx in PARTITION_SERIES

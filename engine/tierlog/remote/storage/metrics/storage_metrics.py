@@ -1,8 +1,8 @@
-"""The series of a RemoteStorageManager: one table says what there is, and all of it is there from the start, at zero.
+"""The series of a RemoteStorageManager, from one table. All of them exist from the start, at zero.
 
-A dashboard or an alert that waits for the first error to find its series is late by one error. Labels have fixed
-values: no topic and no partition among them, so that their number does not grow with the cluster; what is told apart by
-these is in ``partition_metrics``, on request.
+An alert whose series appears with the first error misses that error. Labels have fixed values, no topic and no
+partition among them, so that the number of series does not grow with the cluster; series by partition are in
+``partition_metrics``, on request.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Series:
     Args:
         kind: "counter" (its name ends with ``_total``), "gauge" or "histogram" (of seconds).
         name: Without PREFIX, with its unit.
-        label: Name of its one label; "" for none.
+        label: Name of the series' one label; "" for none.
         values: All values that the label can have.
-        jmx: What the plugin calls it, or what of the plugin's comes nearest; "" if it has nothing like it.
+        jmx: The plugin's name for it, or its nearest series; "" if the plugin has none.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -166,13 +166,13 @@ ERRORS: Final = Series(
 
 
 class _Requests:
-    """REQUESTS, as the store counted them when it was asked."""
+    """The series of REQUESTS. Its values are asked of the store when they are collected."""
 
     def __init__(self) -> None:
         self.counts: Callable[[], Mapping[str, int]] = lambda: dict.fromkeys(VERBS, 0)
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """See Collector of prometheus_client."""
+        """The samples, as a Collector of prometheus_client gives them."""
         from prometheus_client.core import CounterMetricFamily
 
         family = CounterMetricFamily(REQUESTS.full_name, REQUESTS.text, labels=[REQUESTS.label])
@@ -182,14 +182,14 @@ class _Requests:
 
 
 class _StoreInfo:
-    """STORE_INFO, as far as it is known."""
+    """The series of STORE_INFO, as far as its labels are known."""
 
     def __init__(self) -> None:
         self._names = STORE_INFO.label.split(", ")
         self.told: Mapping[str, str] = {"state": "not_asked"}
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """See Collector of prometheus_client."""
+        """The samples, as a Collector of prometheus_client gives them."""
         from prometheus_client.core import GaugeMetricFamily
 
         family = GaugeMetricFamily(STORE_INFO.full_name, STORE_INFO.text, labels=self._names)
@@ -202,7 +202,7 @@ class StorageMetrics:
     """All series of one manager.
 
     Args:
-        registry: Where they are collected; one manager a registry. None: a registry of its own.
+        registry: Where the series are collected; each manager needs one of its own. None makes one.
 
     Thread safety: any number of threads.
     """
@@ -246,62 +246,62 @@ class StorageMetrics:
             self._histograms[series.name] = histogram
 
     def record_partitions(self) -> PartitionMetrics:
-        """Count by topic and partition too, from here on."""
+        """From now on count by topic and partition too."""
         if self._partitions is None:
             self._partitions = PartitionMetrics(self.registry)
         return self._partitions
 
     def add_of(self, partition: TopicIdPartition, name: str, amount: float = 1, *, label: str = "") -> None:
-        """Count for a partition, if they are counted. Raises KeyError for a name that is none of PARTITION_SERIES."""
+        """Add to a partition's counter, if partitions are counted. Raises KeyError: not a name of PARTITION_SERIES."""
         if self._partitions is not None:
             self._partitions.add(partition, name, amount, label=label)
 
     def add(self, name: str, amount: float = 1, *, label: str | None = None) -> None:
-        """Count. Raises KeyError for a name that is no counter of SERIES (without PREFIX)."""
+        """Add to a counter. Raises KeyError: not a counter of SERIES (without PREFIX)."""
         counter = self._counters[name]
         (counter if label is None else counter.labels(label)).inc(amount)
 
     def counting(self, name: str, label: str | None = None) -> Callable[..., None]:
-        """What counts one series, for those counted often: called with the amount, 1 by default. Raises as ``add``."""
+        """A function that adds to one counter, by 1 or by its argument, for hot paths. Raises as ``add``."""
         counter = self._counters[name]
         found = counter if label is None else counter.labels(label)
         inc: Callable[[float], None] = found._value.inc  # noqa: SLF001 - without prometheus's checks: 3 µs a time
         return lambda amount=1: inc(amount)
 
     def count_fetched(self, size_bytes: int) -> None:
-        """Bytes that came from the store for a fetch."""
+        """Count bytes that the store sent for a fetch."""
         self._count_fetched(size_bytes)
 
     def set(self, name: str, value: float, *, label: str | None = None) -> None:
-        """Set a gauge. Raises KeyError for a name that is none of SERIES."""
+        """Set a gauge. Raises KeyError: not a name of SERIES."""
         gauge = self._gauges[name]
         (gauge if label is None else gauge.labels(label)).set(value)
 
     def ask(self, name: str, function: Callable[[], float], *, label: str | None = None) -> None:
-        """A gauge whose value is asked for when it is collected; ``function`` must not raise, nor wait."""
+        """Let a gauge call ``function`` when it is collected; the function must neither raise nor block."""
         gauge = self._gauges[name]
         (gauge if label is None else gauge.labels(label)).set_function(function)
 
     def observe(self, name: str, seconds: float) -> None:
-        """One duration of a histogram. Raises KeyError for a name that is none of SERIES."""
+        """Record one duration in a histogram. Raises KeyError: not a name of SERIES."""
         self._histograms[name].observe(seconds)
 
     def ask_requests(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        """Where the requests by verb come from; must not raise, nor wait."""
+        """Name the function that gives the requests by verb; it must neither raise nor block."""
         self._requests.counts = counts
 
     def tell_store(self, state: str, store: str, traits: StoreTraits | None = None) -> None:
-        """What STORE_INFO shows from here on: one of its states, the store's URL without secrets, what it does."""
+        """Set the labels of STORE_INFO: one of its states, the store's URL without secrets, its capabilities."""
         found = {} if traits is None else asdict(traits)
         shown = {name: str(value).lower() for name, value in found.items() if name != "addressing"}
         self._store_info.told = {"state": state, "store": store, **shown}
 
     def add_error(self, operation: Operation, kind: str) -> None:
-        """One failed call; ``kind`` is one of ERROR_KINDS."""
+        """Count one failed call; ``kind`` is one of ERROR_KINDS."""
         self._errors.labels(operation, kind).inc()
 
     def value(self, name: str, **labels: str) -> float:
-        """As it would be collected now (of a histogram give ``name + "_count"``). Raises KeyError: no such series."""
+        """The value as of now (a histogram's: ``name + "_count"``). Raises KeyError: there is no such series."""
         found = self.registry.get_sample_value(PREFIX + name, labels)
         if found is None:
             raise KeyError(name)
@@ -309,7 +309,7 @@ class StorageMetrics:
 
 
 def render_metrics_page() -> str:
-    """docs/metrics.md."""
+    """The text of docs/metrics.md."""
     rows = [
         f"| `{s.full_name}` | {s.kind} | {_labels(s)} | {s.text} | {s.jmx or '–'} |"
         for s in (*SERIES, REQUESTS, STORE_INFO, ERRORS)

@@ -1,7 +1,7 @@
 """Where the objects of a segment may be: as its custom metadata says, then as configured.
 
 ``key.prefix`` may have changed since a segment was copied. The plugin then finds its manifest no more, and leaves its
-objects for ever (18.3 of the object format).
+objects for ever (docs/formats/objects.md, Where Tierlog and the plugin differ).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ field  tag uvarint | length uvarint | payload          by ascending tag
   100  ours             32 bytes: SHA-256 of the manifest
 ```
 
-Source: section 8 of the object format; Kafka's TaggedFields, ByteUtils and Type.COMPACT_STRING.
+Source: docs/formats/objects.md, Custom metadata; Kafka's TaggedFields, ByteUtils and Type.COMPACT_STRING.
 """
 
 from __future__ import annotations

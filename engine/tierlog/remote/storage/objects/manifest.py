@@ -3,7 +3,7 @@
 Stricter than JSON, more lenient than the plugin: unknown members are accepted, a missing ``transaction`` means none,
 ``remoteLogSegmentMetadata`` may hold anything or be missing (nothing of it is needed to read the bytes).
 
-Source: section 6 of the object format; the plugin's SegmentManifestV1 and its serde.
+Source: docs/formats/objects.md, Manifest; the plugin's SegmentManifestV1 and its serde.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tierlog.remote.storage.chunks.decoding import UNIT_OVERHEAD_BYTES
 from tierlog.remote.storage.chunks.segment import SegmentEncryption
 from tierlog.remote.storage.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
 
-#: The plugin refuses a longer list of chunk sizes, packed or not (section 6.2).
+#: The plugin refuses a longer list of chunk sizes, packed or not.
 CHUNK_LIST_BYTES_MAX: Final = 10 << 20
 #: The list in base64, and room for the rest.
 MANIFEST_BYTES_MAX: Final = CHUNK_LIST_BYTES_MAX * 4 // 3 + (2 << 20)

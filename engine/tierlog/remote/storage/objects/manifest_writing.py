@@ -3,7 +3,7 @@
 No white space, members in the plugin's order, ``transaction`` null where there is none, ``encryption`` left out where
 there is none. The plugin refuses unknown members, so nothing of ours is added.
 
-Source: section 6 of the object format; the plugin's SegmentManifestV1 and its serde, ChunkSizesBinaryCodec.
+Source: docs/formats/objects.md, Manifest; the plugin's SegmentManifestV1 and its serde, ChunkSizesBinaryCodec.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _json(value: object) -> bytes:
 
 
 def encode_chunk_sizes(sizes: NDArray[np.int32]) -> bytes:
-    """The plugin's binary chunk size list (section 6.2): base and width of all but the last, then the last in full.
+    """The plugin's binary chunk size list (docs/formats/objects.md, Chunk index).
 
     Args:
         sizes: int32[n], bytes, none negative.

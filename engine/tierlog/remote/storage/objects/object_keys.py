@@ -1,7 +1,7 @@
 """Object keys of every layout, taken apart: from a key alone, topic, partition, offset and ids.
 
 A key that fits no layout is a foreign object: ignored, counted. Decimal digits of any script are read (the plugin
-formats offsets in the JVM's locale: section 18.5 of the object format).
+formats offsets in the JVM's locale: docs/formats/objects.md, Object keys).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Bytes or text by 32-bit offsets. */
+/** A column of bytes or text with 32-bit offsets. */
 final class BytesColumn extends NativeColumn {
   private final int field;
   private final boolean nullable;

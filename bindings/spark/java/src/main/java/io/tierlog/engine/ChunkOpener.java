@@ -11,8 +11,8 @@ import javax.crypto.spec.SecretKeySpec;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Stored chunks back to the broker's bytes: AES-GCM units, in place where the native cipher is, and zstd frames. One
- * thread at a time.
+ * Turns stored chunks back into the broker's bytes: decrypts AES-GCM units, in place if the native cipher is there, and
+ * decompresses zstd frames. One thread at a time.
  */
 final class ChunkOpener implements AutoCloseable {
   private static final int IV_BYTES = 12;
@@ -34,9 +34,9 @@ final class ChunkOpener implements AutoCloseable {
   }
 
   /**
-   * The chunks of a piece into one window.
+   * Opens the chunks of a piece into one window.
    *
-   * @param stored where they are
+   * @param stored the stored chunks
    * @return valid until the next call
    * @throws TierlogException EncryptionKeyError; CorruptObjectError: a chunk is not authentic, not a zstd frame, or not
    *     of its size; ConfigError: the ceiling of native memory
@@ -74,7 +74,7 @@ final class ChunkOpener implements AutoCloseable {
     }
   }
 
-  /** One chunk to its place in the window. */
+  /** Opens one chunk into its place in the window. */
   private void open(Chunk chunk, SecretKeySpec key, boolean inPlace, long windowAt) {
     if (key == null) {
       decompress(chunk, chunk.address(), chunk.storedBytes(), window.address() + windowAt);
@@ -100,7 +100,7 @@ final class ChunkOpener implements AutoCloseable {
     }
   }
 
-  /** What is decrypted, to its place in the window. */
+  /** Puts decrypted bytes into their place in the window. */
   private void take(Chunk chunk, long data, long sizeBytes, long windowAt) {
     if (chunk.segment().compressed()) {
       decompress(chunk, data, sizeBytes, window.address() + windowAt);

@@ -3,11 +3,11 @@ package io.tierlog.engine;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What is the same for all rows of a range. Its text lies on the heap, so that it may outlive the reader. */
+/** A column with one value for all rows of a range. Text lies on the heap, so that it may outlive the reader. */
 final class ConstantColumn {
   private ConstantColumn() {}
 
-  /** Text; set by range. */
+  /** A text, set for each range. */
   static final class Text extends NativeColumn {
     private UTF8String text;
 
@@ -28,7 +28,7 @@ final class ConstantColumn {
     }
   }
 
-  /** A number; set by range. */
+  /** A number, set for each range. */
   static final class Number extends NativeColumn {
     private int number;
 

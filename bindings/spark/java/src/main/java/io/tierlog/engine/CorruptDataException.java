@@ -1,6 +1,6 @@
 package io.tierlog.engine;
 
-/** The bytes are wrong; reading them again cannot help. Says where. */
+/** The bytes are wrong; reading them again cannot help. The exception tells where they are. */
 public final class CorruptDataException extends TierlogException {
   private static final long serialVersionUID = 1;
 
@@ -41,7 +41,7 @@ public final class CorruptDataException extends TierlogException {
     return fault;
   }
 
-  /** Of the batch in the log, or of the chunk in its object, bytes; -1: does not apply. */
+  /** Byte position of the batch in the log, or of the chunk in its object; -1: does not apply. */
   public long position() {
     return position;
   }

@@ -10,19 +10,19 @@ import java.lang.ref.Cleaner;
  * <p>One thread at a time; closed once.
  */
 final class Decoder {
-  /** The most that one batch may decompress to, as of the Python path. */
+  /** The most bytes that one batch may decompress to, as on the Python path. */
   private static final long DECOMPRESSED_LIMIT = 256L << 20;
 
   private final TaskMemory memory;
   private final long handle;
   private final Report report;
 
-  /** One that gives rows: about {@code batchBytes} at once, of the columns {@link RecordBatch#want}. */
+  /** A decoder that gives rows: about {@code batchBytes} at once, of the columns {@link RecordBatch#want}. */
   static Decoder ofRows(TaskMemory memory, int want, int batchBytes) {
     return new Decoder(memory, Native.decoderOpen(memory.budget(), false, want, batchBytes));
   }
 
-  /** One that gives no rows but sums them up. */
+  /** A decoder that sums rows up instead of giving them. */
   static Decoder ofSummary(TaskMemory memory, Wanted wanted) {
     return new Decoder(memory, Native.decoderOpen(memory.budget(), true, wanted.bits(), 0));
   }
@@ -37,7 +37,7 @@ final class Decoder {
     report = new Report(Native.decoderReport(handle));
   }
 
-  /** Of the last step. */
+  /** The report of the last step. */
   Report report() {
     return report;
   }
@@ -62,22 +62,22 @@ final class Decoder {
     }
   }
 
-  /** The window must stay until {@link Native#INPUT} comes again. */
+  /** Gives the decoder a window, which must stay valid until {@link Native#INPUT} comes again. */
   void feed(Window window) {
     Native.decoderFeed(handle, window.address(), window.sizeBytes());
   }
 
-  /** {@link Native#ROWS}, INPUT, ENDED or FAULT. */
+  /** Decodes on; returns {@link Native#ROWS}, INPUT, ENDED or FAULT. */
   int next() {
     return checked(Native.decoderNext(handle));
   }
 
-  /** {@link Native#ROWS}, ENDED or FAULT. */
+  /** Decodes the rest after the last window; returns {@link Native#ROWS}, ENDED or FAULT. */
   int finish(boolean allowPartial) {
     return checked(Native.decoderFinish(handle, allowPartial));
   }
 
-  /** Bytes of the damaged batch that was stepped over; -1: its end cannot be told. */
+  /** Steps over a damaged batch; returns its bytes, or -1: its end is unknown. */
   int skip() {
     return Native.decoderSkip(handle);
   }
@@ -104,12 +104,12 @@ final class Decoder {
         segment.maxTimestampMs());
   }
 
-  /** A status, as {@link Native#headersNext}. */
+  /** Goes on with the headers; returns a status, as {@link Native#headersNext}. */
   int nextHeaders(long[] answer) {
     return Native.headersNext(handle, answer);
   }
 
-  /** Of the range under way. */
+  /** The summary of the range under way. */
   RecordSummary summary() {
     return new RecordSummary(
         report.get(Report.SUMMARY_RECORDS),
@@ -130,7 +130,7 @@ final class Decoder {
         report.get(Report.FAULT_FOUND));
   }
 
-  /** Where the bytes are that are not done. */
+  /** Position of the first byte that was not decoded. */
   long position() {
     return report.get(Report.POSITION);
   }
@@ -139,7 +139,7 @@ final class Decoder {
     release(handle, memory);
   }
 
-  /** Closes once no one can reach {@code anchor} any more: another thread may be reading them. */
+  /** Closes the decoder once nothing can reach {@code anchor} any more: another thread may be reading its rows. */
   void closeBehind(Object anchor) {
     long decoder = handle;
     TaskMemory held = memory;
@@ -151,7 +151,7 @@ final class Decoder {
     memory.letGo();
   }
 
-  /** Its thread starts when it is needed, which is next to never. */
+  /** The thread that closes decoders late. It starts when it is needed, which is hardly ever. */
   private static final class Late {
     static final Cleaner CLEANER = Cleaner.create();
   }

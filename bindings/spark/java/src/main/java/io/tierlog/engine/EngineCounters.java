@@ -3,8 +3,8 @@ package io.tierlog.engine;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * What all readers of this class loader hold right now: zero once their tasks are over, however they ended. They have no
- * threads of their own; those of the object stores' client are in {@link ObjectStoreClient#counts}.
+ * The resources that all readers of this class loader hold now: zero once their tasks are over, however they ended.
+ * They have no threads of their own; those of the object stores' client are in {@link ObjectStoreClient#counts}.
  */
 public final class EngineCounters {
   static final AtomicInteger READERS = new AtomicInteger();
@@ -17,7 +17,7 @@ public final class EngineCounters {
     return Native.liveBytes();
   }
 
-  /** The most native bytes there ever were at once. */
+  /** The most native bytes that were ever held at once. */
   public static long nativeBytesHigh() {
     NativeLibrary.load(null);
     return Native.highBytes();
@@ -29,7 +29,7 @@ public final class EngineCounters {
     return Native.openFiles();
   }
 
-  /** Reads of object stores that are under way. */
+  /** Reads of object stores under way. */
   public static long objectReads() {
     return ObjectStoreClient.counts()[1];
   }

@@ -2,7 +2,7 @@ package io.tierlog.engine;
 
 import java.util.Locale;
 
-/** What a status of the core means, in the words of {@code cext/tl_errors.pxd}. */
+/** The exceptions for statuses of the core, in the words of {@code cext/tl_errors.pxd}. */
 final class Faults {
   private static final int BAD_CRC = 19;
   private static final int OVER_LIMIT = 64;
@@ -29,7 +29,7 @@ final class Faults {
     return status == OVER_LIMIT;
   }
 
-  /** What a status says, without a place. */
+  /** The text of a status, without a place. */
   static String text(int status, long expected, long found) {
     String text = Native.statusText(status);
     if (status == OVER_LIMIT) {

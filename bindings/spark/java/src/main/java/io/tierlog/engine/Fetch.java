@@ -3,7 +3,7 @@ package io.tierlog.engine;
 /** Bytes of an object on their way into native memory. One thread waits; any may close, which ends the wait. */
 interface Fetch extends AutoCloseable {
   /**
-   * Waits for them.
+   * Waits for the bytes.
    *
    * @return bytes read, fewer than asked only where the object ends before
    * @throws TierlogException ObjectNotFoundError and its siblings
@@ -11,7 +11,7 @@ interface Fetch extends AutoCloseable {
    */
   long await() throws InterruptedException;
 
-  /** Gives up what is under way: afterwards the memory is not written any more. */
+  /** Cancels the read: afterwards the memory is not written any more. */
   @Override
   void close();
 }

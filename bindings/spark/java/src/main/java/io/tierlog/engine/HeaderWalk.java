@@ -15,7 +15,7 @@ import java.util.function.Consumer;
  * as they contradict neither each other nor themselves: a few bytes of each batch are read.
  */
 public final class HeaderWalk implements AutoCloseable {
-  /** Smaller batches are as soon read as looked at. */
+  /** Reading smaller batches whole takes no longer than reading their headers. */
   private static final int WORTH_BYTES = 32 << 10;
 
   private final List<StoreLocation> locations;
@@ -30,9 +30,9 @@ public final class HeaderWalk implements AutoCloseable {
   private volatile boolean aborted;
 
   /**
-   * One that sums up.
+   * A walk that sums up.
    *
-   * @param locations of the segments to come
+   * @param locations the stores of the segments to come
    * @param checked whether a header says something only where the checksum of its batch is right
    * @throws TierlogException ConfigError: the native library cannot be loaded
    */
@@ -42,8 +42,8 @@ public final class HeaderWalk implements AutoCloseable {
   }
 
   /**
-   * One that rules batches out without a look at their bytes, but not the last before those that are needed and the
-   * first behind them: so no damaged header alone hides records.
+   * A walk that rules batches out without reading their bytes, except the last one before those that are needed and the
+   * first one behind them: so no damaged header alone hides records.
    */
   static HeaderWalk rulingOut(List<StoreLocation> locations, ReaderSettings settings) {
     return new HeaderWalk(locations, null, false, settings);
@@ -64,7 +64,7 @@ public final class HeaderWalk implements AutoCloseable {
   }
 
   /**
-   * What the headers of a range say: of no records where nothing is summed up.
+   * Reads the headers of a range and returns their summary, of no records if nothing is summed up.
    *
    * @param undecided gets the parts, between batch borders, whose records have to be looked at: all of the range where
    *     something is wrong with it, for who decodes says what
@@ -132,12 +132,12 @@ public final class HeaderWalk implements AutoCloseable {
     return requests;
   }
 
-  /** What they brought. */
+  /** Bytes that these reads brought. */
   public long storedBytes() {
     return bytes;
   }
 
-  /** Spent on checksums, nanoseconds. */
+  /** Time spent on checksums, nanoseconds. */
   public long crcNs() {
     return decoder.report().get(Report.CRC_NS);
   }
@@ -147,7 +147,7 @@ public final class HeaderWalk implements AutoCloseable {
     return decoder.report().get(Report.BATCHES_SKIPPED);
   }
 
-  /** From any thread: {@link #read} ends soon. */
+  /** Has {@link #read} end soon. Any thread. */
   public void abort() {
     aborted = true;
   }

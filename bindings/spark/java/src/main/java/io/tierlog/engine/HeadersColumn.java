@@ -6,7 +6,7 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.unsafe.Platform;
 
-/** Headers: lists of (key, value); null where a record has none. */
+/** The column of headers: lists of (key, value); null for a record without headers. */
 final class HeadersColumn extends NativeColumn {
   private static final StructType HEADER =
       new StructType().add("key", DataTypes.StringType, true).add("value", DataTypes.BinaryType, true);

@@ -3,7 +3,7 @@ package io.tierlog.engine;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.Platform;
 
-/** 32-bit numbers; never null. */
+/** A column of 32-bit numbers without nulls. */
 final class IntColumn extends NativeColumn {
   private final int field;
   private long data;

@@ -39,7 +39,7 @@ final class KeyRing {
   }
 
   /**
-   * The segment's data key; unwrapped once.
+   * The segment's data key, which is unwrapped once.
    *
    * @throws TierlogException EncryptionKeyError: the ring has no key of this id, or it does not open the data key;
    *     ConfigError: a key file cannot be read

@@ -13,7 +13,7 @@ interface LogStore extends AutoCloseable {
    */
   Fetch begin(SegmentPlan segment, long start, long end, long address);
 
-  /** These bytes will be asked for soon. */
+  /** Announces bytes that will soon be read. */
   default void expect(SegmentPlan segment, long start, long end) {}
 
   @Override

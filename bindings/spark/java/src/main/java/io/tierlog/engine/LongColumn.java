@@ -3,7 +3,7 @@ package io.tierlog.engine;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.Platform;
 
-/** 64-bit numbers; never null. */
+/** A column of 64-bit numbers without nulls. */
 final class LongColumn extends NativeColumn {
   private final int field;
   private long data;

@@ -14,7 +14,7 @@ final class Native {
   static final int FAULT = 4;
   static final int NO_MEMORY = 5;
 
-  /** What {@link #fileOpen} says of a folder or device. */
+  /** The answer of {@link #fileOpen} for a folder or a device. */
   static final int NOT_REGULAR = -4096;
 
   private Native() {}
@@ -33,17 +33,17 @@ final class Native {
 
   static native long highBytes();
 
-  /** An address, or a negative status. */
+  /** Allocates memory; returns its address, or a negative status. */
   static native long allocate(long budget, long sizeBytes);
 
   static native void release(long budget, long address, long sizeBytes);
 
   static native ByteBuffer view(long address, long sizeBytes);
 
-  /** A descriptor, {@code -errno}, or {@link #NOT_REGULAR}; the path ends with a 0. */
+  /** Opens a file; returns a descriptor, {@code -errno}, or {@link #NOT_REGULAR}. The path ends with a 0. */
   static native int fileOpen(byte[] path);
 
-  /** Bytes read, fewer than asked only at the end of the file, or {@code -errno}. */
+  /** Reads from a position; returns the bytes read, fewer than asked only at the end of the file, or {@code -errno}. */
   static native long fileRead(int file, long position, long address, long sizeBytes);
 
   static native void fileExpect(int file, long position, long sizeBytes);
@@ -63,7 +63,7 @@ final class Native {
 
   static native void codecsClose(long codecs);
 
-  /** A status; {@code answer}: size, expected, found. */
+  /** Decompresses a zstd frame; returns a status. {@code answer}: size, expected, found. */
   static native int unzstd(long codecs, long data, long sizeBytes, long out, long capacityBytes, long[] answer);
 
   /** 0: no memory. {@code want}: {@link RecordBatch#want}, or for a summary {@link Wanted#bits}. */
@@ -95,7 +95,7 @@ final class Native {
 
   static native int decoderFinish(long decoder, boolean allowPartial);
 
-  /** Bytes of the batch that was stepped over; -1: its end cannot be told. */
+  /** Steps over a batch; returns its bytes, or -1: its end is unknown. */
   static native int decoderSkip(long decoder);
 
   /**
@@ -112,6 +112,9 @@ final class Native {
       boolean checked,
       long greatestTimestampMs);
 
-  /** A status; {@code answer}: needed from, needed to, whether it ended, requests, bytes. */
+  /**
+   * Goes on with the headers; returns a status. {@code answer}: needed from, needed to, whether it ended, requests,
+   * bytes.
+   */
   static native int headersNext(long decoder, long[] answer);
 }

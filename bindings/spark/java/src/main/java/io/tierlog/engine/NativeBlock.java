@@ -2,7 +2,9 @@ package io.tierlog.engine;
 
 import java.nio.ByteBuffer;
 
-/** Native memory that grows and is used again; nothing until it is asked for. One thread at a time. */
+/**
+ * A block of native memory that grows and is reused. It takes no memory until it is asked for. One thread at a time.
+ */
 final class NativeBlock implements AutoCloseable {
   private final TaskMemory memory;
   private long address;
@@ -31,12 +33,12 @@ final class NativeBlock implements AutoCloseable {
     return address;
   }
 
-  /** Of the first byte, once there is one. */
+  /** Address of the first byte, once memory was reserved. */
   long address() {
     return address;
   }
 
-  /** Bytes of this block, as long as it does not grow. */
+  /** A view of bytes of this block, valid as long as the block does not grow. */
   ByteBuffer view(long from, long lengthBytes) {
     return Native.view(address + from, lengthBytes);
   }

@@ -11,7 +11,7 @@ final class NativeCipher {
 
   private NativeCipher() {}
 
-  /** Whether it can be had here; the library is loaded for the answer. */
+  /** Whether the cipher can be used here; the library is loaded for the answer. */
   static synchronized boolean isUsable(String nativeDirectory) {
     if (usable == null) {
       usable = ObjectStoreClient.available() && loads(nativeDirectory);
@@ -19,7 +19,7 @@ final class NativeCipher {
     return usable;
   }
 
-  /** For tests of the other way. */
+  /** Has Java decrypt from now on, for tests. */
   static synchronized void leaveToJava() {
     usable = false;
   }

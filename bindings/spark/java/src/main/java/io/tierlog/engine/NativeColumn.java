@@ -9,7 +9,7 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A column over native memory of the reader, which is the same vector batch after batch.
+ * A column over native memory of the reader; the same vector is used for each batch.
  *
  * <p>Closing does nothing: Spark closes the vectors of each batch behind its last row, and the memory is used again. It
  * is the reader's, and goes with it. Rows are not checked against the batch: that is Spark's part, as for its own
@@ -25,18 +25,18 @@ abstract class NativeColumn extends ColumnVector {
     super(type);
   }
 
-  /** Takes over where the rows of the next batch lie. */
+  /** Takes the addresses of the next batch's rows from a report. */
   abstract void bind(Report report);
 
-  /** Makes {@code anchor} live as long as someone can reach this column: the memory under it waits for that. */
+  /** Keeps {@code anchor} reachable as long as this column is: the memory under the column is freed after that. */
   void keep(Object anchor) {
     this.anchor = anchor;
   }
 
   /**
-   * Bits of the rows that are not null.
+   * Sets the bits of the rows that are not null.
    *
-   * @param validity address; 0: all are there
+   * @param validity address; 0: no row is null
    */
   final void bindNulls(long validity, int nulls) {
     this.validity = validity;

@@ -15,7 +15,7 @@ import java.nio.file.StandardCopyOption;
  * <p>Thread safety: any number of threads.
  */
 public final class NativeLibrary {
-  /** Folder to unpack to where no option says; else {@code java.io.tmpdir}. */
+  /** System property: the folder to unpack to if no option names one; the default is {@code java.io.tmpdir}. */
   public static final String DIRECTORY_PROPERTY = "io.tierlog.nativeDirectory";
 
   private static final String FOLDER = "/io/tierlog/native/";
@@ -24,7 +24,7 @@ public final class NativeLibrary {
   private NativeLibrary() {}
 
   /**
-   * The library of this package; loaded once.
+   * Loads the library of this package, once.
    *
    * @param directory to unpack to; null: by {@link #DIRECTORY_PROPERTY}
    * @throws TierlogException StoreError or ConfigError: it cannot be unpacked or loaded; says what to do

@@ -3,7 +3,7 @@ package io.tierlog.engine;
 import io.tierlog.plan.SegmentPlan;
 import io.tierlog.plan.StoreLocation;
 
-/** An object store, by the client of the jar. */
+/** A LogStore over an object store, by the client of the jar. */
 final class ObjectLogStore implements LogStore {
   private final ObjectStoreClient client;
 

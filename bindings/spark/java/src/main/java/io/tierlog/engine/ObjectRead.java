@@ -6,7 +6,7 @@ package io.tierlog.engine;
  * <p>Thread safety: one thread waits; any other may close, which ends the wait.
  */
 public final class ObjectRead implements AutoCloseable {
-  /** How soon an interrupt is noticed. Data that comes wakes the waiting thread at once. */
+  /** How soon an interrupt is noticed. Arriving data wakes the waiting thread at once. */
   private static final long SLICE_MS = 50;
 
   private final long transfer;

@@ -39,7 +39,7 @@ public final class ObjectStoreClient implements AutoCloseable {
   }
 
   /**
-   * A client; to be closed.
+   * Opens a client, which the caller closes.
    *
    * @param location of kind {@code "object"}
    * @param nativeDirectory as {@link NativeLibrary#load(Class, String, String)} takes it
@@ -54,7 +54,7 @@ public final class ObjectStoreClient implements AutoCloseable {
     return new ObjectStoreClient(location.url(), ByteBuffer.wrap(answer, 1, Long.BYTES).getLong());
   }
 
-  /** The library; loaded once. Throws as {@link NativeLibrary#load(Class, String, String)}. */
+  /** Loads the library, once. Throws as {@link NativeLibrary#load(Class, String, String)}. */
   static synchronized void load(String nativeDirectory) {
     if (!loaded) {
       NativeLibrary.load(ObjectStoreClient.class, LIBRARY, nativeDirectory);
@@ -117,7 +117,7 @@ public final class ObjectStoreClient implements AutoCloseable {
     }
   }
 
-  /** Gives the client back. Reads that have begun go on. */
+  /** Releases the client. Reads that have begun go on. */
   @Override
   public synchronized void close() {
     if (client != 0) {
@@ -126,7 +126,7 @@ public final class ObjectStoreClient implements AutoCloseable {
     }
   }
 
-  /** What this class loader holds right now: [clients, reads, threads]. Nothing is loaded for the answer. */
+  /** The number of [clients, reads, threads] that this class loader holds now. Nothing is loaded for the answer. */
   public static synchronized long[] counts() {
     return loaded ? new long[] {count0(0), count0(1), count0(2)} : new long[3];
   }

@@ -3,20 +3,20 @@ package io.tierlog.engine;
 import io.tierlog.plan.RangePlan;
 
 /**
- * What one window holds.
+ * The part of a range that one window holds.
  *
  * @param number of the range in its task
- * @param range it is part of
+ * @param range the range
  * @param start first byte, in the original log
  * @param end behind the last byte
  */
 record Piece(int number, RangePlan range, long start, long end) {
-  /** Of a transformed log: index in the range's chunks of the first one needed. */
+  /** Index, in the range's chunks, of the first chunk that is needed. For transformed logs. */
   int firstChunk() {
     return chunkAt(start);
   }
 
-  /** The last one, inclusive. */
+  /** Index of the last chunk that is needed, inclusive. */
   int lastChunk() {
     return chunkAt(end - 1);
   }

@@ -7,7 +7,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 
-/** The ranges of a task, cut into windows: at chunk borders where there are chunks, so that none is read twice. */
+/** The ranges of a task, cut into windows: at chunk borders if there are chunks, so that no chunk is read twice. */
 final class Pieces implements Iterator<Piece> {
   /** Chunks of one window at most: a hostile manifest may say that a chunk is one byte. */
   private static final int CHUNKS_PER_WINDOW_MAX = 16384;
@@ -60,13 +60,13 @@ final class Pieces implements Iterator<Piece> {
     return number;
   }
 
-  /** Leaves out what is left of the range under way. */
+  /** Leaves out the rest of the range under way. */
   void skip() {
     number++;
     at = -1;
   }
 
-  /** A plan is trusted, but not with memory: what it says must fit together. */
+  /** Checks that a range's numbers fit together: a plan is trusted, but not with memory. */
   private static void check(RangePlan range) {
     SegmentPlan segment = range.segment();
     ChunkSlice chunks = range.chunks();

@@ -77,7 +77,7 @@ final class PrivateKeys {
     }
   }
 
-  /** PKCS#1 as PKCS#8. */
+  /** A PKCS#1 key as PKCS#8. */
   private static byte[] wrapped(byte[] pkcs1) {
     ByteArrayOutputStream body = new ByteArrayOutputStream();
     body.writeBytes(PKCS8_HEAD);

@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.Set;
 
 /**
- * How the reader works, as opposed to what it reads.
+ * The settings of a reader that do not change what it reads.
  *
  * @param offHeapBytesPerTask the most native memory that one task holds, bytes: windows, one decompressed batch, the
  *     rows of one batch. Contexts of the codecs (under 1 MiB) and of an object store's client are not in it
@@ -37,7 +37,7 @@ public record ReaderSettings(
     }
   }
 
-  /** What is used where no option says otherwise. */
+  /** The default settings. */
   public static ReaderSettings defaults() {
     return new ReaderSettings(OFF_HEAP_BYTES_PER_TASK, BATCH_BYTES, 0, WINDOWS_AHEAD, null, Set.of());
   }

@@ -76,7 +76,7 @@ final class RecordBatch {
     return want;
   }
 
-  /** What is the same for all rows of the range. */
+  /** Sets the columns that have one value for all rows of a range. */
   void begin(RangePlan range) {
     for (int i = 0; i < columns.length; i++) {
       if (columns[i] instanceof ConstantColumn.Number number) {
@@ -88,7 +88,7 @@ final class RecordBatch {
   }
 
   /**
-   * The rows that a step left.
+   * Takes over the rows of a decoder's step.
    *
    * @throws TierlogException ConfigError: a null where the user's schema says there is none
    */
@@ -103,7 +103,7 @@ final class RecordBatch {
     batch.setNumRows(report.getInt(Report.ROWS));
   }
 
-  /** Reachable as long as anything that reads the rows is. */
+  /** An object that is reachable as long as anything that reads the rows is. */
   Object anchor() {
     return anchor;
   }

@@ -1,9 +1,9 @@
 package io.tierlog.engine;
 
 /**
- * Of some records.
+ * The summary of a number of records.
  *
- * @param count of them
+ * @param count number of records
  * @param leastOffset means nothing where there are none, or where it was not wanted; so do the others
  * @param greatestOffset inclusive
  * @param leastTimestampUs since 1970
@@ -12,11 +12,11 @@ package io.tierlog.engine;
 public record RecordSummary(
     long count, long leastOffset, long greatestOffset, long leastTimestampUs, long greatestTimestampUs) {
 
-  /** Of no records. */
+  /** The summary of no records. */
   public static final RecordSummary NONE =
       new RecordSummary(0, Long.MAX_VALUE, Long.MIN_VALUE, Long.MAX_VALUE, Long.MIN_VALUE);
 
-  /** Of both. */
+  /** The summary of the records of both. */
   public RecordSummary plus(RecordSummary other) {
     return new RecordSummary(
         count + other.count,

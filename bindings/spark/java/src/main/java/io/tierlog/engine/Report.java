@@ -2,7 +2,7 @@ package io.tierlog.engine;
 
 import org.apache.spark.unsafe.Platform;
 
-/** What a step of a decoder left in native memory: {@code tlj_report} of report.h, in its order. */
+/** The report that a step of a decoder left in native memory: {@code tlj_report} of report.h, in its order. */
 final class Report {
   static final int ROWS = 0;
   // A binary column: offsets, data, validity (0: no nulls), nulls.

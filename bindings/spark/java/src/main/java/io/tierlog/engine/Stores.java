@@ -4,7 +4,7 @@ import io.tierlog.plan.SegmentPlan;
 import io.tierlog.plan.StoreLocation;
 import java.util.List;
 
-/** The stores of a task, opened when they are first read from, and their keys. One thread at a time. */
+/** The stores of a task, opened at their first read, and their keys. One thread at a time. */
 final class Stores implements AutoCloseable {
   private final List<StoreLocation> locations;
   private final String nativeDirectory;
@@ -20,28 +20,28 @@ final class Stores implements AutoCloseable {
     rings = new KeyRing[locations.size()];
   }
 
-  /** Where libraries are unpacked; null: where temporary files are. */
+  /** The folder to which libraries are unpacked; null: that of temporary files. */
   String nativeDirectory() {
     return nativeDirectory;
   }
 
-  /** A read was answered. */
+  /** Counts a read that was answered. */
   void counted(long bytes) {
     counted(1, bytes);
   }
 
-  /** Reads were answered. */
+  /** Counts reads that were answered. */
   void counted(long reads, long bytes) {
     requests += reads;
     storedBytes += bytes;
   }
 
-  /** Reads that were answered. */
+  /** How many reads were answered. */
   long requests() {
     return requests;
   }
 
-  /** What they brought. */
+  /** Bytes that the reads brought. */
   long storedBytes() {
     return storedBytes;
   }
@@ -63,7 +63,7 @@ final class Stores implements AutoCloseable {
     return rings[segment.store()];
   }
 
-  /** Whether all of them are folders of this machine. */
+  /** Whether all stores are folders of this machine. */
   boolean areLocal() {
     return locations.stream().allMatch(Stores::isLocal);
   }

@@ -3,7 +3,7 @@ package io.tierlog.engine;
 import java.util.List;
 
 /**
- * What a task's reading took so far.
+ * The counters of a task's reading so far.
  *
  * @param requests reads of log bytes that were answered
  * @param storedBytes what they brought, as stored: compressed and encrypted

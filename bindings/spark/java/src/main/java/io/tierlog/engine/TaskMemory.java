@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 /**
  * The native memory of one task, under its ceiling.
  *
- * <p>Lives until all who hold it have let go: a read that is still under way when the task is killed gives its window
- * back behind that. Thread safety: any number of threads.
+ * <p>It lives until all its holders have released it: a read that is under way when the task is killed gives its window
+ * back later. Thread safety: any number of threads.
  */
 final class TaskMemory {
   private final long budget;
@@ -41,7 +41,7 @@ final class TaskMemory {
   }
 
   /**
-   * What a negative status of an allocation means.
+   * The exception for a negative status of an allocation.
    *
    * @param status a {@code tl_status}
    */

@@ -42,7 +42,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private boolean inRange;
   private boolean finishing;
   private boolean allowPartial;
-  /** Why no window follows those that are still given of what lies before it. */
+  /** The error behind the windows that are still given: no window follows them. */
   private TierlogException cut;
   private long logBytes;
   private long batchesRuledOut;
@@ -52,7 +52,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   private TaskCounters last;
 
   /**
-   * Opens nothing but memory.
+   * Makes a reader, which opens nothing yet but memory.
    *
    * @param task what to read
    * @param locations of its segments
@@ -65,7 +65,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
   }
 
   /**
-   * One that gives no rows: {@link #next} reads all, and answers that there are none.
+   * A reader that gives no rows: {@link #next} reads all records, and answers that there are none.
    *
    * @param wanted what is summed up
    * @param summaries gets each range's, in order; of a range that is read in part, that
@@ -106,7 +106,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     EngineCounters.READERS.incrementAndGet();
   }
 
-  /** What is read, now that it begins. */
+  /** Prepares the windows when reading begins. */
   private void prepare() throws InterruptedIOException {
     ranges = task.ranges();
     if (ranges.stream().anyMatch(TaskReader::endsInTime)) {
@@ -115,7 +115,10 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     windows = openWindows();
   }
 
-  /** No index says where a time ends; headers do, of batches whose records have one time. */
+  /**
+   * Whether the range ends at a time: no index shows where a time ends, only headers of batches whose records have one
+   * time.
+   */
   private static boolean endsInTime(RangePlan range) {
     return range.toTimestampExclusiveMs() < Long.MAX_VALUE;
   }
@@ -207,7 +210,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     return true;
   }
 
-  /** One step; whether it gave rows. */
+  /** Goes one step; returns whether it gave rows. */
   private boolean advance() throws InterruptedIOException {
     switch (decoder.next()) {
       case Native.ROWS:
@@ -266,7 +269,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** Past a damaged batch, where that is allowed. */
+  /** Steps over a damaged batch, if that is allowed. */
   private void skip(TierlogException error) {
     if (task.failOnDataLoss() || !(error instanceof CorruptDataException)) {
       throw error;
@@ -298,7 +301,7 @@ public final class TaskReader implements PartitionReader<ColumnarBatch> {
 
   // ---- the end ----
 
-  /** What was read so far; after {@link #close} what was read at all. */
+  /** The counters so far; after {@link #close} those of the whole task. */
   public TaskCounters counters() {
     lock.lock();
     try {

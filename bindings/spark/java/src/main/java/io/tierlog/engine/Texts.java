@@ -1,8 +1,8 @@
 package io.tierlog.engine;
 
-/** Words for messages, as the Python path writes them. */
+/** Texts for messages, as the Python path writes them. */
 final class Texts {
-  /** As {@code tierlog.runtime.stores.wrappers.masked_store}. */
+  /** The text in place of a masked prefix, as in {@code tierlog.runtime.stores.wrappers.masked_store}. */
   private static final String MASK = "<prefix>/";
 
   private static final long MINUTE_MS = 60_000;

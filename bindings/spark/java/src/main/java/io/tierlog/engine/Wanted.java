@@ -3,7 +3,7 @@ package io.tierlog.engine;
 import java.io.Serializable;
 
 /**
- * What a summary has to know of the records beside their number: less of it needs fewer batches decoded.
+ * The facts, beside the number of records, that a summary needs: with fewer facts fewer batches are decoded.
  *
  * @param offsets least or greatest offset
  * @param leastTimestamp whether it is

@@ -1,7 +1,7 @@
 package io.tierlog.engine;
 
 /**
- * Bytes of a log in native memory, undone; valid until the next one is asked for.
+ * Decrypted and decompressed bytes of a log in native memory; valid until the next window is asked for.
  *
  * @param address of the first byte
  * @param sizeBytes at least 1

@@ -3,7 +3,7 @@ package io.tierlog.engine;
 import io.tierlog.plan.ChunkSlice;
 import io.tierlog.plan.SegmentPlan;
 
-/** The stored bytes of one window on their way, and the memory for them. One thread, but for {@link #interrupt}. */
+/** Loads the stored bytes of one window, and holds the memory for them. One thread, but for {@link #interrupt}. */
 final class WindowLoader implements AutoCloseable {
   private final Stores stores;
   private final NativeBlock stored;
@@ -20,7 +20,7 @@ final class WindowLoader implements AutoCloseable {
     stored = new NativeBlock(memory);
   }
 
-  /** What is on its way. */
+  /** The piece that is being loaded. */
   Piece piece() {
     return piece;
   }
@@ -35,7 +35,7 @@ final class WindowLoader implements AutoCloseable {
     return start;
   }
 
-  /** Stored bytes that came: all, or those of an object that is cut. */
+  /** How many stored bytes came: all, or those of an object that was cut. */
   long found() {
     return found;
   }
@@ -73,7 +73,7 @@ final class WindowLoader implements AutoCloseable {
   }
 
   /**
-   * Waits until all of it is there.
+   * Waits until all bytes are there.
    *
    * @throws TierlogException CorruptObjectError: the object ends before; ObjectNotFoundError with the segment's age,
    *     StoreError and its kinds
@@ -109,7 +109,7 @@ final class WindowLoader implements AutoCloseable {
     }
   }
 
-  /** What a store says, without the cause: that would tell the prefix again. */
+  /** The store's error without its cause, which would show the masked prefix. */
   private static TierlogException masked(TierlogException error, SegmentPlan segment) {
     if (error.kind().equals("ConfigError")) {
       return error;
@@ -118,7 +118,7 @@ final class WindowLoader implements AutoCloseable {
     return text.equals(error.getMessage()) ? error : new TierlogException(error.kind(), text);
   }
 
-  /** Gives up what is under way. */
+  /** Cancels the load. */
   void cancel() {
     Fetch under = fetch;
     fetch = null;
@@ -127,7 +127,7 @@ final class WindowLoader implements AutoCloseable {
     }
   }
 
-  /** From another thread: ends a wait. */
+  /** Ends a wait. Any thread. */
   void interrupt() {
     Fetch under = fetch;
     if (under != null) {

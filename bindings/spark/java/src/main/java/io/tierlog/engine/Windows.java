@@ -6,7 +6,7 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 
 /**
- * The windows of a task, in order, some under way while one is decoded.
+ * The windows of a task, in order; some are loaded while one is decoded.
  *
  * <p>Local files are read when they are wanted, by the thread that decodes them while they are in its core's cache; the
  * system reads ahead. Reads of object stores are begun ahead. Chunks are opened where they are wanted: a task has one
@@ -137,7 +137,7 @@ final class Windows implements AutoCloseable {
     }
   }
 
-  /** From any thread: ends the wait of {@link #next}, and those to come. Windows that were given stay valid. */
+  /** Ends the wait of {@link #next}, now and later. Windows that were given stay valid. Any thread. */
   void abort() {
     aborted = true;
     WindowLoader loader = awaited;
@@ -146,7 +146,7 @@ final class Windows implements AutoCloseable {
     }
   }
 
-  /** Gives up what is under way and gives everything back. */
+  /** Cancels all loads and releases all memory. */
   @Override
   public void close() {
     pending.forEach(WindowLoader::close);

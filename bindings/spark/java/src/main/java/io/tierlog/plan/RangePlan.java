@@ -47,7 +47,7 @@ public record RangePlan(
     return startPosition < endPosition && end <= most ? end : endPosition;
   }
 
-  /** The same between two batch borders of it. */
+  /** The part of this range between two batch borders. */
   public RangePlan between(long start, long end) {
     return new RangePlan(
         segment,

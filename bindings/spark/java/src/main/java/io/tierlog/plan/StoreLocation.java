@@ -22,7 +22,7 @@ public record StoreLocation(
     privateKeyFiles = new TreeMap<>(Map.copyOf(privateKeyFiles));
   }
 
-  /** Without the options: this is what reaches plans and logs. */
+  /** The location without its options, as plans and logs show it. */
   @Override
   public String toString() {
     return "StoreLocation[" + kind + ", " + url + "]";

@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.List;
 
 /**
- * What one Spark task reads, in order.
+ * The ranges that one Spark task reads, in order.
  *
  * @param ranges by topic, partition and offset
  * @param failOnDataLoss false: what is damaged or gone is left out with a warning
@@ -18,7 +18,7 @@ public record TaskPlan(List<RangePlan> ranges, boolean failOnDataLoss, boolean v
     ranges = List.copyOf(ranges);
   }
 
-  /** The same over other ranges. */
+  /** The same plan over other ranges. */
   public TaskPlan over(List<RangePlan> others) {
     return new TaskPlan(others, failOnDataLoss, verifyChecksums, trustHeaders);
   }

@@ -5,12 +5,12 @@ import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.Properties;
 
-/** What this jar is. */
+/** The version of this jar and of its protocol. */
 public final class BuildInfo {
-  /** Of docs/plan-protocol.md. */
+  /** The version of docs/plan-protocol.md. */
   public static final int PROTOCOL = 3;
 
-  /** Of the Python package that this jar was built from. */
+  /** The version of the Python package from which this jar was built. */
   public static final String VERSION = read();
 
   private BuildInfo() {}

@@ -54,7 +54,7 @@ final class Frame {
   }
 
   /**
-   * A count of things that follow.
+   * A count of elements that follow.
    *
    * @param leastBytes that each of them takes in the frame
    */
@@ -74,7 +74,7 @@ final class Frame {
     return text(ByteBuffer.wrap(bytes));
   }
 
-  /** Null where the frame says so. */
+  /** A byte array; null if the frame says null. */
   byte[] bytes() throws FrameException {
     int length = i32();
     if (length == -1) {
@@ -88,7 +88,7 @@ final class Frame {
     return bytes;
   }
 
-  /** All that is left. */
+  /** All remaining bytes. */
   byte[] rest() {
     byte[] bytes = new byte[left.remaining()];
     left.get(bytes);

@@ -11,7 +11,7 @@ import java.io.OutputStream;
 
 /** Frames in and out of the planner's pipes. Not for two threads at once. */
 final class FrameStream {
-  /** Of a body. */
+  /** The most bytes of a body. */
   static final int FRAME_BYTES_MAX = 64 << 20;
 
   private static final int BUFFER_BYTES = 1 << 16;

@@ -3,7 +3,7 @@ package io.tierlog.planner;
 import java.util.List;
 
 /**
- * What the bucket held when it was listed, in the planner's own words, which only the planner reads.
+ * The listing of a bucket, in a form that only the planner reads.
  *
  * @param frames as they came
  */

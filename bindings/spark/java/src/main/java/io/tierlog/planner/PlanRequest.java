@@ -5,7 +5,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What to plan.
+ * A request to plan.
  *
  * @param options of the load
  * @param listing pinned at the load

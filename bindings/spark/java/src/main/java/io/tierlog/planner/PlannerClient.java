@@ -24,20 +24,20 @@ import org.slf4j.LoggerFactory;
 public final class PlannerClient implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(PlannerClient.class);
 
-  /** Of all frames of an answer: far above 10^6 ranges, and what a child gone mad can fill. */
+  /** The most bytes of an answer's frames: far above 10^6 ranges; a broken child can fill no more. */
   private static final long ANSWER_BYTES_MAX = Math.min(4L << 30, Runtime.getRuntime().maxMemory() / 2);
 
-  /** Each has a core's work and its 100 to 200 MiB while it plans. */
+  /** The most children: each uses a core and 100 to 200 MiB while it plans. */
   private static final int CHILDREN_MAX = 4;
 
   private final PythonCommand python;
   private final UnaryOperator<Runnable> atEnd;
   private final Semaphore turns = new Semaphore(CHILDREN_MAX, true);
 
-  /** Of this client, busy or not. */
+  /** All children of this client, busy or not. */
   private final Set<PlannerProcess> children = ConcurrentHashMap.newKeySet();
 
-  /** Those that nobody asks, the last one asked first: so the others come to their end. */
+  /** The idle children; the one that was asked last is asked first, so that the others end. */
   private final Deque<PlannerProcess> idle = new ConcurrentLinkedDeque<>();
 
   /**

@@ -3,7 +3,8 @@ package io.tierlog.planner;
 import java.util.Set;
 
 /**
- * Why there is no listing or no plan, in words for the user. Never with a value of {@code store.*} or {@code rsm.*}.
+ * The reason why there is no listing or no plan, for the user. It never shows a value of {@code store.*} or {@code
+ * rsm.*}.
  */
 public final class PlannerException extends RuntimeException {
   private static final long serialVersionUID = 1L;
@@ -31,12 +32,12 @@ public final class PlannerException extends RuntimeException {
     return new PlannerException(OWN_KIND, text, cause);
   }
 
-  /** Class of {@code tierlog.errors}, or what ails the planner. */
+  /** Class of {@code tierlog.errors}, or the planner's failure. */
   public String kind() {
     return kind;
   }
 
-  /** Whether there is no planner to tell anything. */
+  /** Whether the planner itself failed. */
   public boolean blamesPlanner() {
     return KINDS_OF_PLANNER.contains(kind);
   }

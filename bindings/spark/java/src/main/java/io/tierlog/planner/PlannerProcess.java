@@ -19,10 +19,10 @@ final class PlannerProcess implements AutoCloseable {
   private static final long START_SECONDS_MAX = 120;
   private static final long END_SECONDS_MAX = 5;
 
-  /** A child that nobody asks is ended: a session with artifacts of its own has its own child, and may be gone. */
+  /** An idle child is ended after this time: a session with artifacts of its own has its own child, and may be gone. */
   private static final long IDLE_SECONDS_MAX = 600;
 
-  /** The same where another one is idle too. */
+  /** An idle child is ended after this time if another one is idle too. */
   private static final long SPARE_SECONDS_MAX = 60;
 
   private static final int LINE_CHARS_MAX = 4096;
@@ -92,7 +92,7 @@ final class PlannerProcess implements AutoCloseable {
     return python;
   }
 
-  /** Ends the child if it lives, and tells how it ended and what it said last. */
+  /** Ends the child if it lives; returns how it ended and what it printed last. */
   String ended() {
     boolean byItself = awaitEnd(1);
     close();
@@ -104,13 +104,13 @@ final class PlannerProcess implements AutoCloseable {
     }
   }
 
-  /** A request begins: it may take its time. */
+  /** Marks the begin of a request, which may take long. */
   void busy() {
     dueNanos = Long.MAX_VALUE;
   }
 
   /**
-   * A request is over.
+   * Marks the end of a request.
    *
    * @param only whether no other child waits for requests
    */

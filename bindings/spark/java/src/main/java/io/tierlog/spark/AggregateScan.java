@@ -5,7 +5,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.LocalScan;
 import org.apache.spark.sql.types.StructType;
 
-/** Rows that the planner knew without a record being read: Spark starts no task for them. */
+/** A scan whose rows the planner knows without reading records: Spark starts no task. */
 final class AggregateScan implements LocalScan {
   private final String description;
   private final PushedAggregates aggregates;

@@ -1,6 +1,6 @@
 package io.tierlog.spark;
 
-/** Record batches whose header alone said that none of their records count. */
+/** Record batches whose header alone showed that none of their records count. */
 public final class BatchesSkippedMetric extends ScanMetric {
   static final String NAME = "tierlogBatchesSkipped";
 

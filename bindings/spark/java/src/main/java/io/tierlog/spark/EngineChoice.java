@@ -5,14 +5,15 @@ import io.tierlog.engine.TierlogException;
 import io.tierlog.planner.PlannerException;
 import java.util.Optional;
 
-/** Who reads: this jar or Python. */
+/** The choice of the engine: this jar or Python. */
 final class EngineChoice {
   private static final String STORE_LIBRARY = "libtierlog_store.so";
 
   private EngineChoice() {}
 
   /**
-   * Why Python reads, in words for {@code explain()}; empty: the jar does. What the planner refuses is the jar's.
+   * The reason why Python reads, for {@code explain()}; empty: the jar reads. Requests that the planner refuses stay
+   * with the jar.
    *
    * @throws PlannerException {@code engine=jar} cannot be had
    */

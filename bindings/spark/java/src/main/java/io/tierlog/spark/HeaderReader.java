@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 
-/** One task's partial rows: one a group that has records; without grouping exactly one. */
+/** One task's partial rows: one for each group that has records; without grouping exactly one. */
 final class HeaderReader implements PartitionReader<InternalRow> {
   private final PushedAggregates aggregates;
   private final TaskSummary task;

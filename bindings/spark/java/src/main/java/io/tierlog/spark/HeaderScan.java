@@ -63,7 +63,7 @@ final class HeaderScan implements Scan, Batch {
     return new Factory(plan.stores(), aggregates, settings);
   }
 
-  /** What all tasks share. */
+  /** The state that all tasks share. */
   private record Factory(List<StoreLocation> stores, PushedAggregates aggregates, ReaderSettings settings)
       implements PartitionReaderFactory, Serializable {
 

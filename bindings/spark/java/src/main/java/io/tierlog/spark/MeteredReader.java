@@ -7,7 +7,7 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** The engine's reader with its counters in Spark's words. */
+/** The engine's reader, with its counters as Spark metrics. */
 final class MeteredReader implements PartitionReader<ColumnarBatch> {
   private final TaskReader reader;
 

@@ -9,7 +9,7 @@ final class NearestName {
 
   private NearestName() {}
 
-  /** Case does not count. Empty: none is near. */
+  /** The name nearest to the wanted one, whatever its case; empty: none is near. */
   static Optional<String> among(String[] names, String wanted) {
     String word = wanted.toLowerCase(Locale.ROOT);
     String best = null;

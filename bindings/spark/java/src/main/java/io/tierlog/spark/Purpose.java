@@ -23,7 +23,7 @@ final class Purpose {
 
   private Purpose() {}
 
-  /** Fails where Spark is asked to stream or to write. */
+  /** Fails if Spark is asked to stream or to write. */
   static void check() {
     List<String> asking =
         StackWalker.getInstance()

@@ -35,10 +35,10 @@ record PushedAggregates(Aggregates words, StructType schema) implements Serializ
   private static final Set<String> GROUPING = Set.of("topic", "partition");
   private static final Set<String> ORDERED = Set.of("offset", "timestamp");
 
-  /** To count one of them is to count rows: they have a value in every row. */
+  /** Columns without nulls: counting one of them is counting rows. */
   private static final Set<String> NEVER_NULL = Set.of("topic", "partition", "offset", "timestamp", "timestampType");
 
-  /** Empty where something else is among them. */
+  /** The aggregates, if all of them are such; else empty. */
   static Optional<PushedAggregates> of(Aggregation aggregation) {
     StructType schema = new StructType();
     List<String> groupBy = new ArrayList<>();
@@ -72,7 +72,7 @@ record PushedAggregates(Aggregates words, StructType schema) implements Serializ
     return new Grouping(words.groupBy().contains("topic"), words.groupBy().contains("partition"));
   }
 
-  /** What tasks have to find out. */
+  /** The facts that tasks have to find out. */
   Wanted wanted() {
     List<List<String>> functions = words.functions();
     return new Wanted(

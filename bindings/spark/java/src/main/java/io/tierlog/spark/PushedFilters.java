@@ -28,7 +28,7 @@ final class PushedFilters {
   private final List<Predicate> absorbed = new ArrayList<>();
   private final List<Comparison> comparisons = new ArrayList<>();
 
-  /** Takes what it can use, and returns what Spark has to evaluate after the scan. */
+  /** Takes the predicates that it can use, and returns those that Spark has to evaluate after the scan. */
   Predicate[] push(Predicate[] offered) {
     List<Predicate> left = new ArrayList<>();
     for (Predicate predicate : offered) {
@@ -55,7 +55,7 @@ final class PushedFilters {
     return List.copyOf(comparisons);
   }
 
-  /** Empty where it is no comparison of one of our columns with literals of its type. */
+  /** A predicate as a comparison; empty if it does not compare one of our columns with literals of its type. */
   static Optional<Comparison> comparison(Predicate predicate) {
     Expression[] children = predicate.children();
     String operation = OPERATIONS.get(predicate.name());
@@ -97,7 +97,7 @@ final class PushedFilters {
     return most - least == values.size() - 1; // an overflow is negative, and so not equal
   }
 
-  /** Null where it is none of ours. */
+  /** Name of the column; null if it is none of ours. */
   private static String column(Expression expression) {
     if (!(expression instanceof NamedReference reference) || reference.fieldNames().length != 1) {
       return null;
@@ -106,7 +106,7 @@ final class PushedFilters {
     return COLUMNS.contains(name) ? name : null;
   }
 
-  /** A string or a number in the column's unit; null where the literal is of another type, or null. */
+  /** The literal as a string or as a number in the column's unit; null if it is of another type, or null. */
   private static Object value(Expression expression, String column) {
     if (!(expression instanceof Literal<?> literal) || literal.value() == null) {
       return null;

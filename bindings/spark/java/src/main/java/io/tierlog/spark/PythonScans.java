@@ -13,7 +13,7 @@ import scala.collection.immutable.Map;
 import scala.collection.immutable.Map$;
 
 /**
- * Scans of Spark's Python source that say why Python reads, and are what they were in all else.
+ * Scans of Spark's Python source whose description says why Python reads; they differ in nothing else.
  *
  * <p>Written out, not by {@link java.lang.reflect.Proxy}: Spark's errors are checked exceptions that no interface
  * declares, and a proxy puts one without a text in their place.

@@ -29,7 +29,7 @@ final class PythonSource {
     return source.inferSchema(handedOver(options));
   }
 
-  /** Spark's own table: of a catalog, which asks before there is anything to read. */
+  /** Spark's own table, for a catalog, which asks before there is anything to read. */
   Table bareTable(StructType schema, Map<String, String> properties) {
     return source.getTable(schema, new Transform[0], handedOver(new CaseInsensitiveStringMap(properties)));
   }
@@ -41,7 +41,10 @@ final class PythonSource {
     return new PythonTable(bareTable(schema, properties), "tierlog engine=python (" + reason + ")");
   }
 
-  /** {@code engine} was heard here. Python, which never sees this jar, would say that there is none. */
+  /**
+   * The options without {@code engine}, which was obeyed here: Python, which never sees this jar, would report that
+   * there is none.
+   */
   static CaseInsensitiveStringMap handedOver(CaseInsensitiveStringMap options) {
     if (!HEARD.contains(options.getOrDefault(ENGINE, "auto").strip().toLowerCase(Locale.ROOT))) {
       return options;

@@ -19,13 +19,13 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The few options that this side has to understand before the planner checks them all. What it does not understand it
- * takes for the default: the planner then says what is wrong.
+ * The few options that the jar has to understand before the planner checks them all. A value that it does not
+ * understand counts as the default: the planner then reports what is wrong.
  */
 final class SourceOptions {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final Pattern SIZE = Pattern.compile("([0-9]{1,18})\\s*([kmgtpKMGTP]?)(?:[iI]?[bB])?");
-  /** What stands before an @ may be credentials, but for a container of Azure's, which never has a colon. */
+  /** The part of a URL before an @, which may be credentials; not an Azure container, which never has a colon. */
   private static final String USER = "(?<!(?i:abfs|abfss|wasb|wasbs):)//[^/@]*@|//[^/@]*:[^/@]*@";
   private static final Set<String> OTHER_TABLES = Set.of("batches", "segments", "transactions");
 
@@ -35,17 +35,19 @@ final class SourceOptions {
     this.options = new CaseInsensitiveStringMap(given);
   }
 
-  /** As they were given. */
+  /** The options as they were given. */
   Map<String, String> given() {
     return options.asCaseSensitiveMap();
   }
 
-  /** Without: a table of the catalog, whose options are in its schema, or a mistake. */
+  /**
+   * Whether there is a path. Without one it is a table of the catalog, whose options are in its schema, or a mistake.
+   */
   boolean hasPath() {
     return options.containsKey("path") || options.containsKey("paths");
   }
 
-  /** Spark makes a table of its catalog. */
+  /** Whether Spark is creating a table of its catalog. */
   boolean makesTable() {
     return options.containsKey("provider");
   }
@@ -54,7 +56,7 @@ final class SourceOptions {
     return OTHER_TABLES.contains(word("table"));
   }
 
-  /** {@code auto}, {@code jar}, {@code python}, or what the planner refuses. */
+  /** {@code auto}, {@code jar}, {@code python}, or a value that the planner refuses. */
   String engine() {
     String engine = word("engine");
     return engine.isEmpty() ? "auto" : engine;
@@ -64,7 +66,7 @@ final class SourceOptions {
     return options.get("plannerPython");
   }
 
-  /** Where the shared library is unpacked; null: where temporary files are. */
+  /** The folder to which the shared library is unpacked; null: that of temporary files. */
   String nativeDirectory() {
     return options.get("nativeDirectory");
   }
@@ -77,7 +79,7 @@ final class SourceOptions {
     return flag("includeHeaders");
   }
 
-  /** Null where the option is not given, or is wrong. */
+  /** The columns; null if the option is not given, or is wrong. */
   List<String> columns() {
     String text = options.get("columns");
     if (text == null) {
@@ -88,7 +90,7 @@ final class SourceOptions {
   }
 
   /**
-   * How tasks read.
+   * The settings of the tasks' readers.
    *
    * @param schema that Spark wants filled; what it says holds no nulls is checked
    */
@@ -129,7 +131,7 @@ final class SourceOptions {
     return paths().stream().anyMatch(path -> path.contains("://") && !path.startsWith("file:"));
   }
 
-  /** For plans and logs: without what a URL can carry beside its place. */
+  /** The paths for plans and logs, without credentials and queries in URLs. */
   String shownPaths() {
     List<String> shown =
         paths().stream().map(path -> path.replaceAll(USER, "//***@").replaceAll("[?#].*", "?***")).toList();

@@ -3,7 +3,7 @@ package io.tierlog.spark;
 import io.tierlog.plan.TaskPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
 
-/** What one task reads; travels to its executor. */
+/** The plan of one task, which travels to its executor. */
 class TaskPartition implements InputPartition {
   private static final long serialVersionUID = 1L;
 

@@ -10,7 +10,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** What all tasks of a scan share; travels to the executors once. */
+/** The state that all tasks of a scan share, which travels to the executors once. */
 final class TierlogReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 

@@ -67,7 +67,7 @@ final class TierlogScan
     return this;
   }
 
-  /** Known without a plan: so a plan is made only where tasks are run or sizes compared. */
+  /** The schema, known without a plan: a plan is made only if tasks are run or sizes compared. */
   @Override
   public ColumnarSupportMode columnarSupportMode() {
     return ColumnarSupportMode.SUPPORTED;
@@ -113,13 +113,15 @@ final class TierlogScan
     };
   }
 
-  /** Those that are read: Spark resolves them in the output. */
+  /** The columns of the output that a join may filter by. */
   @Override
   public NamedReference[] filterAttributes() {
     return KEYS.stream().filter(this::reads).map(Expressions::column).toArray(NamedReference[]::new);
   }
 
-  /** What a join leaves of the topics and partitions. What is not understood is left to the join. */
+  /**
+   * Takes the topics and partitions that a join leaves. Predicates that it does not understand are left to the join.
+   */
   @Override
   public void filter(Predicate[] predicates) {
     runtimeFilters =
@@ -146,7 +148,7 @@ final class TierlogScan
     return ScanMetric.all();
   }
 
-  /** The same request to the same table: so Spark exchanges its rows once. */
+  /** Equal if the same request goes to the same table, so that Spark exchanges its rows once. */
   @Override
   public boolean equals(Object other) {
     return other instanceof TierlogScan scan

@@ -51,21 +51,21 @@ final class TierlogScanBuilder
     columns = required;
   }
 
-  /** Tasks behind the limit need not be planned; Spark cuts what the others give. */
+  /** Takes a limit: tasks behind it need not be planned, and Spark cuts the rows of the others. */
   @Override
   public boolean pushLimit(int records) {
     limit = (long) records;
     return true;
   }
 
-  /** True where the planner's answer is the result itself. */
+  /** Whether the planner's answer is the whole result. */
   @Override
   public boolean supportCompletePushDown(Aggregation aggregation) {
     ScanPlan plan = planOf(aggregation);
     return plan != null && plan.answer() != null;
   }
 
-  /** True where tasks answer with partial rows, too. */
+  /** Whether the aggregates are answered at all, also by partial rows of tasks. */
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
     aggregated = planOf(aggregation) != null;
@@ -84,7 +84,10 @@ final class TierlogScanBuilder
     return new TierlogScan(table, request(null), columns, description(columns));
   }
 
-  /** Null where the plan does not answer them. Spark asks twice with the same functions: the planner is asked once. */
+  /**
+   * The plan that answers the aggregates; null if none does. Spark asks twice with the same functions: the planner is
+   * asked once.
+   */
   private ScanPlan planOf(Aggregation aggregation) {
     Optional<PushedAggregates> wanted = PushedAggregates.of(aggregation);
     if (wanted.isEmpty()) {

@@ -38,7 +38,7 @@ public final class TierlogSource implements TableProvider, DataSourceRegister {
     return NAME;
   }
 
-  /** A schema of the user's chooses and orders columns. */
+  /** Accepts a schema of the user's, which chooses and orders columns. */
   @Override
   public boolean supportsExternalMetadata() {
     return true;

@@ -40,7 +40,7 @@ final class TierlogTable implements Table, SupportsRead {
   }
 
   /**
-   * Lists the bucket.
+   * Lists the bucket and makes the table.
    *
    * @throws PlannerException the options are wrong, or nobody plans
    */
@@ -100,7 +100,7 @@ final class TierlogTable implements Table, SupportsRead {
   }
 
   /**
-   * What was listed.
+   * The listing.
    *
    * @throws PlannerException why nothing was
    */

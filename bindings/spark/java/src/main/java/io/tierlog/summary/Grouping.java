@@ -3,7 +3,7 @@ package io.tierlog.summary;
 import java.io.Serializable;
 
 /**
- * Which records are summed up together.
+ * How records are grouped.
  *
  * @param byTopic whether topics are apart
  * @param byPartition whether partitions are

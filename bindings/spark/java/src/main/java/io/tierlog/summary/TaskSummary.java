@@ -23,7 +23,7 @@ import java.util.Map;
  */
 public final class TaskSummary implements AutoCloseable {
   /**
-   * Of records that are summed up together.
+   * A group of records that are summed up together.
    *
    * @param topic null: topics are not apart
    * @param partition null: partitions are not apart
@@ -68,17 +68,17 @@ public final class TaskSummary implements AutoCloseable {
     return groups;
   }
 
-  /** Reads of log bytes, and what they brought. */
+  /** Reads of log bytes. */
   public long requests() {
     return requests + (reader == null ? 0 : reader.counters().requests());
   }
 
-  /** As stored. */
+  /** Stored bytes that were read. */
   public long storedBytes() {
     return bytes + (reader == null ? 0 : reader.counters().storedBytes());
   }
 
-  /** Of windows that were looked through. */
+  /** Untransformed bytes of the windows that were decoded. */
   public long decodedBytes() {
     return reader == null ? 0 : reader.counters().logBytes();
   }
@@ -88,7 +88,7 @@ public final class TaskSummary implements AutoCloseable {
     return batches + (reader == null ? 0 : reader.counters().batchesSkipped());
   }
 
-  /** Spent on checksums, nanoseconds. */
+  /** Time spent on checksums, nanoseconds. */
   public long crcNs() {
     return crcNs + (reader == null ? 0 : reader.counters().crcNs());
   }
@@ -106,7 +106,7 @@ public final class TaskSummary implements AutoCloseable {
     }
   }
 
-  /** What headers did not say. */
+  /** Reads the headers; returns the ranges that they do not answer. */
   private List<RangePlan> readHeaders() throws InterruptedIOException {
     List<RangePlan> undecided = new ArrayList<>();
     try (HeaderWalk walking = HeaderWalk.summingUp(stores, wanted, !task.trustHeaders(), settings)) {

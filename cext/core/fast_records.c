@@ -1,4 +1,4 @@
-#include "sprint.h"
+#include "fast_records.h"
 
 #include "cursor.h"
 
@@ -189,8 +189,9 @@ static __attribute__((noinline)) bool append_headers(const tl_record *record, co
 /* ---- the run -------------------------------------------------------------------------------------------------------
  */
 
-void tl_sprint(const uint8_t *content, const uint8_t *end, const tl_batch_header *batch,
-               const tl_decode_options *options, bool filtered, tl_decode_state *state, tl_columns *columns) {
+void tl_decode_sound_records(const uint8_t *content, const uint8_t *end, const tl_batch_header *batch,
+                             const tl_decode_options *options, bool filtered, tl_decode_state *state,
+                             tl_columns *columns) {
     const tl_batch_header header = *batch;
     const uint32_t want = columns->want;
     const bool append_time = header.attributes & TL_ATTRIBUTE_LOG_APPEND_TIME;

@@ -1,0 +1,343 @@
+"""The pages of ``docs/formats`` describe what real systems wrote: files are unpacked by the pages' own tables."""
+
+from __future__ import annotations
+
+import enum
+import json
+import pathlib
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pytest
+
+from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
+from tierlog._native.checksums import crc32c
+from tierlog.log.formats.offset_index import OffsetIndex
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.time_index import TimeIndex
+from tierlog.log.formats.transaction_index import TransactionIndex
+from tierlog.records import scan
+from tierlog.records.control import ControlRecordType
+from tierlog.records.decoding import decode
+from tierlog.remote.api import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemotePartitionDeleteState,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.metadata.record_serde import decode_record
+
+pytestmark = needs_checkout
+
+PAGES: Final = ROOT / "docs" / "formats"
+_CODES: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint32": "I"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading of a page.
+
+    Attributes:
+        tables: The cells of each row of each table; the first row names the columns.
+    """
+
+    text: str
+    tables: list[list[list[str]]]
+
+    def layout(self, table: int = 0) -> tuple[struct.Struct, list[str]]:
+        """A table of fixed positions as a structure, and its fields. The positions must follow from the types."""
+        rows = [row for row in self.tables[table][1:] if row[1] in _CODES]
+        form = ">"
+        for position, kind, *_ in rows:
+            assert struct.calcsize(form) == int(position), f"{position} does not follow from the types before it"
+            form += _CODES[kind]
+        return struct.Struct(form), [row[2] for row in rows]
+
+
+def _section(page: str, heading: str) -> Section:
+    text = (PAGES / page).read_text() if IN_CHECKOUT else ""
+    found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no heading {heading!r}"
+    tables: list[list[list[str]]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", found[2], re.MULTILINE):
+        rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
+        tables.append([rows[0], *rows[2:]])
+    return Section(found[2], tables)
+
+
+def _closed_segments(data: pathlib.Path) -> list[pathlib.Path]:
+    logs = sorted((data / "main-plain" / "local-before" / "broker1" / "fx-txn-0").glob("*.log"))
+    assert len(logs) > 3
+    return logs
+
+
+def test_record_batch(data: pathlib.Path) -> None:
+    """Whoever writes a reader of their own by this page reads the same numbers as the core."""
+    form, names = _section("log-files.md", "Record batch").layout()
+    assert form.size == 61
+    columns = {
+        "baseOffset": "base_offset",
+        "partitionLeaderEpoch": "leader_epoch",
+        "magic": "magic",
+        "crc": "crc",
+        "attributes": "attributes",
+        "baseTimestamp": "base_timestamp",
+        "maxTimestamp": "max_timestamp",
+        "producerId": "producer_id",
+        "producerEpoch": "producer_epoch",
+        "baseSequence": "base_sequence",
+        "recordCount": "record_count",
+    }
+    for path in _closed_segments(data):
+        content = path.read_bytes()
+        known = scan(content)
+        at = row = 0
+        while at < len(content):
+            fields = dict(zip(names, form.unpack_from(content, at), strict=True))
+            size = fields["batchLength"] + 12
+            assert crc32c(content[at + 21 : at + size]) == fields["crc"]
+            assert fields["baseOffset"] + fields["lastOffsetDelta"] == known.last_offset[row]
+            for name, column in columns.items():
+                assert fields[name] == getattr(known, column)[row], name
+            at, row = at + size, row + 1
+        assert row == len(known.base_offset) > 0
+
+
+def test_message_sets(data: pathlib.Path) -> None:
+    """The same of what brokers before 0.11 wrote."""
+    form, names = _section("log-files.md", "Message sets of magic 0 and 1").layout()
+    for magic, size in ((0, 18), (1, 26)):
+        content = (data / "record-v0-v1" / f"v{magic}-none.log").read_bytes()
+        known = scan(content)
+        at = row = 0
+        while at < len(content):
+            fields = dict(zip(names, form.unpack_from(content, at), strict=True))
+            assert fields["magic"] == magic
+            assert (fields["offset"], fields["crc"]) == (known.base_offset[row], known.crc[row])
+            assert magic == 0 or fields["timestamp"] == known.max_timestamp[row]
+            key_length = struct.unpack_from(">i", content, at + size)[0]
+            assert -1 <= key_length < fields["size"]
+            at, row = at + 12 + fields["size"], row + 1
+        assert row == len(known.base_offset) > 0
+
+
+def test_indexes(data: pathlib.Path) -> None:
+    """The three indexes of real segments, entry by entry."""
+    for log in _closed_segments(data):
+        base_offset = int(log.stem)
+        offsets = list(_entries("Offset index", log.with_suffix(".index")))
+        assert [entry["relativeOffset"] + base_offset for entry in offsets] == list(
+            OffsetIndex(log.with_suffix(".index").read_bytes(), base_offset).columns()[0]
+        )
+        assert all(entry["filePosition"] < log.stat().st_size for entry in offsets)
+        known = TimeIndex(log.with_suffix(".timeindex").read_bytes(), base_offset).columns()
+        times = list(_entries("Time index", log.with_suffix(".timeindex")))
+        assert [(entry["timestamp"], entry["relativeOffset"] + base_offset) for entry in times] == list(
+            zip(*(column.tolist() for column in known), strict=True)
+        )
+        aborted = log.with_suffix(".txnindex")
+        if aborted.exists():
+            names = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+            rows = TransactionIndex(aborted.read_bytes()).entries()
+            found = list(_entries("Transaction index", aborted))
+            assert [[*entry.values()][1:] for entry in found] == [[int(row[name]) for name in names] for row in rows]
+
+
+def _entries(heading: str, path: pathlib.Path) -> Iterator[dict[str, int]]:
+    """Without the zeros that an active segment's file is allocated with."""
+    form, names = _section("log-files.md", heading).layout()
+    content = path.read_bytes()
+    for values in form.iter_unpack(content[: -(-len(content.rstrip(b"\0")) // form.size) * form.size]):
+        yield dict(zip(names, values, strict=True))
+
+
+def test_producer_snapshot(data: pathlib.Path) -> None:
+    """Header and entries of every committed snapshot."""
+    section = _section("log-files.md", "Producer snapshot")
+    header, header_names = section.layout(0)
+    entry, _ = section.layout(1)
+    paths = sorted((data / "main-plain").glob("**/*.snapshot"))
+    producers = 0
+    for path in paths:
+        content = path.read_bytes()
+        fields = dict(zip(header_names, header.unpack_from(content), strict=True))
+        assert fields["version"] == 1
+        assert fields["crc"] == crc32c(content[6:])
+        found = list(entry.iter_unpack(content[header.size :]))
+        assert fields["count"] == len(found)
+        assert found == [
+            tuple(getattr(each, name) for name in each.__slots__) for each in parse_producer_snapshot(content).entries
+        ]
+        producers += len(found)
+    assert producers > 10
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "numbers"),
+    [
+        ("log-files.md", "Control records", ControlRecordType),
+        ("metadata-records.md", "Segment states", RemoteLogSegmentState),
+        ("metadata-records.md", "Partition states", RemotePartitionDeleteState),
+    ],
+)
+def test_numbers_and_names(page: str, heading: str, numbers: type[enum.IntEnum]) -> None:
+    """A page that swaps two states would have an operator delete what is being copied."""
+    rows = _section(page, heading).tables[0][1:]
+    assert {int(row[0]): row[1] for row in rows} == {each.value: each.name for each in numbers if each.value >= 0}
+
+
+def test_manifest(data: pathlib.Path) -> None:
+    """Every member of every real manifest is on the page, and nothing else is."""
+    members = {row[0].strip("`") for row in _section("objects.md", "Manifest").tables[0][1:]}
+    indexes = [row[1].strip("`") for row in _section("objects.md", "Indexes object").tables[0][1:]]
+    described = re.findall(r"`(\w+)`", "".join(row[0] for row in _section("objects.md", "Segment metadata").tables[0]))
+    chunk_index = set(re.findall(r"`(\w+)`", _section("objects.md", "Chunk index").text))
+    found: set[str] = set()
+    paths = [path for path in data.glob("*/objects/**/*.rsm-manifest") if "bad" not in path.parts]
+    for path in paths:
+        manifest = json.loads(path.read_bytes())
+        found |= manifest.keys()
+        assert list(manifest["segmentIndexes"]) == indexes
+        assert manifest["chunkIndex"].keys() <= chunk_index
+        assert set(manifest["remoteLogSegmentMetadata"]) == set(described)
+    assert found == members
+    assert len(paths) > 20
+
+
+class _Fields:
+    """Reads a value by the types that a page names."""
+
+    def __init__(self, value: bytes) -> None:
+        self._left = memoryview(value)
+
+    def _take(self, size: int) -> bytes:
+        taken, self._left = bytes(self._left[:size]), self._left[size:]
+        assert len(taken) == size
+        return taken
+
+    def _uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def _tags(self) -> dict[int, bytes]:
+        return {self._uvarint(): self._take(self._uvarint()) for _ in range(self._uvarint())}
+
+    def _compact_bytes(self) -> bytes | None:
+        size = self._uvarint()
+        return None if size == 0 else self._take(size - 1)
+
+    def _compact_string(self) -> str:
+        raw = self._compact_bytes()
+        assert raw is not None
+        return raw.decode()
+
+    def _epochs(self) -> dict[int, int]:
+        epochs = {}
+        for _ in range(self._uvarint() - 1):
+            epoch, start = struct.unpack(">iq", self._take(12))
+            epochs[epoch] = start
+            assert self._tags() == {}
+        return epochs
+
+    def read(self, section: Section) -> dict[str, object]:
+        """The fields of a section's first table by name; tags under ""."""
+        readers: dict[str, Callable[[], object]] = {
+            "uvarint": self._uvarint,
+            "uuid": lambda: Uuid(self._take(16)),
+            "tags": self._tags,
+            "compact string": self._compact_string,
+            "compact bytes": self._compact_bytes,
+            "compact array": self._epochs,
+        }
+        fields: dict[str, object] = {}
+        for kind, name, *_ in section.tables[0][1:]:
+            if kind in _CODES:
+                form = struct.Struct(">" + _CODES[kind])
+                fields[name] = form.unpack(self._take(form.size))[0]
+            else:
+                fields[name] = readers[kind]()
+        return fields
+
+    def finish(self) -> None:
+        assert not self._left, "bytes that the page does not know"
+
+
+def _metadata_records(data: pathlib.Path) -> Iterator[tuple[int, bytes]]:
+    """(partition, value) of every record of the topic as a broker left it."""
+    for folder in sorted((data / "main-plain" / "broker-after-stop" / "broker1").iterdir()):
+        for log in folder.glob("*.log"):
+            batch = decode(log.read_bytes(), columns=["value"])
+            for value in batch["value"].to_pylist():
+                yield int(folder.name.rsplit("-", 1)[1]), value
+
+
+def test_metadata_records(data: pathlib.Path) -> None:
+    """Real records of each type, decoded by the page, say what our own decoder says."""
+    headings = {0: "Segment metadata", 1: "Segment update"}
+    seen: set[object] = set()
+    for _, value in _metadata_records(data):
+        fields = _Fields(value)
+        frame = fields.read(_section("metadata-records.md", "Framing"))
+        assert (frame["frameVersion"], frame["version"]) == (1, 0)
+        key = frame["apiKey"]
+        assert isinstance(key, int)
+        found = fields.read(_section("metadata-records.md", headings[key]))
+        fields.finish()
+        record = decode_record(value)
+        assert isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate)
+        partition = record.remote_log_segment_id.topic_id_partition
+        assert partition == TopicIdPartition(found["topicId"], found["topic"], found["partition"])  # type: ignore[arg-type]
+        assert found["segmentId"] == record.remote_log_segment_id.id
+        assert (found["state"], found["brokerId"]) == (record.state, record.broker_id)
+        assert found["customMetadata"] == record.custom_metadata
+        assert found["eventTimestampMs"] == record.event_timestamp_ms
+        if isinstance(record, RemoteLogSegmentMetadata):
+            assert (found["startOffset"], found["endOffset"]) == (record.start_offset, record.end_offset)
+            assert found["segmentLeaderEpochs"] == dict(record.segment_leader_epochs)
+            assert found["segmentSizeInBytes"] == record.segment_size_in_bytes
+            assert found["maxTimestampMs"] == record.max_timestamp_ms
+            assert found[""] == ({0: b"\x01"} if record.txn_idx_empty else {})
+        seen.add(key)
+    assert seen == set(headings)
+
+
+def test_partition_of_a_record(data: pathlib.Path) -> None:
+    """The page's formula leads to the partition in which Kafka put each record."""
+    partitions = len(list((data / "main-plain" / "broker-after-stop" / "broker1").iterdir()))
+    found = set()
+    for partition, value in _metadata_records(data):
+        segment = decode_record(value).remote_log_segment_id.topic_id_partition  # type: ignore[union-attr]
+        assert _metadata_partition(segment, partitions) == partition
+        found.add(partition)
+    assert len(found) > 1
+
+
+def _metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
+    high, low = struct.unpack(">QQ", partition.topic_id.raw)
+    number = 1
+    for word in (low, high):
+        number = number * 31 + ((word ^ word >> 32) & 0xFFFFFFFF) & 0xFFFFFFFF
+    number = number * 31 + partition.partition & 0xFFFFFFFF
+    return (_murmur2(number.to_bytes(4, "big")) & 0x7FFFFFFF) % partitions
+
+
+def _murmur2(word: bytes) -> int:
+    """Kafka's, of four bytes."""
+    factor = np.uint64(0x5BD1E995)
+    mask = np.uint64(0xFFFFFFFF)
+    mixed = np.uint64(int.from_bytes(word, "little")) * factor & mask
+    mixed = (mixed ^ mixed >> np.uint64(24)) * factor & mask
+    state = np.uint64(0x9747B28C ^ 4) * factor & mask ^ mixed
+    state = (state ^ state >> np.uint64(13)) * factor & mask
+    return int(state ^ state >> np.uint64(15))
