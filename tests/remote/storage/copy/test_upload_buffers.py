@@ -71,8 +71,10 @@ def test_a_copy_that_cannot_get_all_of_its_buffers_holds_none(seed: int) -> None
             buffers.borrow(sizes)
             came.append(machine.clock.monotonic_seconds())
 
-        waiting = [scheduler.start(partial(wait_in_line, sizes), name="waiting") for sizes in ([MIB, MIB], [MIB])]
-        machine.clock.sleep(10.1)
+        waiting = []
+        for sizes in ([MIB, MIB], [MIB]):
+            waiting.append(scheduler.start(partial(wait_in_line, sizes), name="waiting"))
+            machine.clock.sleep(5.05)
         assert came == []
         assert buffers.lent_bytes == 3 * MIB
         assert buffers.try_borrow(1) is None, "who is in line comes first"
