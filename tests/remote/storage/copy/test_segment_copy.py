@@ -27,7 +27,9 @@ from tierlog.remote.storage.copy import log_copy
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine, Process
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.failing_store import FailingStore
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore, StoredObject, Upload, views_of
 from tierlog.runtime.stores.store_urls import open_store
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
@@ -573,3 +575,16 @@ def test_data_keys_and_ivs_are_never_the_same_twice(
                     ivs.add(stored[position : position + 12])
                     units += 1
         assert len(ivs) == units > 10
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_that_are_encrypted_in_their_place_are_sent_when_they_are(
+    seed: int, segment: ClosedSegment, tmp_path: pathlib.Path
+) -> None:
+    """A part that goes before its last chunk is encrypted stores what lay in the memory before."""
+    machine, scheduler = ManualScheduler.machine(seed, PosixFiles())
+    with scheduler, TieredStorageManager(machine=machine) as manager:
+        manager.configure(local_keys(tmp_path / "tier") | SHAPES["aiven-aes"])
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
+        with manager.fetch_log_segment(segment.finished(custom), 0) as stream:
+            assert stream.read() == segment.log
