@@ -17,9 +17,10 @@ import pytest
 from bench.bare_chunks import BareGcm, BareZstd, Bytes, versions
 from bench.logs import MIB, bench_log
 from bench.side_by_side import Comparison
-from tierlog._native.batches import BatchStream
 from tierlog._native.checksums import crc32c
 from tierlog._native.codecs import decompress_into
+from tierlog.errors import CorruptRecordError
+from tierlog.log.checks.batch_walk import BatchWalk
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.storage.chunks.encoding import ChunkAssembler
 from tierlog.runtime.machine import Machine
@@ -130,8 +131,15 @@ def test_check(batch_bytes: int, compare: Compare) -> None:
     batches = [data[position : position + size] for position, size in borders]
 
     def streamed() -> int:
-        stream = BatchStream()
-        return sum(int(stream.feed(piece)[0]["crc_ok"].sum()) for piece in pieces)
+        walk = BatchWalk(
+            position=0,
+            first_offset=int(log.table.base_offset[0]),
+            last_offset=int(log.table.last_offset[-1]),
+            size_bytes=len(data),
+            name="log",
+            kind=CorruptRecordError,
+        )
+        return sum(len(walk.collect(piece)["position"]) for piece in pieces)
 
     def joined() -> int:
         return sum(int(run.columns["crc_ok"].sum()) for run in BatchRuns(pieces, verify_crc=True))

@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from tl_errors cimport error_of
+from tl_errors cimport check_status, error_of
 from tl_core cimport (
     TL_FULL,
     TL_OK,
@@ -13,18 +13,21 @@ from tl_core cimport (
     TL_RULE_HEADER,
     TL_RULE_ORDER,
     TL_RULE_SIZE,
-    tl_batch_stream,
-    tl_batch_stream_begin,
-    tl_batch_stream_feed,
+    tl_batch_header,
+    tl_batch_parse,
+    tl_batch_parse_header,
     tl_batch_stream_open,
     tl_batch_table,
     tl_fault,
     tl_range_check,
     tl_range_check_begin,
+    tl_range_check_collect,
     tl_range_check_feed,
     tl_scan,
     tl_status,
 )
+
+from collections import namedtuple
 
 import numpy as np
 
@@ -89,6 +92,50 @@ cdef dict _cut(dict columns, size_t count):
     return {name: column[:count] for name, column in columns.items()}
 
 
+BatchHeader = namedtuple(
+    "BatchHeader", ("base_offset", "size_bytes", "magic", "attributes", "base_timestamp", "max_timestamp")
+)
+
+
+def find_batch_header(data):
+    cdef Py_buffer view
+    cdef tl_batch_header header
+    cdef tl_fault fault
+    cdef tl_status status
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        status = tl_batch_parse_header(<const uint8_t *>view.buf, <size_t>view.len, &header, &fault)
+    finally:
+        PyBuffer_Release(&view)
+    if status == TL_PARTIAL:
+        return None
+    check_status(status, &fault, CorruptRecordError)
+    return BatchHeader(
+        header.base_offset,
+        header.size_bytes,
+        header.magic,
+        header.attributes,
+        header.base_timestamp,
+        header.max_timestamp,
+    )
+
+
+def find_batch_size(data):
+    cdef Py_buffer view
+    cdef tl_batch_header header
+    cdef tl_fault fault
+    cdef tl_status status
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        status = tl_batch_parse(<const uint8_t *>view.buf, <size_t>view.len, &header, &fault)
+    finally:
+        PyBuffer_Release(&view)
+    if status == TL_PARTIAL:
+        return fault.expected or None
+    check_status(status, &fault, CorruptRecordError)
+    return header.size_bytes
+
+
 def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
     cdef Py_buffer view
     cdef tl_batch_table table
@@ -117,68 +164,39 @@ def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
     return _cut(columns, table.count), base_position + at, status == TL_PARTIAL, error
 
 
-cdef class BatchStream:
-    cdef tl_batch_stream stream
-    cdef bint stopped
-
-    def __cinit__(self, *, uint64_t base_position=0, bint verify_crc=True):
-        tl_batch_stream_begin(&self.stream, base_position, verify_crc)
-
-    @property
-    def end_position(self):
-        return self.stream.position
-
-    @property
-    def partial(self):
-        return tl_batch_stream_open(&self.stream)
-
-    @property
-    def left_bytes(self):
-        return self.stream.left
-
-    def feed(self, data):
-        cdef Py_buffer view
-        cdef tl_batch_table table
-        cdef tl_fault fault
-        cdef tl_status status = TL_OK
-        cdef size_t at = 0, size, capacity
-        if self.stopped:
-            raise ValueError("the stream ended at a fault")
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            size = <size_t>view.len
-            capacity = _first_capacity(size)
-            memset(&table, 0, sizeof(table))
-            columns = _new_columns(capacity)
-            while True:
-                _bind(&table, columns, capacity)
-                with nogil:
-                    status = tl_batch_stream_feed(&self.stream, <const uint8_t *>view.buf, size, &at, &table, &fault)
-                if status != TL_FULL:
-                    break
-                capacity *= 2
-                columns = _doubled(columns)
-        finally:
-            PyBuffer_Release(&view)
-        error = None
-        if status != TL_OK:
-            self.stopped = True
-            error = error_of(status, &fault, CorruptRecordError)
-        return _cut(columns, table.count), error
-
-
 _RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", TL_RULE_SIZE: "size"}
 
 
 cdef class RangeCheck:
     cdef tl_range_check check
+    cdef object kind
 
-    def __cinit__(self, *, uint64_t position, int64_t first_offset, int64_t last_offset, uint64_t size_bytes):
+    def __cinit__(
+        self,
+        *,
+        uint64_t position,
+        int64_t first_offset,
+        int64_t last_offset,
+        uint64_t size_bytes,
+        kind=CorruptObjectError,
+    ):
         tl_range_check_begin(&self.check, position, first_offset, last_offset, size_bytes)
+        self.kind = kind
 
     @property
     def is_checking(self):
         return bool(self.check.is_border and not self.check.is_off)
+
+    @property
+    def end_position(self):
+        return self.check.stream.position
+
+    @property
+    def partial(self):
+        return tl_batch_stream_open(&self.check.stream)
+
+    cdef object _broken(self, tl_status status, const tl_fault *fault):
+        return None if status == TL_OK else (_RULES[self.check.rule], error_of(status, fault, self.kind))
 
     def feed(self, data):
         cdef Py_buffer view
@@ -192,6 +210,32 @@ cdef class RangeCheck:
                 status = tl_range_check_feed(&self.check, <const uint8_t *>view.buf, <size_t>view.len, &fault)
         finally:
             PyBuffer_Release(&view)
-        if status == TL_OK:
-            return None
-        return _RULES[self.check.rule], error_of(status, &fault, CorruptObjectError)
+        return self._broken(status, &fault)
+
+    def collect(self, data):
+        cdef Py_buffer view
+        cdef tl_batch_table table
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef size_t at = 0, size, capacity
+        if self.check.rule:
+            raise ValueError("the check ended at a fault")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            size = <size_t>view.len
+            capacity = _first_capacity(size)
+            memset(&table, 0, sizeof(table))
+            columns = _new_columns(capacity)
+            while True:
+                _bind(&table, columns, capacity)
+                with nogil:
+                    status = tl_range_check_collect(
+                        &self.check, <const uint8_t *>view.buf, size, &at, &table, &fault
+                    )
+                if status != TL_FULL:
+                    break
+                capacity *= 2
+                columns = _doubled(columns)
+        finally:
+            PyBuffer_Release(&view)
+        return _cut(columns, table.count), self._broken(status, &fault)

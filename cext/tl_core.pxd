@@ -87,6 +87,7 @@ cdef extern from "batch.h" nogil:
         int8_t magic
 
     tl_status tl_batch_parse(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) noexcept
+    tl_status tl_batch_parse_header(const uint8_t *data, size_t size, tl_batch_header *out, tl_fault *fault) noexcept
     tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl_fault *fault) noexcept
 
     ctypedef struct tl_batch_table:
@@ -113,12 +114,8 @@ cdef extern from "batch.h" nogil:
 
     ctypedef struct tl_batch_stream:
         uint64_t position
-        uint32_t left
 
-    void tl_batch_stream_begin(tl_batch_stream *stream, uint64_t position, bint verify_crc) noexcept
     bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept
-    tl_status tl_batch_stream_feed(tl_batch_stream *stream, const uint8_t *data, size_t size, size_t *at,
-                                   tl_batch_table *table, tl_fault *fault) noexcept
 
 
 cdef extern from "range_check.h" nogil:
@@ -126,6 +123,7 @@ cdef extern from "range_check.h" nogil:
         TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE
 
     ctypedef struct tl_range_check:
+        tl_batch_stream stream
         tl_range_rule rule
         tl_bool is_border
         tl_bool is_off
@@ -133,6 +131,8 @@ cdef extern from "range_check.h" nogil:
     void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
                               uint64_t size_bytes) noexcept
     tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) noexcept
+    tl_status tl_range_check_collect(tl_range_check *check, const uint8_t *data, size_t size, size_t *at,
+                                     tl_batch_table *table, tl_fault *fault) noexcept
 
 
 cdef extern from "decode.h" nogil:

@@ -1,4 +1,5 @@
-/* Files in memory, behind the table of file_ops.h: for tests, and for a simulator that runs whole clusters. */
+/* Files in memory, behind the table of file_ops.h: for tests, and for a simulator that runs whole clusters. The core's
+ * own: no program outside sees it. */
 #ifndef TIERLOG_MEMORY_FILES_H
 #define TIERLOG_MEMORY_FILES_H
 
@@ -11,17 +12,17 @@ extern "C" {
 typedef struct tl_memory_files tl_memory_files;
 
 /* An empty file system with its root. `capacity` bytes of content at most: writes past it say -ENOSPC. */
-TL_API tl_status tl_memory_files_create(tl_memory_files **out, uint64_t capacity);
+tl_status tl_memory_files_create(tl_memory_files **out, uint64_t capacity);
 
 /* With all that is in it; nothing may be open. */
-TL_API void tl_memory_files_destroy(tl_memory_files *memory);
+void tl_memory_files_destroy(tl_memory_files *memory);
 
 /* The file system; as long as `memory` lives. Thread-safe. */
-TL_API tl_files tl_memory_files_of(tl_memory_files *memory);
+tl_files tl_memory_files_of(tl_memory_files *memory);
 
 /* What a power cut leaves: content as of each file's last fsync, names as of each directory's last fsync_dir. Open
  * files say -EIO from then on. */
-TL_API void tl_memory_files_crash(tl_memory_files *memory);
+void tl_memory_files_crash(tl_memory_files *memory);
 
 #ifdef __cplusplus
 }

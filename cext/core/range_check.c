@@ -4,11 +4,6 @@
 
 enum { ROWS = 64 };
 
-typedef struct rows {
-    int64_t base_offset[ROWS], last_offset[ROWS], position[ROWS];
-    uint8_t crc_ok[ROWS];
-} rows;
-
 void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
                           uint64_t size_bytes) {
     memset(check, 0, sizeof *check);
@@ -30,11 +25,11 @@ static tl_status broken(tl_range_check *check, tl_range_rule rule, tl_status sta
     return status;
 }
 
-static tl_status check_row(tl_range_check *check, const rows *rows, size_t row, tl_fault *fault) {
-    int64_t base = rows->base_offset[row], last = rows->last_offset[row];
-    bool is_sound = rows->crc_ok[row] != 0;
+static tl_status check_row(tl_range_check *check, const tl_batch_table *table, size_t row, tl_fault *fault) {
+    int64_t base = table->base_offset[row], last = table->last_offset[row];
+    bool is_sound = table->crc_ok[row] != 0;
     bool in_order = tl_offsets_fit(base, last, check->next_offset, check->last_offset);
-    *fault = (tl_fault){.position = (uint64_t)rows->position[row], .base_offset = base, .record = -1};
+    *fault = (tl_fault){.position = (uint64_t)table->position[row], .base_offset = base, .record = -1};
     if (!is_sound) return broken(check, TL_RULE_CRC, TL_BAD_CRC);
     if (!in_order) {
         fault->expected = check->next_offset;
@@ -49,32 +44,53 @@ static tl_status check_row(tl_range_check *check, const rows *rows, size_t row, 
     return TL_OK;
 }
 
-tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) {
-    rows found;
-    tl_batch_table table = {.capacity = ROWS,
-                            .base_offset = found.base_offset,
-                            .last_offset = found.last_offset,
-                            .position = found.position,
-                            .crc_ok = found.crc_ok};
-    size_t at = 0;
-    tl_status status = TL_FULL;
-    check->position += size;
-    while (!check->is_off && status == TL_FULL) {
-        tl_fault header;
-        table.count = 0;
-        status = tl_batch_stream_feed(&check->stream, data, size, &at, &table, &header);
-        for (size_t row = 0; row < table.count && !check->is_off; row++) {
-            tl_status wrong = check_row(check, &found, row, fault);
-            if (wrong != TL_OK) return wrong;
-        }
-        if (status != TL_OK && status != TL_FULL && !check->is_off) {
-            *fault = header;
-            return broken(check, TL_RULE_HEADER, status);
+/* Of a range that did not begin at a border nothing can be said. */
+static tl_status pass_over(tl_range_check *check, size_t size, size_t *at) {
+    check->position += size - *at;
+    *at = size;
+    return TL_OK;
+}
+
+tl_status tl_range_check_collect(tl_range_check *check, const uint8_t *data, size_t size, size_t *at,
+                                 tl_batch_table *table, tl_fault *fault) {
+    if (check->is_off) return pass_over(check, size, at);
+    tl_fault header;
+    size_t before = *at, row = table->count;
+    tl_status status = tl_batch_stream_feed(&check->stream, data, size, at, table, &header);
+    check->position += *at - before;
+    for (; row < table->count && !check->is_off; row++) {
+        tl_status wrong = check_row(check, table, row, fault);
+        if (wrong != TL_OK) {
+            table->count = row;
+            return wrong;
         }
     }
-    if (!check->is_off && check->position + check->stream.left > check->size_bytes) {
+    if (check->is_off) return pass_over(check, size, at);
+    if (status == TL_FULL) return status;
+    if (status != TL_OK) {
+        *fault = header;
+        return broken(check, TL_RULE_HEADER, status);
+    }
+    if (check->position + check->stream.left > check->size_bytes) {
         *fault = (tl_fault){.position = check->stream.position, .base_offset = -1, .record = -1};
         return broken(check, TL_RULE_SIZE, TL_BAD_SIZE);
     }
     return TL_OK;
+}
+
+tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) {
+    int64_t base_offset[ROWS], last_offset[ROWS], position[ROWS];
+    uint8_t crc_ok[ROWS];
+    tl_batch_table table = {.capacity = ROWS,
+                            .base_offset = base_offset,
+                            .last_offset = last_offset,
+                            .position = position,
+                            .crc_ok = crc_ok};
+    size_t at = 0;
+    tl_status status;
+    do {
+        table.count = 0;
+        status = tl_range_check_collect(check, data, size, &at, &table, fault);
+    } while (status == TL_FULL);
+    return status;
 }

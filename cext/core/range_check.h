@@ -40,6 +40,14 @@ TL_API void tl_range_check_begin(tl_range_check *check, uint64_t position, int64
  * TL_BAD_SIZE, or what tl_batch_stream_feed found */
 TL_API tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault);
 
+/* The same for a caller who wants the headers too: takes data[*at..size) and appends the batches that end there, as
+ * tl_batch_stream_feed does. The table has base_offset, last_offset, position and crc_ok at least.
+ *   TL_OK         all was taken
+ *   TL_FULL       the table is full; give more room and call again
+ *   else          as above; the batches before the faulty one are in the table */
+TL_API tl_status tl_range_check_collect(tl_range_check *check, const uint8_t *data, size_t size, size_t *at,
+                                        tl_batch_table *table, tl_fault *fault);
+
 #ifdef __cplusplus
 }
 #endif

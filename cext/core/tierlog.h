@@ -14,7 +14,6 @@
 #include "decode.h"
 #include "file_ops.h"
 #include "index.h"
-#include "memory_files.h"
 #include "range_check.h"
 #include "read_range.h"
 #include "status.h"

@@ -92,10 +92,37 @@ static void test_the_last_offset_there_is(void) {
     CHECK_STATUS(tl_range_check_feed(&check, two + BATCH, BATCH, &fault), TL_BAD_ENTRY);
 }
 
+static void test_the_headers_that_a_caller_asked_for(void) {
+    int64_t base_offset[3], last_offset[3], position[3];
+    uint8_t crc_ok[3];
+    tl_batch_table table = {
+        .capacity = 3, .base_offset = base_offset, .last_offset = last_offset, .position = position, .crc_ok = crc_ok};
+    tl_range_check check = begun(0);
+    tl_fault fault;
+    size_t at = 0;
+    for (int seen = 0; seen < 198; seen += 3) {
+        table.count = 0;
+        CHECK_STATUS(tl_range_check_collect(&check, log_bytes, sizeof log_bytes, &at, &table, &fault), TL_FULL);
+        CHECK(table.count == 3 && base_offset[0] == FIRST + seen && position[2] == (seen + 2) * BATCH);
+    }
+    table.count = 0;
+    CHECK_STATUS(tl_range_check_collect(&check, log_bytes, sizeof log_bytes, &at, &table, &fault), TL_OK);
+    CHECK(table.count == 2 && at == sizeof log_bytes && last_offset[1] == FIRST + BATCHES - 1);
+    log_bytes[4 * BATCH + 70] ^= 1;
+    check = begun(0);
+    at = table.count = 0;
+    CHECK_STATUS(tl_range_check_collect(&check, log_bytes, sizeof log_bytes, &at, &table, &fault), TL_FULL);
+    table.count = 1; /* what a caller has already stays */
+    CHECK_STATUS(tl_range_check_collect(&check, log_bytes, sizeof log_bytes, &at, &table, &fault), TL_BAD_CRC);
+    CHECK(table.count == 2 && base_offset[1] == FIRST + 3 && fault.position == 4 * BATCH);
+    make_log();
+}
+
 int main(void) {
     make_log();
     test_sound_bytes_in_any_pieces();
     test_what_is_wrong();
     test_the_last_offset_there_is();
+    test_the_headers_that_a_caller_asked_for();
     return 0;
 }

@@ -1,8 +1,36 @@
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptObjectError, CorruptRecordError
+from tierlog.errors import CorruptDataError, CorruptObjectError, CorruptRecordError
+
+class BatchHeader(NamedTuple):
+    """Fields of one batch's header, as the columns of ``scan_batches`` have them."""
+
+    base_offset: int
+    size_bytes: int
+    magic: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+
+def find_batch_header(data: Buffer) -> BatchHeader | None:
+    """The header of the batch that begins with these bytes; None if they end inside it.
+
+    The first 61 bytes are enough, or the whole batch where that is shorter. No checksum is compared.
+
+    Raises:
+        CorruptRecordError: no batch has such a size or format.
+    """
+
+def find_batch_size(data: Buffer) -> int | None:
+    """How many bytes the batch has that begins with these; None with fewer than 17 of them.
+
+    Raises:
+        CorruptRecordError: no batch has such a size, or (if these are all its bytes) such a format.
+    """
 
 def scan_batches(
     data: Buffer, *, base_position: int = 0, verify_crc: bool = True
@@ -25,31 +53,6 @@ def scan_batches(
     Source: Kafka FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
-class BatchStream:
-    """The same over a file that comes in pieces, cut anywhere: a batch across pieces is checked as it comes, so nothing
-    is joined, and no batch takes memory, whatever it says of its size.
-
-    Not thread-safe; the GIL is released for every piece.
-    """
-
-    def __init__(self, *, base_position: int = 0, verify_crc: bool = True) -> None: ...
-    @property
-    def end_position(self) -> int:
-        """Behind the last whole batch, bytes, with base_position."""
-    @property
-    def partial(self) -> bool:
-        """A batch has begun at ``end_position`` and not ended; at the end of a file: it is cut short."""
-    @property
-    def left_bytes(self) -> int:
-        """Of the batch that has begun, as far as its header says: bytes that are to come. 0 without a whole header."""
-    def feed(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], CorruptRecordError | None]:
-        """The batches that end in the next piece: columns as of scan_batches, and what is wrong with the batch at
-        ``end_position``, or None. A fault shows as soon as the header is there; nothing can be fed behind it.
-
-        Raises:
-            ValueError: fed behind a fault.
-        """
-
 class RangeCheck:
     """Whether the bytes of a range are a run of sound batches of one segment, in order, as they come in pieces.
 
@@ -59,12 +62,29 @@ class RangeCheck:
     Not thread-safe; the GIL is released for every piece.
     """
 
-    def __init__(self, *, position: int, first_offset: int, last_offset: int, size_bytes: int) -> None:
-        """Of a range that begins at ``position`` of a log of ``size_bytes``, offsets first … last, both inclusive."""
+    def __init__(
+        self,
+        *,
+        position: int,
+        first_offset: int,
+        last_offset: int,
+        size_bytes: int,
+        kind: type[CorruptDataError] = CorruptObjectError,
+    ) -> None:
+        """Of a range that begins at ``position`` of a log of ``size_bytes``, offsets first … last, both inclusive.
+
+        ``kind`` is the class of the errors that are returned.
+        """
     @property
     def is_checking(self) -> bool:
         """Whether what was fed so far began at a border, as far as can be known."""
-    def feed(self, data: Buffer) -> tuple[str, CorruptObjectError] | None:
+    @property
+    def end_position(self) -> int:
+        """Behind the last whole batch, bytes in the log."""
+    @property
+    def partial(self) -> bool:
+        """Whether a batch has begun at ``end_position`` and not ended."""
+    def feed(self, data: Buffer) -> tuple[str, CorruptDataError] | None:
         """Check the bytes that follow; None where nothing is wrong.
 
         Returns:
@@ -74,4 +94,8 @@ class RangeCheck:
 
         Raises:
             ValueError: fed behind a fault.
+        """
+    def collect(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], tuple[str, CorruptDataError] | None]:
+        """As ``feed``, with the headers of the batches that ended in these bytes and are right: columns as of
+        ``scan_batches``.
         """

@@ -10,8 +10,8 @@ from tierlog.cli.tiers import is_file
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.remote.storage.tier.tier import StoredTopic, Tier
 from tierlog.scan.scan_request import TopicSelection
+from tierlog.scan.topic_name import TopicName
 
-_WITH_ID = re.compile(r"[A-Za-z0-9_-]{22}:(.+)")
 #: In front of a pattern, which it is part of.
 _PATTERN = "^"
 
@@ -52,7 +52,7 @@ class TopicChoice:
             except re.error as error:
                 raise ConfigError(f"the topic pattern {topic!r} is malformed: {error}") from error
             patterns.append(topic)
-        if patterns and any(_WITH_ID.fullmatch(name) for name in names):
+        if patterns and any(TopicName.parse(name).topic_id for name in names):
             raise ConfigError("ID:TOPIC cannot be given together with a pattern")
         return cls(tuple(names), tuple(patterns))
 
@@ -70,7 +70,7 @@ class TopicChoice:
     def pattern(self) -> str | None:
         """A regular expression for whole names; None for all topics."""
         patterns = [f"(?:{pattern})(?s:.*)" for pattern in self.patterns]
-        return "|".join([*patterns, *(re.escape(_bare(name)) for name in self.names)]) or None
+        return "|".join([*patterns, *(re.escape(TopicName.parse(name).name) for name in self.names)]) or None
 
     def accepts(self, name: str) -> bool:
         pattern = self.pattern
@@ -83,7 +83,7 @@ class TopicChoice:
             UnknownTopicError: a named topic is not among them.
         """
         there = set(found)
-        missing = [name for name in self.names if _bare(name) not in there]
+        missing = [name for name in self.names if TopicName.parse(name).name not in there]
         if missing:
             raise UnknownTopicError(f"{tier.describe()}: no topic {missing[0]}")
         return [each for each in self.patterns if not any(map(re.compile(each).match, there))]
@@ -91,8 +91,3 @@ class TopicChoice:
     def of_tier(self, topics: Iterable[StoredTopic]) -> list[StoredTopic]:
         """The chosen topics of a listing."""
         return [topic for topic in topics if self.accepts(topic.name)]
-
-
-def _bare(name: str) -> str:
-    found = _WITH_ID.fullmatch(name)
-    return found[1] if found else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -10,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from tierlog._native.batches import scan_batches
+from tierlog._native.batches import find_batch_size, scan_batches
 from tierlog.errors import CorruptRecordError
 from tierlog.records.batch_table import CODEC_MASK
 
 #: A batch on disk may not be larger than what one decompresses to.
 BATCH_SIZE_BYTES_MAX = 256 << 20
-#: Base offset and length in front of a batch.
-_OVERHEAD = struct.Struct(">qi")
+#: So many bytes of a batch tell its size.
+SIZE_KNOWN_BYTES = 17
 
 #: As ``scan_batches`` gives them, each of shape (n_batches,); positions in the log.
 BatchColumns = Mapping[str, NDArray[np.generic]]
@@ -120,7 +119,7 @@ class BatchRuns:
 
     def _top_up(self, window: memoryview) -> memoryview:
         """Move the missing bytes of the straddling batch out of the window: first those that declare its size."""
-        wanted = (self.rest_size_bytes or _OVERHEAD.size) - len(self.rest)
+        wanted = (self.rest_size_bytes or SIZE_KNOWN_BYTES) - len(self.rest)
         self.rest += window[:wanted]
         if not self.rest_size_bytes:
             self._read_size()
@@ -134,13 +133,14 @@ class BatchRuns:
             yield BatchRun(table, start, data[:whole])
         self.broken = broken
         self.rest = bytearray(data[whole:])
+        self.rest_size_bytes = 0
         if broken is None:
             self._read_size()
 
     def _read_size(self) -> None:
-        self.rest_size_bytes = 0
-        if len(self.rest) >= _OVERHEAD.size:
-            size_bytes = int(_OVERHEAD.unpack_from(self.rest)[1]) + _OVERHEAD.size
-            # A length below the smallest batch is told by the scan, which needs the header for it.
-            self.rest_size_bytes = max(size_bytes, _OVERHEAD.size + 5)
-            self.oversized = size_bytes > BATCH_SIZE_BYTES_MAX
+        try:
+            self.rest_size_bytes = find_batch_size(self.rest) or 0
+        except CorruptRecordError as error:
+            error.position = self.end_position
+            self.broken = error
+        self.oversized = self.rest_size_bytes > BATCH_SIZE_BYTES_MAX

@@ -19,6 +19,8 @@ from tierlog._native.batches import scan_batches
 from tierlog.arguments import require_buffer, require_flag, require_int64, require_text
 from tierlog.errors import CorruptRecordError
 
+#: All that a header of magic 2 has; those of older formats are shorter.
+HEADER_BYTES: Final = 61
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10

@@ -25,20 +25,20 @@ from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.objects.object_keys import key_prefix_hint
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
+from tierlog.scan.topic_name import TopicName
 
 #: Checkpoints that are fetched at once.
 CONCURRENCY = 16
 #: Layouts that hold one broker's log, which has no branches.
 SINGLE_LOG_LAYOUTS = frozenset({"log-dir", "file"})
 
-_TOPIC_WITH_ID = re.compile(r"([A-Za-z0-9_-]{22}):(.+)")
 
 StoredSpan = Span[StoredSegment]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """What counts of one partition.
+    """The segments and offsets of one partition that count.
 
     Attributes:
         topic_id_partition: Of which partition.
@@ -62,7 +62,7 @@ class PartitionHistory:
 
     @property
     def spans(self) -> tuple[StoredSpan, ...]:
-        """By offset ascending, disjoint, without what lies below the log start offset."""
+        """The spans that count, ascending and disjoint, without offsets below the log start offset."""
         return tuple(self.spans_between(self.log_start_offset, self.end_offset_exclusive))
 
     @property
@@ -88,7 +88,7 @@ class PartitionHistory:
         return list(self.iter_spans_between(first_offset, end_offset_exclusive))
 
     def iter_spans_between(self, first_offset: int, end_offset_exclusive: int) -> Iterator[StoredSpan]:
-        """The same, one by one."""
+        """The spans of ``spans_between``, one by one."""
         for span in self.lineage.spans:
             first, end = max(span.first_offset, first_offset), min(span.end_offset_exclusive, end_offset_exclusive)
             if first < end:
@@ -168,7 +168,7 @@ class TierHistory:
         return PartitionHistory(partition, lineage, log_start, warnings)
 
     def _checkpoint(self, segment: StoredSegment) -> tuple[tuple[tuple[int, int], ...] | None, tuple[str, ...]]:
-        """(pairs, warnings); None if the checkpoint is missing or damaged."""
+        """(pairs of epoch and start offset, warnings); no pairs if the checkpoint is missing or damaged."""
         try:
             data = self._tier.fetch_index(segment, IndexType.LEADER_EPOCH)
             if data is not None:
@@ -190,38 +190,31 @@ class _Wanted:
     """Topics asked for by name, some with their topic id."""
 
     def __init__(self, names: Iterable[str], assigned: Mapping[str, Collection[int]]) -> None:
-        self._partitions: dict[tuple[str | None, str], frozenset[int] | None] = {}
+        self._partitions: dict[TopicName, frozenset[int] | None] = {}
         for text in names:
-            self._partitions[_parsed(text)] = None
+            self._partitions[TopicName.parse(text)] = None
         for text, partitions in assigned.items():
-            self._partitions[_parsed(text)] = frozenset(partitions)
+            self._partitions[TopicName.parse(text)] = frozenset(partitions)
 
     @property
     def pattern(self) -> str:
-        return "|".join(sorted({re.escape(name) for _, name in self._partitions}))
+        return "|".join(sorted({re.escape(topic.name) for topic in self._partitions}))
 
     def chosen(
         self, found: Mapping[TopicIdPartition, list[StoredSegment]], tier: Tier
     ) -> dict[TopicIdPartition, list[StoredSegment]]:
         chosen: dict[TopicIdPartition, list[StoredSegment]] = {}
-        for (topic_id, name), partitions in self._partitions.items():
-            matching = {
-                partition: segments
-                for partition, segments in found.items()
-                if partition.topic == name and topic_id in (None, str(partition.topic_id))
-            }
+        for topic, partitions in self._partitions.items():
+            matching = {partition: segments for partition, segments in found.items() if topic.accepts(partition)}
             if not matching:
-                raise UnknownTopicError(_unknown(f"{topic_id}:{name}" if topic_id else name, tier))
+                raise UnknownTopicError(_unknown(str(topic), tier))
             missing = sorted((partitions or frozenset()) - {partition.partition for partition in matching})
             if missing:
-                raise UnknownTopicError(f"{tier.describe()}: topic {name} has no segments of partitions {missing}")
+                raise UnknownTopicError(
+                    f"{tier.describe()}: topic {topic.name} has no segments of partitions {missing}"
+                )
             chosen |= {p: s for p, s in matching.items() if partitions is None or p.partition in partitions}
         return chosen
-
-
-def _parsed(text: str) -> tuple[str | None, str]:
-    match = _TOPIC_WITH_ID.fullmatch(text)
-    return (match[1], match[2]) if match else (None, text)
 
 
 def _unknown(topic: str, tier: Tier) -> str:

@@ -54,7 +54,7 @@ class ScanRange:
 
     @property
     def size_bytes(self) -> int:
-        """Of the original log."""
+        """Bytes of the original log."""
         return self.end_position - self.start_position
 
     @property
@@ -73,7 +73,7 @@ class ScanRange:
 
     @property
     def offset_count(self) -> int:
-        """At most so many records."""
+        """The most records that the range can have."""
         return self.to_offset_exclusive - self.from_offset
 
     @property
@@ -81,7 +81,7 @@ class ScanRange:
         return None if self.aborted is None else np.frombuffer(self.aborted, ABORTED_DTYPE)
 
     def describe(self) -> str:
-        """For messages: topic-partition and object."""
+        """The range's segment in messages: topic-partition and object."""
         return place_of(self.segment)
 
 
@@ -112,12 +112,12 @@ def group_ranges(ranges: Iterable[ScanRange], limits: TaskLimits) -> Iterator[tu
     """
     group: list[ScanRange] = []
     size_bytes = records = 0
-    given = _Given(limits)
+    closed = _ClosedTasks(limits)
     for number, scan_range in enumerate(ranges):
-        full = given.is_full(size_bytes + scan_range.size_bytes, records + scan_range.offset_count)
-        if group and (full or given.needs_more(limits.ranges - number)):
+        full = closed.is_full(size_bytes + scan_range.size_bytes, records + scan_range.offset_count)
+        if group and (full or closed.needs_more(limits.ranges - number)):
             yield tuple(group)
-            given.count(size_bytes, records)
+            closed.count(size_bytes, records)
             group, size_bytes, records = [], 0, 0
         group.append(scan_range)
         size_bytes += scan_range.size_bytes
@@ -127,8 +127,8 @@ def group_ranges(ranges: Iterable[ScanRange], limits: TaskLimits) -> Iterator[tu
 
 
 @dataclass(slots=True)
-class _Given:
-    """The tasks that are closed, and what that leaves for the others."""
+class _ClosedTasks:
+    """The sum of the tasks that are closed, and how much that leaves for the others."""
 
     limits: TaskLimits
     tasks: int = 0

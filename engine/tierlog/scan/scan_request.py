@@ -62,10 +62,6 @@ class TopicSelection:
     def assign(cls, partitions: Mapping[str, Iterable[int]]) -> TopicSelection:
         return cls(assigned={topic: tuple(dict.fromkeys(wanted)) for topic, wanted in partitions.items()})
 
-    def partitions_of(self, topic: str) -> tuple[int, ...] | None:
-        """The partitions wanted of a selected topic; None for all."""
-        return self.assigned[topic] if self.assigned else None
-
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:

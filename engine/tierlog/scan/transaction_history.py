@@ -89,7 +89,7 @@ def aborted_in(tier: Tier, span: StoredSpan) -> NDArray[np.void]:
 
 
 def _replay_to_end(tier: Tier, history: PartitionHistory) -> TransactionReplay:
-    """From the last sound producer snapshot on."""
+    """The open transactions at the end, by the batches from the last sound producer snapshot on."""
     behind: list[StoredSpan] = []
     replay = TransactionReplay()
     for span in reversed(history.lineage.spans):

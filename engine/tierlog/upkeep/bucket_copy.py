@@ -40,6 +40,7 @@ from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts
 from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import Arrivals, Pool
+from tierlog.scan.topic_name import TopicName
 from tierlog.upkeep.copy_source import LAYOUTS_WITHOUT_IDS, SegmentSource, digest_log
 from tierlog.upkeep.replica_parts import find_contradiction
 
@@ -55,7 +56,6 @@ INTERNAL_TOPICS: Final = frozenset(
 )
 #: Of these one segment suffers; whatever else is raised ends the run.
 _OF_ONE_SEGMENT: Final = (CorruptDataError, DataLossError, EncryptionKeyError, ObjectNotFoundError)
-_TOPIC_WITH_ID: Final = re.compile(r"([A-Za-z0-9_-]{22}):(.+)")
 
 
 class CopyState(enum.StrEnum):
@@ -142,8 +142,8 @@ class BucketCopy:
         return sum(segment.size_bytes for segment in self.segments)
 
     def _list(self, topics: Sequence[str], partitions: Collection[int] | None) -> list[StoredSegment]:
-        wanted = [_parsed(topic) for topic in topics]
-        pattern = "|".join(sorted({re.escape(name) for _, name in wanted})) if wanted else None
+        wanted = [TopicName.parse(topic) for topic in topics]
+        pattern = "|".join(sorted({re.escape(topic.name) for topic in wanted})) if wanted else None
         found = self._source.iter_segments(topic_pattern=pattern, partitions=partitions, faults=self.faults)
         if not wanted:
             listed = list(found)
@@ -152,13 +152,12 @@ class BucketCopy:
             names = {segment.topic_id_partition.topic for segment in listed} & INTERNAL_TOPICS
             self.internal = tuple(sorted(names))
             return [segment for segment in listed if segment.topic_id_partition.topic not in names]
-        listed = [segment for segment in found if any(_is_of(segment, *each) for each in wanted)]
-        for topic_id, name in wanted:
-            if not self.faults and not any(_is_of(segment, topic_id, name) for segment in listed):
-                shown = f"{topic_id}:{name}" if topic_id else name
+        listed = [segment for segment in found if any(each.accepts(segment.topic_id_partition) for each in wanted)]
+        for missing in wanted:
+            if not self.faults and not any(missing.accepts(segment.topic_id_partition) for segment in listed):
                 known = sorted({topic.name for topic in self._source.topics()})
                 told = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-                raise UnknownTopicError(f"{self._source.describe()}: no segments of {shown}; there are: {told}")
+                raise UnknownTopicError(f"{self._source.describe()}: no segments of {missing}; there are: {told}")
         return listed
 
     def __iter__(self) -> Iterator[SegmentOutcome]:
@@ -269,13 +268,3 @@ def _digested(windows: Iterable[tuple[int, memoryview]], digest: xxhash.xxh3_128
     for _, window in windows:
         digest.update(window)
         yield window
-
-
-def _parsed(text: str) -> tuple[str | None, str]:
-    match = _TOPIC_WITH_ID.fullmatch(text)
-    return (match[1], match[2]) if match else (None, text)
-
-
-def _is_of(segment: StoredSegment, topic_id: str | None, name: str) -> bool:
-    partition = segment.topic_id_partition
-    return partition.topic == name and topic_id in (None, str(partition.topic_id))

@@ -12,6 +12,12 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentId
 from tierlog.remote.storage.layouts.kafka import describe_kafka
 from tierlog.remote.storage.objects.manifest import parse_manifest
 from tierlog.remote.storage.objects.object_keys import ObjectKey
+from tierlog.remote.storage.objects.part_suffixes import (
+    LOCAL_TIERED_NEEDED_SUFFIXES,
+    LOG,
+    NEEDED_SUFFIXES,
+    TRANSACTION_INDEX,
+)
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, UnfinishedUpload
@@ -19,11 +25,10 @@ from tierlog.runtime.stores.protocol.object_store import ObjectInfo, UnfinishedU
 #: Layout → the part that makes a segment whole (None: all of them do), and those that it needs.
 DESCRIPTIONS: Final[dict[str, str | None]] = {"aiven": "rsm-manifest", "kafka": "segment.json", "local-tiered": None}
 _NEEDED: Final = {
-    "aiven": frozenset(("log", "indexes")),
-    "kafka": frozenset(("log", "index", "timeindex", "snapshot", "leader-epoch-checkpoint")),
-    "local-tiered": frozenset(("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")),
+    "aiven": frozenset((LOG, "indexes")),
+    "kafka": NEEDED_SUFFIXES,
+    "local-tiered": LOCAL_TIERED_NEEDED_SUFFIXES,
 }
-_TRANSACTIONS: Final = "txnindex"
 _BATCH: Final = 250
 _CONCURRENCY: Final = 16
 
@@ -66,7 +71,7 @@ class Wholeness:
         """
         if self._tier.layout != "kafka":
             return
-        asked = (g for g in groups if self._description in g.objects and _TRANSACTIONS not in g.objects)
+        asked = (g for g in groups if self._description in g.objects and TRANSACTION_INDEX not in g.objects)
         with self._tier.machine.scheduler.pool(_CONCURRENCY, name="tierlog-orphans") as pool:
             while batch := list(itertools.islice(asked, _BATCH)):
                 found = run_all(pool, self._wants_transactions, batch)
@@ -99,7 +104,7 @@ class Wholeness:
         lacking = sorted(_NEEDED[self._tier.layout] - group.objects.keys())
         if lacking and self._tier.layout == "aiven" and self._description in group.objects:
             lacking = self._lacking_of_manifest(group, lacking)
-        return lacking + ([_TRANSACTIONS] if group.path in self._wanting else [])
+        return lacking + ([TRANSACTION_INDEX] if group.path in self._wanting else [])
 
     def _lacking_of_manifest(self, group: ObjectGroup, lacking: list[str]) -> list[str]:
         """Suffixes that the manifest needs and the listing lacks: some stores keep no object of 0 bytes."""

@@ -12,7 +12,7 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreError
 from tierlog.remote.storage import Tier, open_tier
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, StuckError
@@ -227,7 +227,7 @@ class TestOurCode:
         """If this fails, results of store calls come in the order in which they were done."""
 
         def run(machine: Machine) -> list[object]:
-            background = Background(3, machine)
+            calls = OrderedCalls(3, machine)
 
             def call(number: int) -> int:
                 machine.clock.sleep(machine.rng.uniform(0, 1))
@@ -235,11 +235,11 @@ class TestOurCode:
                     raise StoreError("seven")
                 return number
 
-            results = list(background.map(call, range(10), ahead=4))
-            early = background.iter_ahead(call, range(5), ahead=3)
+            results = list(calls.map(call, range(10), ahead=4))
+            early = calls.iter_ahead(call, range(5), ahead=3)
             assert next(early) == 0
             early.close()
-            background.close()
+            calls.close()
             return [str(result) for result in results]
 
         for seed in SEEDS:

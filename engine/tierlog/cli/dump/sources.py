@@ -18,9 +18,16 @@ from numpy.typing import NDArray
 
 from tierlog.cli.tiers import open_path
 from tierlog.errors import ConfigError, CorruptObjectError, StoreError
-from tierlog.log.formats.segment_files import find_partition_folder, find_segment_file
+from tierlog.log.formats import segment_files
+from tierlog.log.formats.segment_files import (
+    LEADER_EPOCH_CHECKPOINT,
+    SegmentFileKind,
+    find_partition_folder,
+    find_segment_file,
+)
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.remote.api import IndexType
+from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import FileInfo, Files
 
 if TYPE_CHECKING:
@@ -35,14 +42,14 @@ _BASE_OFFSET = re.compile(r"([0-9]{20})[.-]")
 class PartKind(StrEnum):
     """The kind of a part; the value is the suffix of its file."""
 
-    LOG = ".log"
-    OFFSET_INDEX = ".index"
-    TIME_INDEX = ".timeindex"
-    TRANSACTION_INDEX = ".txnindex"
-    PRODUCER_SNAPSHOT = ".snapshot"
-    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    LOG = SegmentFileKind.LOG.value
+    OFFSET_INDEX = SegmentFileKind.OFFSET_INDEX.value
+    TIME_INDEX = SegmentFileKind.TIME_INDEX.value
+    TRANSACTION_INDEX = SegmentFileKind.TRANSACTION_INDEX.value
+    PRODUCER_SNAPSHOT = SegmentFileKind.PRODUCER_SNAPSHOT.value
+    LEADER_EPOCHS = LEADER_EPOCH_CHECKPOINT
     OFFSET_CHECKPOINT = "offset-checkpoint"
-    PARTITION_METADATA = "partition.metadata"
+    PARTITION_METADATA = segment_files.PARTITION_METADATA
 
 
 _TIER_PARTS = (
@@ -242,14 +249,14 @@ def _segment_parts(tier: Tier, segment: StoredSegment) -> Iterator[Part]:
         if data is None:
             continue
         view = memoryview(data).cast("B")
-        suffix = ".leader_epoch_checkpoint" if kind is PartKind.LEADER_EPOCHS else ""
+        suffix = f".{LOCAL_TIERED_CHECKPOINT}" if kind is PartKind.LEADER_EPOCHS else ""
         found = part(kind, len(view), lambda view=view: iter((view,)), suffix)  # type: ignore[misc]
         found.log = log
         yield found
 
 
 def _kind_of(name: str) -> PartKind | None:
-    if name.endswith(("leader-epoch-checkpoint", ".leader_epoch_checkpoint")):
+    if name.endswith((LEADER_EPOCH_CHECKPOINT, f".{LOCAL_TIERED_CHECKPOINT}")):
         return PartKind.LEADER_EPOCHS
     if name.endswith("-offset-checkpoint"):
         return PartKind.OFFSET_CHECKPOINT

@@ -21,7 +21,6 @@ REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 OFFSET_MAX: Final = 2**63 - 1
 PARTITION_MAX: Final = 2**31 - 1
 
-_FILE_NAME = re.compile(r"([0-9]{1,20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 _UNIQUE_FOLDER = re.compile(r"(\S+)-([0-9]{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 _PLAIN_FOLDER = re.compile(r"(\S+)-([0-9]{1,10})")
 
@@ -34,6 +33,16 @@ class SegmentFileKind(StrEnum):
     TIME_INDEX = ".timeindex"
     TRANSACTION_INDEX = ".txnindex"
     PRODUCER_SNAPSHOT = ".snapshot"
+
+    @property
+    def suffix(self) -> str:
+        """Without the dot, as parts of object keys are called."""
+        return self.value[1:]
+
+
+_FILE_NAME = re.compile(
+    rf"([0-9]{{1,20}})({'|'.join(re.escape(kind.value) for kind in SegmentFileKind)})(\.deleted|\.cleaned|\.swap)?"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)

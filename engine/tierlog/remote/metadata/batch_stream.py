@@ -15,7 +15,7 @@ TRANSACTIONAL_ATTRIBUTE = 0x10
 
 
 def place_of(segment: StoredSegment) -> str:
-    """For messages: topic-partition and object."""
+    """A segment in messages: its topic-partition and object."""
     return f"{segment.topic_id_partition} {segment.name}"
 
 

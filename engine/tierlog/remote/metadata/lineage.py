@@ -75,10 +75,6 @@ class Lineage(Generic[S]):
     def end_offset_exclusive(self) -> int:
         return self.spans[-1].end_offset_exclusive if self.spans else self.newest.metadata.end_offset + 1
 
-    def epoch_of(self, offset: int) -> int:
-        """The leader epoch of an offset; -1 if it lies before the lineage."""
-        return max((epoch for epoch, start in self.epochs if start <= offset), default=-1)
-
 
 def newest_segment(segments: Sequence[S]) -> S:
     """The segment whose checkpoint decides: highest last epoch, then highest end offset, then the later upload."""

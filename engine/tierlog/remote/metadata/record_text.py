@@ -18,7 +18,7 @@ from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord
 
 
 def record_text(record: RemoteLogMetadataRecord) -> str:
-    """One line."""
+    """A record in one line, as kafka-dump-log prints it."""
     if isinstance(record, RemoteLogSegmentMetadata):
         return (
             f"RemoteLogSegmentMetadata{{remoteLogSegmentId={_segment(record.remote_log_segment_id)}, "

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tierlog.errors import ConfigError, DataLossError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.formats.segment_files import find_partition_folder
 from tierlog.remote.api import (
     ZERO_UUID,
     IndexType,
@@ -31,12 +32,10 @@ from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import fetch_epochs
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
-from tierlog.remote.storage.objects.object_keys import find_partition_folder
+from tierlog.remote.storage.objects.part_suffixes import LOG, PART_SUFFIXES
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.store_urls import split_last
-
-_SUFFIXES: Final = {IndexType.OFFSET: "index", IndexType.TIMESTAMP: "timeindex"}
 
 
 class ClosedSegment(NamedTuple):
@@ -126,14 +125,14 @@ class _Folder:
         above, name = split_last(os.fspath(folder))
         self.path = f"{above}/{name}"
         named = find_partition_folder(name)
-        if named is None:
+        if named is None or named.purpose:
             raise ConfigError(f"{self.path}: a folder of a partition is called <topic>-<partition>")
         info = machine.files.find(self.path)
         if info is None or not info.is_directory:
             raise ObjectNotFoundError(f"{self.path}: there is no such folder")
         self.store = LocalStore(above, machine)
         self._name = name
-        self._topic, self._partition = named
+        self._topic, self._partition = named.topic, named.partition
         self._broker_id = broker_id
         self._topic_id = topic_id
         self._machine = machine
@@ -198,7 +197,7 @@ class _Folder:
     def _index(self, segment: StoredSegment, kind: IndexType) -> str:
         found = self._find(segment, kind)
         if found is None:
-            missing = self._path(segment.log.key).removesuffix("log") + _SUFFIXES[kind]
+            missing = self._path(segment.log.key).removesuffix(LOG) + PART_SUFFIXES[kind]
             raise ObjectNotFoundError(
                 f"{missing}: the segment has no such index; a broker that loads the folder builds it anew, and so does "
                 "tierlog copy"

@@ -14,28 +14,36 @@ from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunks.key_ring import read_key_ring
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers
-from tierlog.remote.storage.copy.running_copies import RunningCopies
-from tierlog.remote.storage.copy.segment_copy import SegmentCopier
+from tierlog.remote.storage.copy.segment_copies import SegmentCopies
 from tierlog.remote.storage.copy.segment_delete import delete_segment
-from tierlog.remote.storage.copy.upload_buffers import process_buffers
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
-from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.remote.storage.start_probe import StartProbe
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.bounded_calls import ENDING_SECONDS, BoundedCalls
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
-#: Of a copy without a deadline: more than a broker lives.
+#: That a copy without a deadline may take: more than a broker lives.
 _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600
-#: Deletions under way.
+#: Deletions at a time.
 _CALLS = 32
 
 
 class ManagerParts:
-    """What ``configure`` makes."""
+    """All that a configured storage manager works with, made and closed together.
+
+    Attributes:
+        config: The configuration.
+        store: Its objects, with all that is put around a store.
+        masked: A prefix of keys that no message may show; "" for none.
+        copies: Copies segments.
+        fetcher: Reads them.
+        leftovers: What failed calls left in the store.
+        probe: Asks the store who we are to it.
+        limiters: Of "upload" and "download".
+    """
 
     def __init__(self, config: StorageConfig, store: ObjectStore, machine: Machine, metrics: StorageMetrics) -> None:
         self._machine = machine
@@ -47,33 +55,22 @@ class ManagerParts:
         self.probe = StartProbe(
             store, config, calls=self.calls, leftovers=self.leftovers, machine=machine, metrics=metrics
         )
-        if config.metrics_recording_level != "INFO":
-            store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
         limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
         self.limiters = {
             direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))
             for direction, limit in zip(DIRECTIONS, limits, strict=True)
         }
         key_ring = read_key_ring(config, machine, writing=True)
-        self.buffers = process_buffers(config.upload_buffer_bytes, machine)
-        deadline_ms = config.copy_deadline_ms
-        self._deadline_seconds = _NO_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000
-        self.running = RunningCopies(
-            metrics,
-            machine=machine,
-            deadline_seconds=self._deadline_seconds,
-            on_idle=self._rest,
-        )
-        self.copier = SegmentCopier(
+        self.copies = SegmentCopies(
             store,
             config,
             key_ring,
             limiter=self.limiters["upload"],
-            buffers=self.buffers,
-            running=self.running,
             leftovers=self.leftovers,
             metrics=metrics,
             machine=machine,
+            longest_seconds=_NO_DEADLINE_SECONDS,
+            on_idle=drop_contexts,  # what the next copy makes anew goes back to the system
         )
         self.fetcher = SegmentFetcher(
             store,
@@ -85,37 +82,33 @@ class ManagerParts:
             translate=_stream_translation(metrics, masked),
         )
         metrics.ask_requests(lambda: store.requests)
-        metrics.ask("upload_buffer_bytes", lambda: self.buffers.lent_bytes, label="used")
-        metrics.ask("upload_buffer_bytes", lambda: self.buffers.budget_bytes, label="budget")
-
-    def _rest(self) -> None:
-        """Nothing was copied for a while: what the next copy makes anew goes back to the system."""
-        drop_contexts()
+        buffers = self.copies.buffers
+        metrics.ask("upload_buffer_bytes", lambda: buffers.lent_bytes, label="used")
+        metrics.ask("upload_buffer_bytes", lambda: buffers.budget_bytes, label="budget")
 
     def close(self) -> None:
         """Everybody is told first, then waited for: copies for their undo, which takes the store. In two seconds, also
         where the store hangs: what it does not let go of is left in a thread that nobody waits for.
         """
         self.leftovers.expect_close()
-        self.running.call_off()
+        self.copies.running.call_off()
         self.calls.give_up()
         self.fetcher.close()
-        self.running.close()
-        self.leftovers.close()
+        self.copies.end()
         closing = self._machine.scheduler.start(self.store.close, name="tierlog-close")
         with contextlib.suppress(TimeoutError):
             closing.result(timeout=ENDING_SECONDS)
-        self.copier.close()
+        self.copies.copier.close()
         self.calls.close()
 
     def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """For no longer than a copy may take, nor beyond the close: who calls it calls again."""
+        """Delete a segment's objects, in no more time than a copy may take. A call that fails can be made again."""
         segment_id = metadata.remote_log_segment_id
         uploads_too = self.leftovers.has(segment_id)
         self.calls.run(
             str(segment_id),
             lambda: delete_segment(self.store, self.config, metadata, uploads_too=uploads_too),
-            seconds=self._deadline_seconds,
+            seconds=self.copies.deadline_seconds,
         )
         self.leftovers.forget(segment_id)
 

@@ -110,7 +110,7 @@ def _value(given: PerPartition | None, history: PartitionHistory) -> int | None:
 
 
 def _mappings(request: ScanRequest) -> Iterable[tuple[str, str, Mapping[str, Mapping[int, int]]]]:
-    """Those that count (timestamps win over offsets): what they are, how to say nothing of a partition, the mapping."""
+    """The mappings that count, since timestamps win over offsets: name, the word for no bound, the mapping."""
     for which, offsets, timestamps, neutral in (
         ("starting", request.starting_offsets, request.starting_timestamps, f"{EARLIEST}, earliest"),
         ("ending", request.ending_offsets, request.ending_timestamps, f"{LATEST}, latest"),

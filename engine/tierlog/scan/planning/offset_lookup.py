@@ -117,7 +117,7 @@ def _entries_in_use(tier: Tier, segment: StoredSegment, data: Buffer) -> int:
 
 
 def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | None:
-    """Of the batch that begins there; None if none can."""
+    """Last offset of the batch that begins at a position; None if none can begin there."""
     end = position + _HEADER_BYTES
     if position < 0 or end > segment.size_bytes:
         return None
@@ -128,7 +128,7 @@ def _last_offset_at(tier: Tier, segment: StoredSegment, position: int) -> int | 
 
 
 def _time_index(tier: Tier, segment: StoredSegment) -> Buffer | None:
-    """None where its entries cannot be told from older ones that a truncation left behind them."""
+    """The time index; None where its entries cannot be told from older ones that a truncation left behind them."""
     data = tier.fetch_index(segment, IndexType.TIMESTAMP)
     if data is not None and is_untrimmed(data, TIME_ENTRY_BYTES, time_index_entries):
         return None
@@ -178,7 +178,7 @@ def _require_order(run: BatchRun, segment: StoredSegment, least_offset: int) -> 
 
 
 def _index_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
-    """Where to begin: the last offset of a batch before which no record is of that time or later."""
+    """The offset to begin at: the last one of a batch before which no record is of that time or later."""
     try:
         data = _time_index(tier, segment)
         return lookup_timestamp(data, segment.start_offset, timestamp_ms)[1] if data else segment.start_offset

@@ -42,7 +42,7 @@ class ScanPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Of the original logs."""
+        """Bytes of the original logs."""
         return sum(scan_range.size_bytes for scan_range in self.ranges)
 
     def tasks(self) -> list[tuple[ScanRange, ...]]:
@@ -113,7 +113,7 @@ class PreparedScan:
         return [each for each in histories if chosen.admits(each.topic, each.partition)]
 
     def _lose(self, text: str, cause: TierlogError | None = None) -> None:
-        """Something that should be there is not: the scan fails, or goes on and says so."""
+        """Report something that should be there and is not: the scan fails, or goes on and says so."""
         if self._request.fail_on_data_loss:
             raise cause or DataLossError(text)
         self.warnings.append(text)

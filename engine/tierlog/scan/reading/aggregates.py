@@ -22,7 +22,7 @@ SummaryField = Literal["count", "min_offset", "max_offset", "min_timestamp", "ma
 
 @dataclass(slots=True)
 class RecordSummary:
-    """Of some records; what was not asked for is None, and all but the count where there are none. Timestamps in ms."""
+    """Count and extremes of some records; None for what was not asked for or is not there. Timestamps in ms."""
 
     count: int = 0
     min_offset: int | None = None

@@ -243,7 +243,7 @@ class _RangeReader:
     def _before(
         self, error: CorruptObjectError, at: int, read: Callable[..., Generator[tuple[int, memoryview]]]
     ) -> Generator[memoryview]:
-        """Of the window that could not be read: its whole chunks before the fault, or the bytes that are there."""
+        """What comes before the fault in a window that could not be read: whole chunks, or the bytes that are there."""
         if self._range.segment.transformed:
             end, window_bytes = self._range.read_end_position, 1  # a chunk at a time
         elif error.fault == "TRUNCATED" and error.found:
@@ -307,7 +307,7 @@ class _Assembler:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
-        """Made once for the largest batch, and sliced."""
+        """A constant column, made once for the largest batch and sliced."""
         array = self._constants.get(name)
         if array is None or len(array) < rows:
             array = pa.repeat(pa.scalar(self._values[name], type=self._schema.field(name).type), rows)

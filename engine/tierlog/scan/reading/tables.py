@@ -209,7 +209,7 @@ def _known(timestamp_ms: int) -> int | None:
 
 
 def _table(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
-    """From rows whose timestamps are numbers of ms."""
+    """A table of rows whose timestamps are numbers of ms."""
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         values = [row[name] for row in rows]

@@ -15,6 +15,8 @@ from tierlog.log.formats.checkpoints import parse_offset_checkpoint
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SegmentFileKind
+from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import Files
 from tierlog.upkeep.verify.file_windows import iter_file_windows
 from tierlog.upkeep.verify.log_walk import LogWalk
@@ -23,12 +25,12 @@ from tierlog.upkeep.verify.segment_checks import RangeCheck
 
 INDEX_SIZE_BYTES_MAX = 256 << 20
 _BASE_OFFSET = re.compile(r"([0-9]{20})(-[A-Za-z0-9_-]{22})?\.")
-_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.TRANSACTION_INDEX)
 _PARSERS: dict[str, Callable[[bytes], object]] = {
-    ".snapshot": parse_producer_snapshot,
-    "leader-epoch-checkpoint": parse_leader_epochs,
-    ".leader_epoch_checkpoint": parse_leader_epochs,
-    "partition.metadata": parse_partition_metadata,
+    SegmentFileKind.PRODUCER_SNAPSHOT: parse_producer_snapshot,
+    LEADER_EPOCH_CHECKPOINT: parse_leader_epochs,
+    f".{LOCAL_TIERED_CHECKPOINT}": parse_leader_epochs,
+    PARTITION_METADATA: parse_partition_metadata,
     "recovery-point-offset-checkpoint": parse_offset_checkpoint,
     "log-start-offset-checkpoint": parse_offset_checkpoint,
     "replication-offset-checkpoint": parse_offset_checkpoint,
@@ -43,17 +45,17 @@ def verify_file(files: Files, path: str) -> Report:
         StoreError and its kinds: the file cannot be read.
     """
     name = path.rsplit("/", 1)[-1]
-    if name.endswith(".log"):
+    if name.endswith(SegmentFileKind.LOG):
         bounds = RangeCheck(path, start_offset=_base_offset(name), end_offset=None, max_timestamp_ms=None)
         return _verify_log(files, path, [bounds])
-    for suffix in _INDEX_SUFFIXES:
-        if name.endswith(suffix):
-            return _verify_index(files, path, suffix)
+    for kind in _INDEXES:
+        if name.endswith(kind):
+            return _verify_index(files, path, kind)
     for ending, parse in _PARSERS.items():
         if name.endswith(ending):
             return _verify_parsed(files, path, parse)
     raise ConfigError(
-        f"{path}: not a file that can be verified by itself; known are .log, {', '.join(_INDEX_SUFFIXES)}, "
+        f"{path}: not a file that can be verified by itself; known are .log, {', '.join(_INDEXES)}, "
         f"{', '.join(_PARSERS)}. Of a bucket, give the folder."
     )
 
@@ -89,33 +91,33 @@ def _told_of_one_file(finding: Finding) -> Finding:
     )
 
 
-def _verify_index(files: Files, path: str, suffix: str) -> Report:
+def _verify_index(files: Files, path: str, kind: SegmentFileKind) -> Report:
     data = files.read_whole(path, limit_bytes=INDEX_SIZE_BYTES_MAX)
     base_offset = _base_offset(path.rsplit("/", 1)[-1])
-    log = path[: -len(suffix)] + ".log"
+    log = path[: -len(kind)] + SegmentFileKind.LOG
     if base_offset is None or files.find(log) is None:
-        return Report(path, _alone(data, base_offset or 0, suffix, path), size_bytes=len(data))
-    report = _verify_log(files, log, [_index_check(data, base_offset, suffix, path)])
+        return Report(path, _alone(data, base_offset or 0, kind, path), size_bytes=len(data))
+    report = _verify_log(files, log, [_index_check(data, base_offset, kind, path)])
     report.name = path
     return report
 
 
-def _index_check(data: bytes, base_offset: int, suffix: str, path: str) -> SegmentCheck:
-    if suffix == ".index":
+def _index_check(data: bytes, base_offset: int, kind: SegmentFileKind, path: str) -> SegmentCheck:
+    if kind is SegmentFileKind.OFFSET_INDEX:
         return OffsetIndexCheck(data, base_offset, path)
-    if suffix == ".timeindex":
+    if kind is SegmentFileKind.TIME_INDEX:
         return TimeIndexCheck(data, base_offset, path)
     return ProducerChecks(
         transaction_index=data, transaction_index_where=path, snapshot=None, snapshot_where=path, end_offset=None
     )
 
 
-def _alone(data: bytes, base_offset: int, suffix: str, path: str) -> list[Finding]:
+def _alone(data: bytes, base_offset: int, kind: SegmentFileKind, path: str) -> list[Finding]:
     check = {
-        ".index": indexes.check_offset_index,
-        ".timeindex": indexes.check_time_index,
-        ".txnindex": indexes.check_transaction_index,
-    }[suffix]
+        SegmentFileKind.OFFSET_INDEX: indexes.check_offset_index,
+        SegmentFileKind.TIME_INDEX: indexes.check_time_index,
+        SegmentFileKind.TRANSACTION_INDEX: indexes.check_transaction_index,
+    }[kind]
     try:
         check(data, base_offset)
     except CorruptIndexError as error:

@@ -237,12 +237,16 @@ def test_the_first_timestamp() -> None:
             return first_timestamp_ms(log)
 
     def header(magic: int, attributes: int) -> bytes:
-        return struct.pack(">qiibIhiqq", 0, 100, 0, magic, 0, attributes, 0, 1000, 2000)
+        return struct.pack(">qiibIhiqqqhii", 0, 100, 0, magic, 0, attributes, 0, 1000, 2000, -1, -1, -1, 1)
+
+    def old(magic: int, size_bytes: int) -> bytes:
+        return struct.pack(">qiIbbq", 0, size_bytes - 12, 0, magic, 0, 1500)
 
     assert of(header(2, 0)) == 1000
     assert of(header(2, 8)) == 2000
-    assert of(struct.pack(">qiIbbq", 0, 100, 0, 1, 0, 1500)) == 1500
-    assert of(struct.pack(">qiIbbq", 0, 100, 0, 0, 0, 1500)) == -1
+    assert of(old(1, 112).ljust(112, b"v")) == 1500
+    assert of(old(1, 40).ljust(40, b"v")) == 1500
+    assert of(old(0, 112).ljust(112, b"v")) == -1
     assert of(header(3, 0)) == -1
     assert of(header(2, 0)[:-1]) == -1
     assert of(b"") == -1

@@ -54,7 +54,7 @@ def iter_chunks(plan: AivenObjects, log: bytes, chunk_size: int) -> Iterator[byt
         if plan.assembler is None:
             yield chunk
             continue
-        out = bytearray(plan.assembler.chunk_bound())
+        out = bytearray(plan.assembler.stored_bound(len(chunk)))
         yield bytes(out[: plan.assembler.transform(chunk, out, iv=plan.new_iv())])
 
 

@@ -15,7 +15,7 @@ class ChunkCache(Protocol):
 
     @property
     def label(self) -> Literal["chunks_memory", "chunks_disk"]:
-        """In metrics."""
+        """The cache's name in metrics."""
 
     @property
     def keeps_stored(self) -> bool:
@@ -28,16 +28,16 @@ class ChunkCache(Protocol):
     @property
     def figures(self) -> CacheFigures: ...
     def holds(self, key: ChunkKey) -> bool:
-        """Whether ``find`` will likely give it; no use of it."""
+        """Whether ``find`` will likely have the chunk; this does not count as a use."""
 
     def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
         """The bytes of a chunk; ``again`` as in WeightedCache."""
 
     def put(self, key: ChunkKey, data: memoryview) -> None:
-        """Keep it, if it can be kept."""
+        """Keep a chunk, if it can be kept."""
 
     def drop(self, key: ChunkKey) -> None:
-        """Remove a chunk that turned out to be another one than its key says: damage, which is counted."""
+        """Remove a chunk that turned out to be damaged, or another one than its key says; the metrics count it."""
 
     def forget(self, log_key: str) -> None:
         """Drop all chunks of a log."""
@@ -76,25 +76,25 @@ class MemoryChunkCache:
         return self._cache.figures
 
     def holds(self, key: ChunkKey) -> bool:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         return key in self._cache
 
     def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         return self._cache.find(key, again=again)
 
     def put(self, key: ChunkKey, data: memoryview) -> None:
-        """See ChunkCache; ``data`` is memory of its own, or more would be held than is counted."""
+        """As ChunkCache says; ``data`` must be memory of its own, or more would be held than is counted."""
         self._cache.put(key, data, len(data))
 
     def drop(self, key: ChunkKey) -> None:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         self._cache.remove(key)
 
     def forget(self, log_key: str) -> None:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         self._cache.remove_where(lambda key: key.log_key == log_key)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of all chunks."""
         self._cache.remove_where(lambda _: True)

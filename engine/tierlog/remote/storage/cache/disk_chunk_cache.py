@@ -61,7 +61,7 @@ class _File:
 
 
 class DiskChunkCache:
-    """See the module.
+    """A cache of chunks in files of one directory, which outlive the process.
 
     Args:
         path: An existing directory; everything is in a folder of our own below it.
@@ -128,11 +128,11 @@ class DiskChunkCache:
 
     @property
     def disk_bytes(self) -> int:
-        """Of all files, those that are being written or could not be removed among them."""
+        """Bytes of all files, with those that are being written or could not be removed."""
         return self._disk_bytes
 
     def _take_over(self) -> None:
-        """Know what an earlier process left; what no longer fits, and what it did not finish, is removed."""
+        """Take over what an earlier process left; remove files that it did not finish, or that no longer fit."""
         found: list[tuple[FileInfo, re.Match[str]]] = []
         for folder in self._files.iter_directory(self._root):
             if not folder.is_directory or len(folder.name) != 2:
@@ -151,12 +151,12 @@ class DiskChunkCache:
             self._remove(self._cache.put(match[1], file, info.size_bytes))
 
     def holds(self, key: ChunkKey) -> bool:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         file = self._cache.peek(_name(key))
         return file is not None and file.is_written
 
     def find(self, key: ChunkKey, *, again: bool = False) -> memoryview | None:
-        """See ChunkCache: reads the whole file and checks it. A damaged one is removed and a miss."""
+        """Read the whole file of a chunk and check it; a damaged one is removed, and counts as a miss."""
         name = _name(key)
         file = self._cache.find(name, again=again)
         if file is None or not file.is_written:
@@ -190,7 +190,7 @@ class DiskChunkCache:
         return chunk.toreadonly()
 
     def put(self, key: ChunkKey, data: memoryview) -> None:
-        """See ChunkCache: writes a file. A disk that is full, or fails, costs one log line and half a minute's rest."""
+        """Write a chunk's file. A disk that is full, or fails, costs one log line and half a minute without writes."""
         if self._clock.monotonic_seconds() < self._paused_until_seconds:
             return
         name = _name(key)
@@ -208,7 +208,7 @@ class DiskChunkCache:
                 self._writing.discard(name)
 
     def _put(self, name: str, told: bytes, data: memoryview) -> None:
-        """By the only one who puts this name now."""
+        """Write a file of this name, which nobody else is writing."""
         path = f"{self._root}/{name[:2]}/{name}.{next(self._counter):x}.chunk"
         file = _File(path, _HEADER.size + len(told) + len(data), is_written=False)
         self._remove(self._cache.put(name, file, file.size_bytes))
@@ -264,7 +264,7 @@ class DiskChunkCache:
         self._paused_until_seconds = self._clock.monotonic_seconds() + PAUSE_SECONDS
 
     def _remove(self, left: list[tuple[str, _File]]) -> None:
-        """The files of what left the cache; one that is still being written is its writer's."""
+        """Remove the files of entries that left the cache; one that is still being written is left to its writer."""
         unwanted = []
         with self._lock:
             for _, file in left:
@@ -274,7 +274,7 @@ class DiskChunkCache:
         self._delete(unwanted)
 
     def _delete(self, files: Iterable[_File]) -> None:
-        """Files that nobody else will remove. What cannot be removed stays accounted, and is tried again by a put."""
+        """Remove files that nobody else will; one that stays is accounted, and a later put tries it again."""
         failed: list[_File] = []
         for file in files:
             try:
@@ -291,7 +291,7 @@ class DiskChunkCache:
                 self._unremoved += failed
 
     def drop(self, key: ChunkKey) -> None:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         left = self._cache.remove(_name(key))
         for _, file in left:
             _log.warning("chunk cache: %s is not the chunk that its name says, fetched again", file.path)
@@ -299,7 +299,7 @@ class DiskChunkCache:
         self._remove(left)
 
     def forget(self, log_key: str) -> None:
-        """See ChunkCache."""
+        """As ChunkCache says."""
         prefix = _prefix(log_key)
         self._remove(self._cache.remove_where(lambda name: name.startswith(prefix)))
 

@@ -27,12 +27,12 @@ _Key = tuple[str, IndexType]
 
 
 class IndexCache:
-    """See the module; bounded exactly by bytes.
+    """Indexes of segments, fetched together, kept up to a number of bytes.
 
     Args:
-        requests: Of the objects.
+        requests: Reads the objects.
         key_ring: Opens encrypted parts.
-        pool: Where what came is opened.
+        pool: Opens what came.
         size_bytes_max: Of all parts together; -1 for no limit.
         retention_ms: After the last use; -1 for ever.
         timeout_seconds: How long one caller waits.
@@ -130,7 +130,7 @@ class IndexCache:
                 self._flights.fail(flight, error)
 
         def came(answer: memoryview | BaseException) -> None:
-            """In the store's thread, which must not decrypt."""
+            """Take an answer in the store's thread, which must not decrypt it."""
             if isinstance(answer, BaseException):
                 self._flights.fail(flight, answer)
             else:
@@ -156,7 +156,7 @@ class IndexCache:
     def _opened_all(
         self, segment: StoredSegment, index_type: IndexType, part: StoredPart, stored: memoryview, start: int
     ) -> bytes:
-        """The part that was asked for; it and those that came with it are kept."""
+        """Open and keep the part that was asked for and those that came with it; returns the first."""
         if part.size_bytes == UNKNOWN_SIZE:
             data = bytes(stored)
             self._keep(segment, index_type, data)
@@ -180,12 +180,12 @@ class IndexCache:
         self._cache.put((segment.log.key, index_type), data, len(data))
 
     def forget(self, log_key: str) -> None:
-        """The segment is gone."""
+        """Drop the indexes of a segment that is gone."""
         self._cache.remove_where(lambda key: key[0] == log_key)
 
 
 def _run_around(segment: StoredSegment, part: StoredPart) -> tuple[int, int]:
-    """[start, end) in the part's object: of all parts in it, if these are small."""
+    """The range to read in a part's object: that of all parts in it, if these are small."""
     own = [other for _, other in segment.parts if other.key == part.key and other.size_bytes > 0]
     start = min(other.position for other in own)
     end = max(other.position + other.size_bytes for other in own)

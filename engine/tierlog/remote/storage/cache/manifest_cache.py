@@ -44,7 +44,7 @@ class OpenedSegment:
 
     @property
     def log(self) -> SegmentLog:
-        """Raises EncryptionKeyError: no key of the ring opens it."""
+        """The log, opened with its first use. Raises EncryptionKeyError: no key of the ring opens it."""
         if self._log is None:
             self._log = open_log(self._key_ring, self.segment)
         return self._log
@@ -54,13 +54,13 @@ _Flight = Flight[_Key, OpenedSegment]
 
 
 class ManifestCache:
-    """See the module; bounded by bytes, and by entries as the plugin's is.
+    """Parsed descriptions of segments, kept up to a number of bytes and (as by the plugin) of entries.
 
     Args:
         lookup: Says what to read for one.
         requests: Reads it.
         key_ring: Opens the logs.
-        pool: Where what came is parsed.
+        pool: Parses what came.
         entries_max, size_bytes_max: -1 for no limit.
         retention_ms: After the last use; -1 for ever.
         timeout_seconds: How long one caller waits.
@@ -108,7 +108,7 @@ class ManifestCache:
         return found
 
     def peek(self, metadata: RemoteLogSegmentMetadata) -> OpenedSegment | None:
-        """As ``find``, without using it."""
+        """As ``find``, but this does not count as a use."""
         return self._cache.peek(_key_of(metadata))
 
     def fetch(self, metadata: RemoteLogSegmentMetadata) -> Waits[OpenedSegment]:
@@ -155,7 +155,7 @@ class ManifestCache:
         steps: LookupSteps,
         answer: memoryview | BaseException | None,
     ) -> None:
-        """The next step of a lookup, and what it asks of the store."""
+        """Take the next step of a lookup, and ask the store for what it needs."""
         try:
             if answer is None:
                 wanted = next(steps)
@@ -189,24 +189,24 @@ class ManifestCache:
         steps: LookupSteps,
         answer: memoryview | BaseException,
     ) -> None:
-        """In the store's thread, which must not parse."""
+        """Take an answer in the store's thread, which must not parse it."""
         if isinstance(answer, BaseException):
             self._go_on(flight, metadata, steps, answer)
         else:
             self._flights.continue_in(self._pool, flight, lambda: self._go_on(flight, metadata, steps, answer))
 
     def _land(self, flight: _Flight, found: FoundSegment) -> None:
-        """What was looked up: kept, and told to who waits."""
+        """Keep what was looked up, and tell those who wait."""
         opened = OpenedSegment(found.segment, self._key_ring)
         self._cache.put(flight.key, opened, _size_of(found.segment, found.description_bytes))
         self._flights.land(flight, opened)
 
     def leave(self, flight: _Flight) -> None:
-        """One who began or joined it waits no more."""
+        """Say that one who began or joined a load waits no more."""
         self._flights.leave(flight)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """The segment is gone, whatever its custom metadata said."""
+        """Drop a segment that is gone, whatever its custom metadata said."""
         gone = metadata.remote_log_segment_id
         self._cache.remove_where(lambda key: key[0] == gone)
 

@@ -44,7 +44,7 @@ class _Entry(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """What a cache holds and has done so far."""
+    """What a cache holds, and how often it was asked and had to make room."""
 
     entries: int
     size_bytes: int
@@ -55,7 +55,7 @@ class CacheFigures:
 
 
 class WeightedCache(Generic[Key, Value]):
-    """See the module.
+    """Values by key, up to a number of bytes; the keys that are asked for again stay.
 
     Args:
         size_bytes_max: Of all values together; UNBOUNDED for no limit, 0 keeps nothing.
@@ -100,16 +100,15 @@ class WeightedCache(Generic[Key, Value]):
     @property
     def figures(self) -> CacheFigures:
         with self._lock:
-            entries = len(self._small) + len(self._main)
             return CacheFigures(
-                entries, self.size_bytes, self._hits, self._misses, self._evictions, self._evicted_bytes
+                len(self), self.size_bytes, self._hits, self._misses, self._evictions, self._evicted_bytes
             )
 
     def __len__(self) -> int:
         return len(self._small) + len(self._main)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether it is there; no use of it."""
+        """Whether a key is there; this does not count as a use."""
         return self.peek(key) is not None
 
     def peek(self, key: Key) -> Value | None:
@@ -174,12 +173,12 @@ class WeightedCache(Generic[Key, Value]):
         return left
 
     def remove(self, key: Key) -> list[tuple[Key, Value]]:
-        """Drop one; what left."""
+        """Drop a key. Returns what left the cache."""
         with self._lock:
             return self._remove([key])
 
     def remove_where(self, unwanted: Callable[[Key], bool]) -> list[tuple[Key, Value]]:
-        """Drop those whose key is unwanted; what left."""
+        """Drop all keys that a function names. Returns what left the cache."""
         with self._lock:
             return self._remove([key for key in (*self._small, *self._main) if unwanted(key)])
 
@@ -212,7 +211,7 @@ class WeightedCache(Generic[Key, Value]):
         return left
 
     def _evict(self) -> tuple[Key, Value]:
-        """Make the one leave whose turn it is."""
+        """Evict the entry whose turn it is."""
         while True:
             if self._small and (self._small_bytes > SMALL_SHARE * self._limit or not self._main):
                 key, entry = self._small.popitem(last=False)

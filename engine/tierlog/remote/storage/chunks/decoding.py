@@ -23,7 +23,7 @@ _DESCRIPTION: Final = "rsm-manifest"
 
 
 def fetch_exactly(store: ObjectStore, part: StoredPart, name: str, start: int, end_exclusive: int) -> memoryview:
-    """A range of a part's object, all of it.
+    """All bytes of a range of a part's object.
 
     Raises:
         CorruptObjectError: the object ends before; StoreError and its kinds.
@@ -71,7 +71,7 @@ class UnitReader:
         return len(stored) - UNIT_OVERHEAD_BYTES
 
     def decrypt_into(self, stored: memoryview, out: memoryview, *, position: int) -> None:
-        """One unit (IV, ciphertext, tag) into ``out``, whose size is ``decrypted_size``."""
+        """Decrypt one unit (IV, ciphertext, tag) into ``out``, whose size is ``decrypted_size``."""
         from cryptography.exceptions import InvalidTag
 
         assert self._cipher is not None
@@ -83,9 +83,9 @@ class UnitReader:
             raise self._corrupt(text, "NOT_AUTHENTIC", position) from cause
 
     def open_chunk(self, stored: memoryview, out: memoryview, *, position: int, until: int = 0) -> None:
-        """A stored chunk into ``out``, whose size is the chunk's original one.
+        """Open a stored chunk into ``out``, whose size is the chunk's original one.
 
-        Of a compressed chunk only the first ``until`` bytes, if that is not 0: what is behind them means nothing.
+        Where ``until`` is not 0, of a compressed chunk only so many bytes are written; those behind them mean nothing.
 
         Raises:
             CorruptObjectError: not authentic, not a zstd frame, or not of that size; ``position`` is in the object.

@@ -54,10 +54,6 @@ class ChunkAssembler:
         self._aad = aad
         self._cipher: AESGCM | None = None if data_key is None else _cipher(data_key)
 
-    def chunk_bound(self) -> int:
-        """The most bytes that one stored chunk of this file can take."""
-        return self.stored_bound(self._original_max)
-
     def stored_bound(self, original_size: int) -> int:
         """The most bytes that a chunk of so many can take when stored; rises with it."""
         framed = original_size if self._level is None else compress_bound(original_size)

@@ -91,7 +91,7 @@ class KeyRing:
 
     @property
     def active_key_id(self) -> str | None:
-        """Of the pair that wraps new data keys."""
+        """Id of the pair that wraps new data keys."""
         return self._active_key_id
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class KeyRing:
         return self._wrap(self._unwrap(encryption), encryption.aad)
 
     def require_same_data_key(self, one: SegmentEncryption, other: SegmentEncryption) -> None:
-        """Raises EncryptionKeyError: the two do not open to the same data key, or the ring opens one of them not."""
+        """Raises EncryptionKeyError: the two do not open to the same data key, or one of them does not open at all."""
         if self._unwrap(one) != self._unwrap(other):
             raise EncryptionKeyError(f"the data keys under {one.key_id!r} and {other.key_id!r} are not the same")
 

@@ -20,8 +20,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Background:
-    """A pool of threads that starts with its first use.
+class OrderedCalls:
+    """Calls in a pool of threads, which starts with the first call; their results come in order.
 
     Args:
         workers: Largest number of calls under way.

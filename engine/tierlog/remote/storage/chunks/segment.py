@@ -78,12 +78,12 @@ class StoredSegment:
 
     @property
     def end_offset(self) -> int:
-        """Inclusive."""
+        """Last offset of the segment, inclusive."""
         return self.metadata.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of the untransformed log, as far as it counts."""
+        """Size of the untransformed log, as far as it counts."""
         return self.metadata.segment_size_in_bytes
 
     @property

@@ -19,8 +19,10 @@ from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.runtime.machine.buffers import new_buffer
 
-#: Of a log without chunks.
+#: What a log without chunks is cut into.
 PIECE_BYTES: Final = 1 << 20
+#: Chunks that are read at once, at most: a hostile manifest may say that a chunk is one byte.
+CHUNKS_TOGETHER_MAX: Final = 16384
 #: Fixed: fingerprints are in the names of files that outlive this Python.
 _PICKLE_PROTOCOL: Final = 5
 
@@ -55,7 +57,7 @@ class ChunkKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentLog:
-    """See the module. Made by ``open_log``; any number of threads.
+    """Where the chunks of a log lie, and what opens them. Made by ``open_log``; any number of threads.
 
     Attributes:
         segment: Whose log it is.
@@ -97,7 +99,7 @@ class SegmentLog:
             if view.stored_size > _stored_bytes_max(view.original_size):
                 text = f"chunk {view.number} of {view.original_size} bytes is said to be stored in {view.stored_size}"
                 raise CorruptObjectError(
-                    text, fault="BAD_SIZE", position=view.position, found=view.stored_size, where=self.name
+                    text, fault="OVER_LIMIT", position=view.position, found=view.stored_size, where=self.name
                 )
         return views
 
@@ -105,7 +107,7 @@ class SegmentLog:
         return ChunkKey(self.segment.log.key, view.number, view.until, self.fingerprint)
 
     def chunk_end(self, position: int) -> int:
-        """Where the chunk of a position ends."""
+        """Position where the chunk that holds a position ends."""
         return min((position // self.chunk_size + 1) * self.chunk_size, self.size_bytes)
 
     def open_chunk(self, stored: memoryview, view: ChunkView) -> memoryview:
@@ -120,7 +122,7 @@ class SegmentLog:
 
 
 def _stored_bytes_max(original_size: int) -> int:
-    """More than zstd makes of what it cannot compress (a 256th and 64 bytes), and IV and tag."""
+    """The most that a chunk may be stored in: with what zstd adds to noise, IV and tag, and room."""
     return original_size + original_size // 64 + 4096
 
 

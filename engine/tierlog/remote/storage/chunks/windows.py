@@ -1,21 +1,20 @@
-"""Windows of log bytes: joined ranged reads, several under way, undone side by side into one buffer each."""
+"""Windows of log bytes for scans: joined ranged reads, several under way, opened side by side into one buffer each.
+
+Fetches read the same chunks by the same ``SegmentLog``, in another order of work (decision 0011).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Final
 
-from tierlog._native.chunks import ChunkIndex
-from tierlog.remote.storage.chunks.decoding import UnitReader, fetch_exactly
+from tierlog.remote.storage.chunks.decoding import fetch_exactly
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.chunks.segment_log import CHUNKS_TOGETHER_MAX, SegmentLog, open_log
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-
-#: Chunks of one window at most: a hostile manifest may say that a chunk is one byte.
-CHUNKS_PER_WINDOW_MAX: Final = 16384
 
 Window = tuple[int, memoryview]
 
@@ -23,7 +22,7 @@ Window = tuple[int, memoryview]
 def iter_windows(
     store: ObjectStore,
     key_ring: KeyRing,
-    background: Background,
+    calls: OrderedCalls,
     segment: StoredSegment,
     *,
     start_position: int,
@@ -31,12 +30,11 @@ def iter_windows(
     window_bytes: int,
     prefetch: int,
 ) -> Generator[Window]:
-    """See ``Tier.iter_log_windows``."""
+    """The windows of ``Tier.iter_log_windows``, which says what they are and what they raise."""
     if start_position == end_position_exclusive:
         return
     if segment.transformed:
-        assert segment.chunk_index is not None
-        chunks = ChunkedLog(store, key_ring, segment, segment.chunk_index)
+        chunks = ChunkedLog(store, open_log(key_ring, segment))
         step = chunks.window_size(window_bytes)
         read = chunks.read
     else:
@@ -45,7 +43,7 @@ def iter_windows(
     # Memory stays within the windows asked for when one chunk alone is larger than that.
     ahead = min(prefetch, (prefetch + 1) * window_bytes // step)
     pieces = _pieces(start_position, end_position_exclusive, step, aligned=segment.transformed)
-    with closing(background.iter_ahead(read, pieces, ahead=ahead)) as windows:
+    with closing(calls.iter_ahead(read, pieces, ahead=ahead)) as windows:
         yield from windows
 
 
@@ -76,38 +74,31 @@ class PlainLog:
 class ChunkedLog:
     """A log of transformed chunks: one GET for a run of them, then each into its place."""
 
-    def __init__(self, store: ObjectStore, key_ring: KeyRing, segment: StoredSegment, index: ChunkIndex) -> None:
+    def __init__(self, store: ObjectStore, log: SegmentLog) -> None:
         self._store = store
-        self._segment = segment
-        self._index = index
-        self._reader = UnitReader(key_ring, segment, segment.name)
+        self._log = log
 
     def window_size(self, window_bytes: int) -> int:
         """As many whole chunks as fit, at least one, in untransformed bytes."""
-        chunk_size = self._index.original_chunk_size
-        return chunk_size * max(1, min(window_bytes // chunk_size, CHUNKS_PER_WINDOW_MAX))
+        chunk_size = self._log.chunk_size
+        return chunk_size * max(1, min(window_bytes // chunk_size, CHUNKS_TOGETHER_MAX))
 
     def read(self, piece: tuple[int, int]) -> Window:
-        """The untransformed bytes [start, end) of the log."""
-        start, end = piece
-        views = self._index.views(start, end)
-        first, last = views[0], views[-1]
-        base = int(first["transformed_position"])
-        object_end = int(last["transformed_position"]) + int(last["transformed_size"])
-        log, name = self._segment.log, self._segment.name
-        stored = fetch_exactly(self._store, log, name, log.position + base, log.position + object_end)
-        out = new_buffer(int(views["original_size"].sum()))
+        """The untransformed bytes [start, end) of the log; the last chunk is decompressed no further than that."""
+        log, (start, end) = self._log, piece
+        views = log.views(start, end)
+        base, last = views[0].position, views[-1]
+        stored = fetch_exactly(self._store, log.segment.log, log.name, base, last.position + last.stored_size)
+        out = new_buffer(sum(view.original_size for view in views))
         filled = 0
-        for position, stored_size, original_size in zip(
-            views["transformed_position"].tolist(),
-            views["transformed_size"].tolist(),
-            views["original_size"].tolist(),
-            strict=True,
-        ):
-            at = position - base
-            self._reader.open_chunk(
-                stored[at : at + stored_size], out[filled : filled + original_size], position=log.position + position
+        for view in views:
+            at = view.position - base
+            log.reader.open_chunk(
+                stored[at : at + view.stored_size],
+                out[filled : filled + view.original_size],
+                position=view.position,
+                until=view.end if view.end < view.original_size else 0,
             )
-            filled += original_size
-        skipped = int(first["from"])
+            filled += view.original_size
+        skipped = views[0].start
         return start, out[skipped : skipped + end - start]

@@ -6,7 +6,6 @@ changed while it was read, a segment that was not closed: each is an error here,
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,23 +14,21 @@ import numpy as np
 from typing_extensions import Buffer
 
 from tierlog._native import indexes
-from tierlog._native.batches import BatchStream
+from tierlog._native.batches import BatchHeader, find_batch_header
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptObjectError, CorruptRecordError
+from tierlog.log.checks.batch_walk import BatchWalk
 from tierlog.log.checks.checked_run import CheckedRun, SegmentCheck
 from tierlog.log.checks.findings import Finding, Severity
 from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
-from tierlog.records.batch_table import CODEC_MASK
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchColumns
+from tierlog.records.batch_table import CODEC_MASK, HEADER_BYTES
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.runtime.machine.files import FileInfo, ReadableFile, ReadableFiles
 
 #: Headers that are looked at to decide on compression, spread over the segment.
 _SAMPLED_BATCHES: Final = 512
-#: offset, length, leader epoch, magic, CRC (magic 2); of magic 0 and 1 the attributes stand behind the magic.
-_HEADER: Final = struct.Struct(">qiiBIh")
-_ATTRIBUTES_OF_OLD: Final = 17
 
 
 @dataclass(slots=True)
@@ -108,7 +105,6 @@ class LogCheck:
     end_position: int = 0
     complete: bool = False
     findings: list[Finding] = field(default_factory=list)
-    _last_offset: int = -1
 
     def follow(self, windows: Iterator[memoryview]) -> None:
         """Draw all windows, in order, and check what they hold.
@@ -118,23 +114,27 @@ class LogCheck:
                 nowhere. Whatever drawing raises.
         """
         checks = self._index_checks()
-        self._last_offset = self.metadata.start_offset - 1
-        stream = BatchStream()
+        walk = BatchWalk(
+            position=0,
+            first_offset=self.metadata.start_offset,
+            last_offset=self.metadata.end_offset,
+            size_bytes=self.metadata.segment_size_in_bytes,
+            name=self.log_path,
+            kind=CorruptRecordError,
+        )
         for window in windows:
-            columns, broken = stream.feed(window)
+            columns = walk.collect(window)
             count = len(columns["position"])
             if count:
+                self._check_sizes(columns)
                 run = CheckedRun(columns, np.ones(count, np.bool_), np.full(count, -1, np.int64), {})
-                self._check_batches(run)
                 for check in checks:
                     self._raise_first(check.observe(run))
-                self.end_position = stream.end_position
-            if broken is not None:
-                raise broken.located(self.log_path)
-        if stream.partial:
-            left = self.metadata.segment_size_in_bytes - stream.end_position
+                self.end_position = walk.end_position
+        if walk.is_inside_batch:
+            left = self.metadata.segment_size_in_bytes - walk.end_position
             text = f"the log ends inside a batch, of which it has {left} bytes"
-            raise self._corrupt(text, "TRUNCATED", stream.end_position)
+            raise CorruptRecordError(text, fault="TRUNCATED", position=walk.end_position, where=self.log_path)
         self.complete = True
         for check in checks:
             self._raise_first(check.finish(self))
@@ -148,34 +148,23 @@ class LogCheck:
             TimeIndexCheck(times, base, self.paths[IndexType.TIMESTAMP]),
         ]
 
-    def _check_batches(self, run: CheckedRun) -> None:
-        positions, base, last = run.column("position"), run.column("base_offset"), run.column("last_offset")
-        oversized = np.flatnonzero(run.column("size_bytes") > BATCH_SIZE_BYTES_MAX)
+    def _check_sizes(self, columns: BatchColumns) -> None:
+        """Raises CorruptRecordError for a batch that no reader would take."""
+        oversized = np.flatnonzero(columns["size_bytes"].astype(np.int64) > BATCH_SIZE_BYTES_MAX)
         if len(oversized):
             at = int(oversized[0])
-            raise self._corrupt("no batch can be so large", "BAD_SIZE", int(positions[at]), int(base[at]))
-        wrong = np.flatnonzero(run.table["crc_ok"] == 0)
-        if len(wrong):
-            at = int(wrong[0])
-            raise self._corrupt("the batch does not match its checksum", "BAD_CRC", int(positions[at]), int(base[at]))
-        before = np.concatenate(([self._last_offset], last[:-1]))
-        misplaced = np.flatnonzero((base <= before) | (last > self.metadata.end_offset) | (last < base))
-        if len(misplaced):
-            at = int(misplaced[0])
-            text = (
-                f"a batch of offsets {int(base[at])} … {int(last[at])} "
-                f"where only {int(before[at]) + 1} … {self.metadata.end_offset} can stand"
+            raise CorruptRecordError(
+                "no batch can be so large",
+                fault="BAD_SIZE",
+                position=int(columns["position"][at]),
+                base_offset=int(columns["base_offset"][at]),
+                where=self.log_path,
             )
-            raise self._corrupt(text, "SEGMENT_OFFSET", int(positions[at]), int(base[at]))
-        self._last_offset = int(last[-1])
 
     def _raise_first(self, findings: Iterator[Finding]) -> None:
         for finding in findings:
             if finding.severity is not Severity.NOTE:
                 raise CorruptIndexError(str(finding), fault=finding.kind, position=finding.position)
-
-    def _corrupt(self, text: str, fault: str, position: int, offset: int = -1) -> CorruptRecordError:
-        return CorruptRecordError(text, fault=fault, position=position, base_offset=offset, where=self.log_path)
 
 
 def is_mostly_compressed(log: ReadableFile, offset_index: Buffer, *, base_offset: int) -> bool:
@@ -203,32 +192,30 @@ def is_mostly_compressed(log: ReadableFile, offset_index: Buffer, *, base_offset
     ends = np.append(positions[1:], log.size_bytes)
     compressed = 0
     for position, end in zip(positions.tolist(), ends.tolist(), strict=True):
-        header = _read_header(log, position)
-        if header is not None and header[1]:
+        header = _find_header(log, position)
+        if header is not None and header.attributes & CODEC_MASK:
             compressed += end - position
     return compressed * 2 > log.size_bytes
 
 
-def _read_header(log: ReadableFile, position: int) -> tuple[int, int] | None:
-    """(size of the batch in bytes, codec); None where no header is."""
-    data = bytearray(_HEADER.size)
-    if log.read_into(data, position=position) < _HEADER.size:
+def _find_header(log: ReadableFile, position: int) -> BatchHeader | None:
+    """The header of the batch at a position; None where no batch begins."""
+    data = bytearray(HEADER_BYTES)
+    size = log.read_into(data, position=position)
+    try:
+        return find_batch_header(memoryview(data)[:size])
+    except CorruptRecordError:
         return None
-    _, length, _, magic, _, attributes = _HEADER.unpack(data)
-    if magic > 2 or length <= 0:
-        return None
-    codec = attributes if magic == 2 else data[_ATTRIBUTES_OF_OLD]
-    return length + 12, codec & CODEC_MASK
 
 
 def _walk_headers(log: ReadableFile) -> Generator[int]:
     """Positions of at most _SAMPLED_BATCHES neighbouring batches, from the start."""
     position = 0
     for _ in range(_SAMPLED_BATCHES):
-        header = _read_header(log, position)
+        header = _find_header(log, position)
         if header is None:
             break
         yield position
-        position += header[0]
+        position += header.size_bytes
         if position >= log.size_bytes:
             break

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class CopyRequests:
-    """See the module.
+    """The requests of one copy, ended with it.
 
     Args:
         running: The copy.
@@ -44,7 +44,7 @@ class CopyRequests:
 
     @property
     def tried_keys(self) -> list[str]:
-        """Of objects that may have been stored, in the order of the first try."""
+        """Keys of objects that may have been stored, in the order of the first try."""
         with self._lock:
             return list(self._tried)
 
@@ -57,7 +57,11 @@ class CopyRequests:
         return future
 
     def call(self, call: Callable[[], Result]) -> Result:
-        """What a request gives. Raises CopyDeadlineError or CopyAbandonedError once the copy is called off."""
+        """Make a request and wait for its result.
+
+        Raises:
+            CopyDeadlineError, CopyAbandonedError: the copy is called off. What the request raises.
+        """
         return self._running.wait_for(self.submit(call))
 
     def store(self, key: str, send: Callable[[], StoredObject]) -> StoredObject:
@@ -81,7 +85,7 @@ class CopyRequests:
             self._under_way.discard(future)
 
     def end(self) -> list[Future[object]]:
-        """Nothing is sent any more, and what runs is told to end; that which has not yet."""
+        """Send nothing more, and tell what runs to end. Returns the requests that have not ended yet."""
         with self._lock:
             self._ended = True
             under_way = list(self._under_way)

@@ -12,10 +12,8 @@ from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.copy.leftovers import Leftovers
 from tierlog.remote.storage.copy.previous_copy import find_copied_before
-from tierlog.remote.storage.copy.running_copies import RunningCopies
-from tierlog.remote.storage.copy.segment_copy import SegmentCopier
+from tierlog.remote.storage.copy.segment_copies import SegmentCopies
 from tierlog.remote.storage.copy.segment_delete import delete_segment
-from tierlog.remote.storage.copy.upload_buffers import process_buffers
 from tierlog.remote.storage.layouts import Layout
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
@@ -25,16 +23,15 @@ from tierlog.remote.storage.layouts.writing import plan_removal
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
+from tierlog.remote.storage.store_stack import as_it_is, open_configured_store, stack_store
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import local_path, open_store
-from tierlog.runtime.stores.wrappers.limited_store import limited_reads
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
+from tierlog.runtime.stores.store_urls import local_path
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
-#: Of one segment, where the configuration says nothing.
+#: That the copy of one segment may take, where the configuration has no deadline.
 _DEADLINE_SECONDS = 24 * 3600.0
 
 
@@ -54,10 +51,10 @@ class StoredCopy:
 
 
 class CopyTarget:
-    """See the module. A context manager is its tier: ``close`` this instead.
+    """Copies segments into one store, finds and removes them. A context manager is its tier: ``close`` this instead.
 
     Args:
-        store: Gets the objects; closed with this.
+        store: Gets the objects, and keeps to the download limit; closed with this.
         config: What they look like; checked by ``check_for_writing``.
         key_ring: Wraps data keys, and unwraps them for reading back.
         machine: Threads and clock.
@@ -78,38 +75,28 @@ class CopyTarget:
         self._store = store
         scope = Scope(key_prefix=config.key_prefix, mask=config.key_prefix_mask)
         self._lookup = make_lookup(config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
-        read = limited_reads(store, config.download_rate_limit_bytes_per_second, machine)
         layout: Layout = (
-            KafkaLayout(read, scope, machine)
+            KafkaLayout(store, scope, machine)
             if config.layout == "kafka"
-            else AivenLayout(read, scope, key_ring, machine)
+            else AivenLayout(store, scope, key_ring, machine)
         )
-        self.tier = Tier(read, layout, key_ring=key_ring, machine=machine, url=url)
+        self.tier = Tier(store, layout, key_ring=key_ring, machine=machine, url=url)
         metrics = StorageMetrics()
-        buffers = process_buffers(config.upload_buffer_bytes, machine)
-        deadline_ms = config.copy_deadline_ms
-        self._running = RunningCopies(
-            metrics,
-            machine=machine,
-            deadline_seconds=_DEADLINE_SECONDS if deadline_ms is None else deadline_ms / 1000,
-        )
-        # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
-        self._leftovers = Leftovers(machine, metrics, keeps=False)
-        self._copier = SegmentCopier(
+        self._copies = SegmentCopies(
             store,
             config,
             key_ring,
             limiter=RateLimiter(config.upload_rate_limit_bytes_per_second, machine=machine),
-            buffers=buffers,
-            running=self._running,
-            leftovers=self._leftovers,
+            # Ids may be made of the content: what another run has copied meanwhile must not be taken for left over.
+            leftovers=Leftovers(machine, metrics, keeps=False),
             metrics=metrics,
             machine=machine,
+            longest_seconds=_DEADLINE_SECONDS,
         )
 
     def copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData, files: ReadableFiles) -> None:
         """Store a segment: see SegmentCopier.copy for the errors."""
-        self._copier.copy(metadata, data, files=files)
+        self._copies.copier.copy(metadata, data, files=files)
 
     def find(self, metadata: RemoteLogSegmentMetadata) -> StoredCopy | None:
         """The segment of this id, if its description and all its objects are there with their sizes.
@@ -138,9 +125,7 @@ class CopyTarget:
 
     def close(self) -> None:
         """Call off what is being copied, and release threads and store; idempotent."""
-        self._running.close()
-        self._leftovers.close()
-        self._copier.close()
+        self._copies.close()
         self.tier.close()
 
 
@@ -149,7 +134,7 @@ def open_copy_target(
     *,
     config: Mapping[str, str] | None = None,
     machine: Machine | None = None,
-    wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+    wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
 ) -> CopyTarget:
     """A bucket, or a folder in it, to copy segments into; a local folder is made if it is not there.
 
@@ -171,7 +156,6 @@ def open_copy_target(
     folder = local_path(path)
     if folder is not None:
         machine.files.make_directories(folder)
-    store = wrap_store(open_store(path, read.store_options, machine=machine))
-    if read.key_prefix_mask and read.key_prefix:
-        store = MaskedStore(store, read.key_prefix)
+    opened = open_configured_store(path, read, machine=machine)
+    store = stack_store(opened, read, machine=machine, wrap_store=wrap_store, limited=True)
     return CopyTarget(store, read, key_ring, machine=machine, url=path)

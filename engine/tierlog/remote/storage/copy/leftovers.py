@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class Remains:
-    """What one call may have left.
+    """What one failed call may have left in the store.
 
     Args:
         what: Of which segment, for messages.
@@ -67,7 +67,7 @@ class Remains:
 
 
 class Leftovers:
-    """See the module.
+    """What failed calls may have left in the store, and its removal.
 
     Args:
         machine: Its clock, chance and threads.
@@ -136,7 +136,7 @@ class Leftovers:
         self._closing = True
 
     def remedy(self) -> str:
-        """What becomes of what stays, for messages."""
+        """What becomes of what stays, in words for messages."""
         kept = "it is tried again while this process runs, and " if self._keeps and not self._closing else ""
         return f"{kept}`tierlog orphans` finds it"
 
@@ -154,12 +154,12 @@ class Leftovers:
                 remains.copied_again = True
 
     def has(self, segment_id: RemoteLogSegmentId) -> bool:
-        """Whether something of it is left: a delete looks for its uploads then."""
+        """Whether something of a segment is left: a deletion looks for its uploads then."""
         with self._changed:
             return any(remains.segment_id == segment_id for remains in self._kept)
 
     def forget(self, segment_id: RemoteLogSegmentId) -> None:
-        """It was deleted, with all that was left; what may land yet is removed all the same."""
+        """Forget a segment that was deleted with all that was left of it; what may land yet is removed all the same."""
         with self._changed:
             for remains in [each for each in self._kept if each.segment_id == segment_id and each.running is None]:
                 if remains.doubtful:
@@ -169,7 +169,7 @@ class Leftovers:
             self._changed.notify_all()
 
     def _settle(self, remains: Remains) -> None:
-        """Removed; under the lock. Once more if a request of it may be done late."""
+        """Note a removal, under the lock; it is made once more if a request of the call may be done late."""
         remains.left = []
         if remains.doubtful:
             remains.doubtful = False
@@ -178,7 +178,7 @@ class Leftovers:
             self._kept.pop(remains, None)
 
     def _begin(self, remains: Remains) -> Future[None] | None:
-        """None after the close, and where there is no thread for it."""
+        """Begin a removal; None after the close, and where there is no thread for it."""
         scope = CancelScope(self._machine.scheduler)
         with self._changed:
             remains.running = scope
@@ -214,12 +214,12 @@ class Leftovers:
             _log.info("%s: what a failed call had left is removed", remains.what)
 
     def _pause(self, remains: Remains) -> float:
-        """Half of a growing time, and up to as much by chance."""
+        """Seconds until the next try: half of a growing time, and up to as much again by chance."""
         full = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(remains.tries, 20))
         return self._machine.rng.uniform(full / 2, full)
 
     def _keep(self, remains: Remains) -> None:
-        """Under the lock."""
+        """Keep what is left, to be tried again; under the lock."""
         if not self._keeps or self._closed or remains in self._kept:
             return
         while len(self._kept) >= _KEPT_MAX:
@@ -233,7 +233,7 @@ class Leftovers:
         self._changed.notify_all()
 
     def _tend(self) -> None:
-        """In its thread, which ends when nothing is left."""
+        """Try again what is due, in a thread that ends when nothing is left."""
         while True:
             with self._changed:
                 while (remains := self._next_due()) is None:

@@ -114,7 +114,7 @@ def plan_sizes(
 
 
 def _fitting_part(limits: UploadLimits, wanted: int, object_bytes: int) -> int:
-    """Within what the store takes, and few enough of them."""
+    """A part size that the store takes, and of which a log has few enough."""
     least = max(limits.part_bytes_min, -(-object_bytes // limits.parts_max))
     return min(max(wanted, least), limits.part_bytes_max)
 
@@ -167,7 +167,7 @@ class LogCopy:
         yield from self._plain_windows() if self._objects.assembler is None else self._transformed_windows()
 
     def finish(self, *, compression: bool) -> StoredLog:
-        """After the last window: everything but what makes the object visible is done."""
+        """Finish after the last window: everything but what makes the object visible is done then."""
         self._parts.flush()
         return StoredLog(
             self._parts.size_bytes,
@@ -183,7 +183,7 @@ class LogCopy:
         self._under_way.clear()
 
     def _plain_windows(self) -> Iterator[memoryview]:
-        """Straight into the part that is sent: nothing is copied."""
+        """Read windows straight into the part that is sent: nothing is copied."""
         position = 0
         while position < self._sizes.log_bytes:
             self._running.check()
@@ -210,7 +210,7 @@ class LogCopy:
             self._take_oldest()
 
     def _submit(self, window: memoryview, source: LentBuffer, out: LentBuffer) -> None:
-        """Into the part itself where the stored size is known and fits, else into ``out`` and from there."""
+        """Submit a bundle: into the part itself if its stored size is known and fits, else into ``out``."""
         count = -(-len(window) // self._sizes.chunk_bytes)
         ivs = [self._objects.new_iv() for _ in range(count)]
         place = None
@@ -233,7 +233,7 @@ class LogCopy:
             raise CorruptObjectError(text, fault="CHANGED", position=position + count, where=self._path)
 
     def _transform(self, window: memoryview, out: memoryview, ivs: list[bytes | None]) -> list[int]:
-        """In the pool: the chunks of one bundle, one behind the other; their stored sizes."""
+        """Transform the chunks of one bundle, one behind the other, in the pool; returns their stored sizes."""
         assembler = self._objects.assembler
         assert assembler is not None
         sizes: list[int] = []
@@ -246,7 +246,7 @@ class LogCopy:
         return sizes
 
     def _take_oldest(self) -> tuple[LentBuffer, LentBuffer]:
-        """Its chunks go to the store, if they are not there; its buffers are free."""
+        """Send the chunks of the oldest bundle, unless they lie in the part already, and free its buffers."""
         future, source, out, is_apart = self._under_way[0]
         sizes = self._running.wait_for(future)
         self._under_way.popleft()

@@ -8,10 +8,16 @@ the readers of segments looks at it, the plugin's neither.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
-from tierlog.errors import CorruptIndexError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
+from tierlog._native.batches import find_batch_header
+from tierlog.errors import (
+    CorruptIndexError,
+    CorruptObjectError,
+    CorruptRecordError,
+    ObjectNotFoundError,
+    SizeLimitError,
+)
 from tierlog.log.formats.remote_log_index_entry import (
     DATA_LENGTH_MAX,
     NO_TIMESTAMP_MS,
@@ -19,6 +25,7 @@ from tierlog.log.formats.remote_log_index_entry import (
     encode_identifier,
     iter_entries,
 )
+from tierlog.records.batch_table import HEADER_BYTES, LOG_APPEND_TIME
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.layouts.writing import log_index_keys
@@ -27,11 +34,6 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 #: Of the object; ours have one entry.
 OBJECT_BYTES_MAX: Final = 4 << 20
-#: Magic 2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp.
-_HEADER: Final = struct.Struct(">qiibIhiqq")
-#: Magic 1: base offset, length, CRC, magic, attributes, timestamp.
-_HEADER_OF_OLD: Final = struct.Struct(">qiIbbq")
-_APPEND_TIME_BIT: Final = 8
 
 
 def segment_entry(
@@ -60,16 +62,15 @@ def segment_entry(
 
 def first_timestamp_ms(log: ReadableFile) -> int:
     """Of the first record, as the header of its batch says; -1 where that says nothing (magic 0, an empty log)."""
-    data = bytearray(_HEADER.size)
+    data = bytearray(HEADER_BYTES)
     size = log.read_into(data, position=0)
-    if size >= _HEADER_OF_OLD.size:
-        _, _, _, magic, attributes, timestamp = _HEADER_OF_OLD.unpack_from(data)
-        if magic == 1:
-            return int(timestamp)
-        if magic == 2 and size == _HEADER.size:
-            *_, attributes, _, base_ms, newest_ms = _HEADER.unpack(data)
-            return int(newest_ms if attributes & _APPEND_TIME_BIT else base_ms)
-    return NO_TIMESTAMP_MS
+    try:
+        header = find_batch_header(memoryview(data)[:size])
+    except CorruptRecordError:
+        return NO_TIMESTAMP_MS
+    if header is None or header.magic == 0:
+        return NO_TIMESTAMP_MS
+    return header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
 
 
 def fetch_log_index(

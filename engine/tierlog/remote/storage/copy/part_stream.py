@@ -94,16 +94,16 @@ class PartStream:
         return space[:size_bytes]
 
     def await_before_sending(self, future: Future[Any]) -> None:
-        """What was reserved last is filled when this is done; the part is not sent before."""
+        """Hold the part back until a future is done: what was reserved last is filled then."""
         self._filling.append(future)
 
     def advance(self, size_bytes: int) -> None:
-        """So many bytes of ``space`` are filled."""
+        """Say that so many bytes of ``space`` are filled."""
         self._filled += size_bytes
         self.size_bytes += size_bytes
 
     def append(self, data: memoryview) -> None:
-        """Bytes that were made elsewhere."""
+        """Append bytes that were made elsewhere."""
         while data:
             space = self.space()
             step = min(len(space), len(data))
@@ -112,7 +112,7 @@ class PartStream:
             data = data[step:]
 
     def flush(self) -> None:
-        """Everything but a single PUT is with the store. Raises what sending raised."""
+        """Send all but the bytes of a single PUT, and wait for that. Raises what sending raised."""
         self._wait_filled()
         if self._upload is not None and self._current is not None:
             self._send()
@@ -153,7 +153,7 @@ class PartStream:
         return stored
 
     def _send(self) -> None:
-        """The current buffer as the next part."""
+        """Send the current buffer as the next part."""
         self._wait_filled()
         upload = self._begun()
         buffer, size = self._current, self._filled
@@ -181,7 +181,7 @@ class PartStream:
         return self._upload
 
     def _begin(self) -> Upload:
-        """In the pool: the copy may be called off before the store has answered."""
+        """Begin the upload in the pool: the copy may be called off before the store has answered."""
         self._in_doubt = True
         try:
             upload = self._store.begin_upload(self._key, part_bytes=self._part_bytes)
@@ -206,7 +206,7 @@ class PartStream:
         return self._harvest()
 
     def _harvest(self) -> LentBuffer:
-        """Wait for the oldest part; its buffer is free."""
+        """Wait for the oldest part, and free its buffer."""
         future, buffer = self._under_way[0]
         self._running.wait_for(future)
         self._under_way.popleft()

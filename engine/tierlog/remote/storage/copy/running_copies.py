@@ -68,7 +68,7 @@ class RunningCopy:
         self.changed = self.machine.scheduler.condition()
 
     def age_seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the copy began."""
         return self.machine.clock.monotonic_seconds() - self.began_seconds
 
     def check(self) -> None:
@@ -82,7 +82,7 @@ class RunningCopy:
             )
 
     def call_off(self, reason: str) -> None:
-        """Whoever waits for it, and whoever checks, gets a CopyAbandonedError from here on."""
+        """Call the copy off: whoever waits for it, and whoever checks, gets a CopyAbandonedError from here on."""
         with self.changed:
             if not self.called_off:
                 self.called_off, self.called_off_seconds = reason, self.machine.clock.monotonic_seconds()
@@ -94,7 +94,7 @@ class RunningCopy:
         return ends - self.machine.clock.monotonic_seconds()
 
     def wait_for(self, future: Future[Result]) -> Result:
-        """What the call gives, unless the copy is called off before: then the call goes on by itself."""
+        """The result of a call, unless the copy is called off before: then the call goes on by itself."""
         if not future.done():
             future.add_done_callback(self._wake)
             with self.changed:
@@ -112,7 +112,7 @@ class RunningCopy:
             self.changed.notify_all()
 
     def describe(self) -> str:
-        """For the log line."""
+        """The copy's phase, part and age, for the log."""
         return (
             f"{self.segment_id} {self.phase} part {self.part} "
             f"({self.stored_bytes} bytes stored) for {self.age_seconds():.0f} s"
@@ -169,7 +169,7 @@ class RunningCopies:
         return copy
 
     def end(self, copy: RunningCopy) -> None:
-        """It finished, or failed and was cleaned up."""
+        """Take out a copy that has finished, or has failed and was cleaned up."""
         with self._changed:
             self._copies.pop(copy.segment_id, None)
             self._changed.notify_all()
@@ -183,12 +183,12 @@ class RunningCopies:
         return copy is not None
 
     def copies(self) -> list[RunningCopy]:
-        """Oldest first."""
+        """The copies under way, oldest first."""
         with self._changed:
             return sorted(self._copies.values(), key=lambda copy: copy.began_seconds)
 
     def oldest_age_seconds(self) -> float:
-        """0 without a copy."""
+        """Age of the oldest copy; 0 without one."""
         return max((copy.age_seconds() for copy in self.copies()), default=0.0)
 
     def _count(self, phase: str) -> int:
@@ -225,7 +225,7 @@ class RunningCopies:
             copy.call_off("the manager was closed")
 
     def close(self) -> None:
-        """The same, wait until it is cleaned up, or for two seconds from when it was called off, end the watchdog."""
+        """Call off what runs, wait for its undo, two seconds at most, and end the watchdog."""
         self.call_off()
         clock = self._machine.clock
         with self._changed:

@@ -89,7 +89,7 @@ class _Attempt:
 
 
 class SegmentCopier:
-    """See the module.
+    """Copies segments into one store.
 
     Args:
         store: Gets the objects.
@@ -217,7 +217,7 @@ class SegmentCopier:
         return lent
 
     def _objects(self, attempt: _Attempt, log: ReadableFile) -> tuple[SegmentObjects, dict[IndexType, bytes], bool]:
-        """What is going to be stored, of indexes that were read and checked; and whether it is compressed."""
+        """The objects to be stored, the indexes as read and checked, and whether chunks are compressed."""
         metadata, config = attempt.metadata, self._config
         files, paths = attempt.files, attempt.paths
         parts = {kind: files.read_whole(path, limit_bytes=_INDEX_BYTES_MAX) for kind, path in paths.items()}
@@ -260,7 +260,7 @@ class SegmentCopier:
         )
 
     def _draw(self, attempt: _Attempt, copier: LogCopy, parts: dict[IndexType, bytes]) -> None:
-        """The log to the store, as parts that nobody sees, and through the checks on its way."""
+        """Send the log to the store, as parts that nobody sees, and through the checks on its way."""
         windows = copier.windows()
         if self._config.copy_source_verification_enabled:
             LogCheck(attempt.metadata, parts, attempt.paths, attempt.data.log_segment).follow(windows)
@@ -268,7 +268,7 @@ class SegmentCopier:
             pass
 
     def _make_visible(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> CopiedSegment | None:
-        """Everything is with the store, or in memory, and right. What an earlier copy stored, if that is whole."""
+        """Store what makes the segment visible. Returns what an earlier copy stored, if that is whole."""
         try:
             self._store_objects(attempt, objects, description)
         except ObjectConflictError:
@@ -287,7 +287,7 @@ class SegmentCopier:
         return None
 
     def _store_objects(self, attempt: _Attempt, objects: SegmentObjects, description: bytes) -> None:
-        """In the order of the module's text. Raises ObjectConflictError if the first one is there already."""
+        """Store the objects in the module's order. Raises ObjectConflictError if the first is there already."""
         assert attempt.stream is not None
         attempt.description_key = objects.description_key
         small = [*objects.small_objects(), *attempt.beside]
@@ -333,7 +333,7 @@ class SegmentCopier:
             _log.warning("%s: the copy failed, and some of it %s", attempt.metadata.remote_log_segment_id, text)
 
     def _remove(self, attempt: _Attempt, *, objects: bool = True, pending: Sequence[Future[object]] = ()) -> list[str]:
-        """Take away the upload, and the objects; what stays."""
+        """Take away the upload, and the objects. Returns what stays."""
         stream, requests, description_key = attempt.stream, attempt.requests, attempt.description_key
         segment_id = attempt.metadata.remote_log_segment_id
 

@@ -36,7 +36,7 @@ class LentBuffer:
         self.view = new_buffer(size_bytes)
 
     def give_back(self) -> None:
-        """Nothing may read or write it afterwards."""
+        """Give the memory back; nothing may read or write it afterwards."""
         lender, self._lender = self._lender, None
         if lender is not None:
             with contextlib.suppress(BufferError):  # an error's traceback may still look at it
@@ -51,7 +51,7 @@ class LentBuffer:
 
 
 class UploadBuffers:
-    """See the module.
+    """The memory of all uploads, lent in turns.
 
     Args:
         budget_bytes: All that is lent at once. A copy that cannot do with that is given what it needs once nobody else
@@ -80,7 +80,7 @@ class UploadBuffers:
 
     @property
     def is_wanted(self) -> bool:
-        """Somebody waits: who holds more than needed gives it back."""
+        """Whether somebody waits, so that whoever holds more than needed gives it back."""
         return bool(self._line)
 
     def grow(self, budget_bytes: int) -> None:
@@ -113,7 +113,7 @@ class UploadBuffers:
                 self._changed.notify_all()
 
     def try_borrow(self, size_bytes: int) -> LentBuffer | None:
-        """One more, if it is free and nobody waits: fine while holding others."""
+        """One more buffer, if memory is free and nobody waits; None if not. Fine while holding others."""
         with self._changed:
             if self._line or self._lent_bytes + size_bytes > self._budget_bytes:
                 return None

@@ -26,7 +26,7 @@ KEPT_LATER_BYTES_MAX: Final = 64 << 20
 
 
 class ChunkLanding:
-    """See the module.
+    """Opens chunks, lands their flights and keeps them, in the thread that calls or in one of its pool.
 
     Args:
         flights: Of chunks.
@@ -77,12 +77,8 @@ class ChunkLanding:
             self._queued -= 1
         flight.run()
 
-    def land(self, flight: ChunkFlight, data: memoryview) -> None:
-        """Bytes that need no work any more."""
-        self._flights.land(flight, data)
-
     def read_and_land(self, log: SegmentLog, view: ChunkView, flight: ChunkFlight, ended: Callable[[], None]) -> None:
-        """Of a local store: read the chunk, open it, land it; ``ended`` is called when its stored bytes are let go."""
+        """Read a chunk of a local store, open it and land it; ``ended`` is called when its stored bytes are let go."""
         try:
             end = view.position + view.stored_size
             stored = self._requests.read_here(log.segment.log.key, view.position, end, log.name)
@@ -118,7 +114,7 @@ class ChunkLanding:
             self._keep_later(cache, log.key(view), kept)
 
     def _keep_later(self, cache: ChunkCache, key: ChunkKey, kept: memoryview) -> None:
-        """In a thread of the pool; a disk that does not keep up has to do without some chunks, not readers."""
+        """Write a chunk to a slow cache in a thread of the pool; a disk that does not keep up gets fewer."""
         with self._lock:
             if self._kept_later_bytes + len(kept) > KEPT_LATER_BYTES_MAX:
                 return
@@ -163,7 +159,7 @@ class ChunkLanding:
 
 
 def _copied(stored: memoryview) -> memoryview:
-    """Memory of its own: a view would hold the whole download for as long as the cache holds one chunk of it."""
+    """A copy: a view would hold the whole download for as long as the cache holds one chunk of it."""
     made = new_buffer(len(stored))
     copy_into(made, stored)
     return made.toreadonly()

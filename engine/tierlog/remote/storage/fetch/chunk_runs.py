@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from tierlog.remote.storage.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.storage.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.requests.single_flight import Flight
 from tierlog.remote.storage.requests.store_requests import ReadRequest
-
-#: Chunks of one request at most: a hostile manifest may say that a chunk is one byte.
-CHUNKS_PER_REQUEST_MAX: Final = 16384
 
 ChunkFlight = Flight[ChunkKey, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
 class MissingChunk:
-    """One to get, and the flight that is told."""
+    """A chunk to get, and the flight that is told."""
 
     view: ChunkView
     flight: ChunkFlight
@@ -31,17 +27,19 @@ class ChunkRun:
     Attributes:
         left: Those that have not landed, ascending.
         turn: Whose turns go round.
-        is_wanted: Of one that nobody asked for yet (fetched ahead): whether anybody still reads there. None of one that
-            a reader asked for.
         held_bytes: Of the memory budget, for the stored bytes; given back with the last chunk.
+        on_turn: Called before the request is sent; it may take chunks out of ``left``.
+        on_bytes: Called when the chunks' stored bytes have come.
         request: Sent, or in line.
+        opening: Chunks whose stored bytes are not let go yet.
     """
 
     log: SegmentLog
     left: list[MissingChunk]
     turn: Hashable
-    is_wanted: Callable[[], bool] | None
     held_bytes: int
+    on_turn: Callable[[ChunkRun], None] | None = None
+    on_bytes: Callable[[ChunkRun], None] | None = None
     request: ReadRequest | None = None
     opening: int = 0
 
@@ -51,7 +49,7 @@ class ChunkRun:
 
     @property
     def start(self) -> int:
-        """First byte in the object."""
+        """Position of the first byte in the object."""
         return self.left[0].view.position
 
     @property
@@ -61,7 +59,7 @@ class ChunkRun:
 
 
 def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[list[MissingChunk]]:
-    """Ascending chunks by request, of so many original bytes."""
+    """Ascending chunks grouped by request: neighbours, of at most so many original bytes together."""
     runs: list[list[MissingChunk]] = []
     size = 0
     for chunk in missing:
@@ -70,7 +68,7 @@ def neighbours(missing: Sequence[MissingChunk], *, size_bytes_max: int) -> list[
         if (
             last is None
             or size > size_bytes_max
-            or len(runs[-1]) >= CHUNKS_PER_REQUEST_MAX
+            or len(runs[-1]) >= CHUNKS_TOGETHER_MAX
             or (last + 1 != chunk.view.number)
         ):
             runs.append([])

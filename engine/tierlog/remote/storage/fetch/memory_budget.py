@@ -28,7 +28,7 @@ class Holder(Protocol):
         """Give back what is held, unless the stream is being read right now; it goes on from where it is, later."""
 
     def abandon(self) -> None:
-        """Nobody has the stream any more: give back everything, for good."""
+        """Give back everything for good: nobody has the stream any more."""
 
 
 class Ticket:
@@ -54,37 +54,37 @@ class Ticket:
         return self.granted_bytes > 0
 
     def add_done_callback(self, function: Callable[[], None]) -> None:
-        """See Pending: called in the thread that gave memory back, or that made this ticket the one that looks."""
+        """Call a function once memory is granted, or once this ticket is the one that looks; in any thread."""
         self._callbacks.append(function)
         if self.is_done:  # it came just now; who waits looks again once too often, which harms nobody
             function()
 
     @property
     def has_work(self) -> bool:
-        """See Pending."""
+        """False: nobody can make memory by work."""
         return False
 
     @property
     def needs_looks(self) -> bool:
-        """See Pending: one of all tickets in line does."""
+        """Whether this ticket is the one in line that looks for dropped streams."""
         return self._budget.is_looked_after_by(self)
 
     def run(self) -> bool:
-        """See Pending: memory is not made."""
+        """Do nothing, and say so: nobody can make memory by work."""
         return False
 
     def look(self) -> None:
-        """See Pending: streams that were dropped give back theirs."""
+        """Take back the memory of streams that were dropped."""
         self._budget.bury()
 
     def tell(self) -> None:
-        """Call them."""
+        """Call all whom ``add_done_callback`` was given."""
         for function in self._callbacks:
             function()
 
 
 class MemoryBudget:
-    """See the module. Any number of threads.
+    """The memory of all fetches, lent in turns. Any number of threads.
 
     Args:
         total_bytes: Of all holders; one that needs more than that for a single chunk gets it when nobody else has any.
@@ -108,7 +108,7 @@ class MemoryBudget:
 
     @property
     def held_bytes(self) -> int:
-        """What is held now; above the total only while one chunk larger than that is read."""
+        """Bytes that are held now; above the total only while one chunk larger than that is read."""
         if self._dropped:
             self.bury()
         return self._total_bytes - self._left_bytes
@@ -119,17 +119,17 @@ class MemoryBudget:
         return self._granted_at_seconds
 
     def rest(self, holder: Holder) -> None:
-        """A stream holds memory and is not being read: the first to give it up is who rests for longest."""
+        """Note that a stream holds memory and is not being read: who rests for longest gives it up first."""
         self._resting[id(holder)] = weakref.ref(holder)
         if self._waiting:
             self._serve()
 
     def wake(self, holder: Holder) -> None:
-        """The stream is read on, or holds nothing any more."""
+        """Note that a stream is being read again, or holds nothing any more."""
         self._resting.pop(id(holder), None)
 
     def drop(self, holder: Holder) -> None:
-        """A stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
+        """Note a stream that nobody has any more; from a finalizer, which may run in the middle of anything."""
         self._dropped.append(holder)
 
     def try_take(self, size_bytes: int, *, leaving_bytes: int = 0) -> bool:
@@ -160,7 +160,7 @@ class MemoryBudget:
         return ticket
 
     def is_looked_after_by(self, ticket: Ticket) -> bool:
-        """Whether this one in line looks for dropped streams, for all."""
+        """Whether this ticket is the one in line that looks for dropped streams."""
         return self._looking is ticket
 
     def _looking_anew(self) -> tuple[Ticket, ...]:
@@ -172,7 +172,7 @@ class MemoryBudget:
         return () if self._looking is None else (self._looking,)
 
     def _grant(self, ticket: Ticket) -> bool:
-        """While holding the lock: give it all that is wanted, or as much as leaves something to others."""
+        """While holding the lock: grant all that a ticket wants, or as much as leaves something to others."""
         left = self._left_bytes
         if left < ticket.least_bytes and left < self._total_bytes:
             return False
@@ -183,7 +183,7 @@ class MemoryBudget:
         return True
 
     def cancel(self, ticket: Ticket) -> None:
-        """Who asked waits no more; what was granted meanwhile is given back."""
+        """Take a ticket out of the line; memory that it was granted meanwhile is given back."""
         with self._lock:
             self._waiting.remove(ticket.key, ticket)
             granted, ticket.granted_bytes = ticket.granted_bytes, 0
@@ -193,7 +193,7 @@ class MemoryBudget:
         self.give_back(granted)
 
     def give_back(self, size_bytes: int) -> None:
-        """What was taken."""
+        """Give back bytes that were taken."""
         if not size_bytes:
             return
         granted: list[Ticket] = []
@@ -207,7 +207,7 @@ class MemoryBudget:
             ticket.tell()
 
     def bury(self) -> None:
-        """Take back what streams held that nobody has any more."""
+        """Take back the memory of streams that nobody has any more."""
         while self._dropped:
             try:
                 holder = self._dropped.popleft()
@@ -216,7 +216,7 @@ class MemoryBudget:
             holder.abandon()
 
     def _serve(self) -> None:
-        """Let streams at rest give theirs back while somebody waits; one thread at a time, so that it does not nest."""
+        """Let streams at rest give memory back while somebody waits; one thread at a time: calls do not nest."""
         with self._lock:
             self._again = True
             if self._is_serving:

@@ -15,7 +15,7 @@ from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.chunks.segment_log import SegmentLog
-from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
+from tierlog.remote.storage.fetch.ahead_loads import AheadLoads
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
 
@@ -39,7 +39,7 @@ OpenNext = Callable[[RemoteLogSegmentMetadata, Callable[[SegmentLog], None]], No
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """Somebody who reads a partition, seen by where her calls begin and end."""
+    """A reader of one partition, known by where her calls begin and end."""
 
     partition: TopicIdPartition
     metadata: RemoteLogSegmentMetadata
@@ -60,7 +60,7 @@ class Prefetcher:
     """Fills the cache ahead of sequential readers.
 
     Args:
-        chunks: Fetches, into the cache; without a cache there is nothing to fill.
+        ahead: Fetches, into the cache; without a cache there is nothing to fill.
         open_next: Describes the next segment, where it is known.
         ahead_bytes_max: Of one reader, original bytes; 0 is never.
         crosses_segments: Go on into the next segment.
@@ -74,16 +74,16 @@ class Prefetcher:
 
     def __init__(
         self,
-        chunks: ChunkFetcher,
+        ahead: AheadLoads,
         *,
         open_next: OpenNext,
         ahead_bytes_max: int,
         crosses_segments: bool,
         machine: Machine,
     ) -> None:
-        self._chunks = chunks
+        self._ahead = ahead
         self._open_next = open_next
-        self._ahead_bytes_max = ahead_bytes_max if chunks.cache is not None else 0
+        self._ahead_bytes_max = ahead_bytes_max if ahead.is_possible else 0
         self.is_off = self._ahead_bytes_max <= 0
         self._crosses_segments = crosses_segments
         self._clock = machine.clock
@@ -92,7 +92,7 @@ class Prefetcher:
         self._partitions: dict[TopicIdPartition, list[Reader]] = {}
 
     def begin(self, metadata: RemoteLogSegmentMetadata, log: SegmentLog, position: int) -> tuple[Reader, bool]:
-        """A call begins: of a reader who reads on, or of a new one; whether it begins in the chunk she read last."""
+        """The reader whose call begins, known or new, and whether it begins in the chunk that she read last."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._partitions.setdefault(metadata.topic_id_partition, [])
@@ -134,7 +134,7 @@ class Prefetcher:
             del self._partitions[reader.partition]
 
     def advance(self, reader: Reader, position: int, requested: int) -> None:
-        """A reader has got bytes.
+        """Note that a reader has got bytes, and fetch ahead of her.
 
         Args:
             reader: Of ``begin``.
@@ -164,12 +164,12 @@ class Prefetcher:
             self._enter_next(reader, until - reader.log.size_bytes)
 
     def _fetch(self, reader: Reader, log: SegmentLog, start: int, end: int) -> None:
-        self._chunks.request_ahead(
+        self._ahead.request(
             log, log.views(start, end), turn=reader.partition, is_wanted=lambda: self._is_wanted(reader)
         )
 
     def _enter_next(self, reader: Reader, distance: int) -> None:
-        """The next segment's description and first chunks; a fault there is its reader's to see, when she comes."""
+        """Fetch the next segment's description and first chunks; a fault of these is told to its reader later."""
         metadata = reader.metadata
 
         def opened(log: SegmentLog) -> None:
@@ -181,7 +181,7 @@ class Prefetcher:
                 self._open_next(metadata, opened)
 
         try:
-            self._chunks.ahead_pool.submit(work)
+            self._ahead.pool.submit(work)
         except NotSubmitted:
             return  # nobody waits for it
 
@@ -190,7 +190,7 @@ class Prefetcher:
         return is_known and self._clock.monotonic_seconds() - reader.seen_at_seconds < IDLE_SECONDS
 
     def forget(self, log_key: str) -> None:
-        """Nobody reads this log any more."""
+        """Forget the readers of a log that is gone."""
         with self._lock:
             gone = [reader for reader in self._readers.values() if reader.log.segment.log.key == log_key]
             for reader in gone:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog._native.buffers import copy_into
-from tierlog.remote.storage.chunks.segment_log import ChunkView, SegmentLog
+from tierlog.remote.storage.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
 from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
-from tierlog.remote.storage.fetch.chunk_runs import CHUNKS_PER_REQUEST_MAX, ChunkFlight
+from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight
 from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
 from tierlog.remote.storage.requests.awaiting import Wait, WaitingThreads, Waits
 from tierlog.runtime.machine.scheduling import Condition
@@ -63,17 +63,17 @@ class _Piece:
 
 
 class RangeReader:
-    """Gets the bytes of one range of a log, in order, in requests that grow.
+    """The bytes of one range of a log, in order, asked for in requests that grow.
 
     The first request is for as much as a broker takes at a time, so that its bytes come soon and nothing is fetched in
     vain; the next ones are larger. While a reader goes on, the following request is under way before she needs it.
     Nothing is asked for before the first call.
 
     Args:
-        log: Of the segment.
-        chunks: Fetches.
+        log: The segment's log.
+        chunks: Fetches its chunks.
         start: First byte.
-        end_exclusive: Behind the last; the range is not empty.
+        end_exclusive: Behind the last byte; the range is not empty.
         turn: Whose turns go round: the partition.
         is_whole_wanted: The caller named the end: all of it will be read.
         limits: Sizes and times.
@@ -87,7 +87,7 @@ class RangeReader:
 
     Attributes:
         position: Of the next byte that is handed out, in the log.
-        changed: See Interruptible.
+        changed: What the thread that takes waits on.
 
     Thread safety: one thread at a time takes; ``close`` and ``give_up`` come from any.
     """
@@ -140,7 +140,7 @@ class RangeReader:
 
     @property
     def left_bytes(self) -> int:
-        """Not handed out yet."""
+        """Bytes of the range that were not handed out yet."""
         return self._end - self.position
 
     @property
@@ -150,7 +150,7 @@ class RangeReader:
 
     @property
     def requested(self) -> int:
-        """Up to where this has asked."""
+        """The position up to which bytes have been asked for."""
         return self._requested
 
     def take(self, size_bytes: int) -> memoryview:
@@ -186,7 +186,7 @@ class RangeReader:
             self._leave()
 
     def take_waits(self, size_bytes: int) -> Waits[memoryview]:
-        """As ``take``, for who drives the waits in another way than a thread that waits."""
+        """As ``take``, for callers who drive the waits by other means than a thread that waits."""
         self._enter()
         try:
             if not self._current and self.position < self._end:
@@ -229,7 +229,7 @@ class RangeReader:
     # --- getting the next piece ---
 
     def _more(self) -> Waits[None]:
-        """Have bytes at hand: those of the next piece."""
+        """Wait until the bytes of the next piece are at hand."""
         if not self._pieces:
             yield from self._ask()
         elif self._is_steady and self._requested - self.position < self._window // 2:
@@ -252,7 +252,7 @@ class RangeReader:
         self._use(piece, view[piece.start : piece.end])
 
     def _read_into(self, out: memoryview) -> int:
-        """From the store to the reader, with no memory between them."""
+        """Read from the store into the reader's memory, with none between them."""
         self._chunks.read_into(self._log, self.position, out)
         self._check_next(out)
         self._require_open()
@@ -270,7 +270,7 @@ class RangeReader:
         self._tell()
 
     def _check_next(self, view: memoryview) -> None:
-        """The bytes at the position, of which some may have been checked before."""
+        """Check the bytes at the position, of which some may have been checked before."""
         if self._check is not None and self.position + len(view) > self._checked:
             try:
                 self._check.feed(view[max(0, self._checked - self.position) :])
@@ -281,7 +281,7 @@ class RangeReader:
             self._checked = self.position + len(view)
 
     def _tell(self) -> None:
-        """Bytes are there."""
+        """Tell those who asked to be told that bytes are there."""
         if self._on_first is not None:
             self._on_first()
             self._on_first = None
@@ -293,7 +293,7 @@ class RangeReader:
             raise ValueError("the stream was closed while it was read")
 
     def _ask(self) -> Waits[None]:
-        """Ask for what comes next, with memory that is waited for: nothing is held meanwhile."""
+        """Request the next bytes once there is memory for them; nothing is held while that is waited for."""
         start = self._requested
         views = [] if self._is_past_cache else self._views(start)
         wanted = self._plain_bytes(start) if self._is_past_cache else self._memory_of(views)
@@ -315,7 +315,7 @@ class RangeReader:
         self._request(start, views, ticket.granted_bytes, soon=True)
 
     def _ask_ahead(self) -> None:
-        """Ask for what comes after that, if there is memory to spare."""
+        """Request the bytes behind those that were asked for, if there is memory to spare."""
         start = self._requested
         if start >= self._end:
             return
@@ -335,7 +335,7 @@ class RangeReader:
 
     def _views(self, start: int) -> list[ChunkView]:
         """The chunks of the next request."""
-        size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_PER_REQUEST_MAX)
+        size = min(max(self._window, 1), self._log.chunk_size * CHUNKS_TOGETHER_MAX)
         end = min(self._end, start + size)
         return self._log.views(start, min(self._end, self._log.chunk_end(end - 1)))
 
@@ -373,14 +373,14 @@ class RangeReader:
             self._window = min(self._window * _GROWTH, self._limits.request_bytes_max)
 
     def _affordable(self, views: list[ChunkView], granted: int) -> list[ChunkView]:
-        """The first of them that the memory is for, one at least."""
+        """The first chunks that the granted memory is enough for, one at least."""
         counts = range(1, len(views) + 1)
         return views[: max(1, bisect.bisect_right(counts, granted, key=lambda count: self._memory_of(views[:count])))]
 
     # --- letting go ---
 
     def seek(self, position: int) -> None:
-        """Go on from a byte that was handed out before: what a call took that failed in the middle."""
+        """Go back to a byte that a call took which then failed."""
         if position != self.position:
             self._lose()
             self.position = self._requested = position
@@ -409,7 +409,7 @@ class RangeReader:
         self._budget.give_back(sum(piece.held_bytes for piece in pieces))
 
     def give_up(self) -> None:
-        """See Holder."""
+        """As Holder says."""
         with self._lock:
             if self._is_busy or self._closed or not (self._pieces or self._current_held):
                 return
@@ -422,7 +422,7 @@ class RangeReader:
         self._drop(pieces)
 
     def abandon(self) -> None:
-        """See Holder."""
+        """As Holder says."""
         self.close()
 
     def close(self) -> None:

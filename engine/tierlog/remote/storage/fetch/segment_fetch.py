@@ -126,7 +126,7 @@ class SegmentFetcher:
             timeout_seconds=config.fetch_chunk_cache_get_timeout_ms / 1000,
         )
         self._prefetcher = Prefetcher(
-            self._chunks,
+            self._chunks.ahead,
             open_next=self._open_next,
             ahead_bytes_max=config.prefetch_max_bytes,
             crosses_segments=config.fetch_prefetch_next_segment_enabled,
@@ -168,7 +168,7 @@ class SegmentFetcher:
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> Waits[ViewStream]:
-        """As ``fetch_log_segment``, for who drives the waits in another way than a thread that waits."""
+        """As ``fetch_log_segment``, for callers who drive the waits by other means than a thread that waits."""
         began, end = self._asked(metadata, start_position, end_position)
         opened = self._manifests.find(metadata)
         if opened is None:
@@ -176,7 +176,7 @@ class SegmentFetcher:
         return self._stream(metadata, opened.log, start_position, end, end_position is not None, began)
 
     def _asked(self, metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> tuple[float, int]:
-        """Count a fetch; when it began, and where it ends. Raises as ``fetch_log_segment``."""
+        """Count a fetch. Returns when it began and where its range ends; raises as ``fetch_log_segment``."""
         began = self._machine.clock.monotonic_seconds()
         end = _end_of(metadata, start, end_position)
         self._count_fetch()
@@ -240,7 +240,7 @@ class SegmentFetcher:
         return self._threads.run(self.fetch_index_waits(metadata, index_type))
 
     def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
-        """As ``fetch_index``, for who drives the waits in another way than a thread that waits."""
+        """As ``fetch_index``, for callers who drive the waits by other means than a thread that waits."""
         opened = self._manifests.find(metadata)
         if opened is None:
             opened = yield from self._manifests.fetch(metadata)
@@ -250,7 +250,7 @@ class SegmentFetcher:
         return bytes_stream(data, translate=self._translate)
 
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """The segment is deleted: nothing of it is served from a cache any more."""
+        """Drop a deleted segment from all caches."""
         known = self._manifests.peek(metadata)
         self._manifests.forget(metadata)
         if known is not None:
@@ -267,7 +267,7 @@ class SegmentFetcher:
             self._cache.close()
 
     def _open_next(self, metadata: RemoteLogSegmentMetadata, opened: Callable[[SegmentLog], None]) -> None:
-        """Called in a thread of the prefetch's, which waits for nothing but who knows the metadata."""
+        """Find the next segment and begin to describe it, in a thread that waits for the metadata alone."""
         following = self.next_segment(metadata)
         if following is None:
             return
@@ -303,7 +303,7 @@ def _size_of(ask: Callable[[], CacheFigures]) -> Callable[[], float]:
 
 
 def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> int:
-    """Behind the last byte of the range."""
+    """Where the range ends, exclusive."""
     size = metadata.segment_size_in_bytes
     if start < 0 or (end_position is not None and end_position < start):
         raise ValueError(f"positions {start} … {end_position} are no range of a segment")

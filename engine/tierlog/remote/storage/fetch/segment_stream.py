@@ -25,7 +25,7 @@ Translate = Callable[[BaseException], BaseException]
 
 
 def same_error(error: BaseException) -> BaseException:
-    """As it is."""
+    """The error itself, for streams whose errors nobody translates."""
     return error
 
 
@@ -34,15 +34,15 @@ class ViewSource(Interruptible, Protocol):
 
     @property
     def position(self) -> int:
-        """Of the next byte."""
+        """Position of the next byte in the log."""
 
     @property
     def left_bytes(self) -> int:
-        """Not taken yet."""
+        """Bytes of the range that were not taken yet."""
 
     @property
     def is_holding(self) -> bool:
-        """Whether there is something to let go of."""
+        """Whether the source holds memory, or has asked for some."""
 
     def take(self, size_bytes: int) -> memoryview:
         """The next bytes, at least one and at most so many; none at the end. After an error the position is as before.
@@ -57,13 +57,13 @@ class ViewSource(Interruptible, Protocol):
         """
 
     def take_waits(self, size_bytes: int) -> Waits[memoryview]:
-        """As ``take``, for who drives the waits."""
+        """As ``take``, for callers who drive the waits by other means than a thread that waits."""
 
     def seek(self, position: int) -> None:
         """Go on from a byte that was taken before."""
 
     def close(self) -> None:
-        """Let go of everything; who takes gets an error."""
+        """Let go of all memory; a thread that takes gets an error."""
 
 
 class ViewStream:
@@ -98,11 +98,11 @@ class ViewStream:
 
     @property
     def left_bytes(self) -> int:
-        """Not handed out yet."""
+        """Bytes of the range that were not handed out yet."""
         return self._source.left_bytes
 
     def tell(self) -> int:
-        """See SegmentStream."""
+        """As SegmentStream says."""
         return self._source.position - self._start
 
     def _require_usable(self) -> None:
@@ -144,7 +144,7 @@ class ViewStream:
             del raised, error
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """See SegmentStream."""
+        """As SegmentStream says."""
         self._require_usable()
         source, began = self._source, self._source.position
         left = source.left_bytes if size is None or size < 0 else min(size, source.left_bytes)
@@ -159,7 +159,7 @@ class ViewStream:
             self._fail(error, began)
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """See SegmentStream."""
+        """As SegmentStream says."""
         self._require_usable()
         source, began = self._source, self._source.position
         out = memoryview(buffer).cast("B")
@@ -175,7 +175,7 @@ class ViewStream:
         return done
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
-        """See SegmentStream."""
+        """As SegmentStream says."""
         left = self._source.left_bytes if max_bytes is None else min(max_bytes, self._source.left_bytes)
         self._require_usable()
         while left > 0:
@@ -206,11 +206,11 @@ class ViewStream:
 
     @property
     def interruptible(self) -> Interruptible:
-        """What a close of this stream wakes."""
+        """The source, whose wait a close of this stream ends."""
         return self._source
 
     def close(self) -> None:
-        """See SegmentStream."""
+        """As SegmentStream says."""
         if not self._closed:
             self._closed = True
             if not self._origin.is_here:

@@ -16,7 +16,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.chunks.decoding import fetch_part
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
@@ -31,7 +31,7 @@ MANIFEST = "rsm-manifest"
 
 
 class AivenLayout:
-    """See the module. Without a manifest an upload is no segment."""
+    """Segments as the plugin stores them. An upload without a manifest is no segment."""
 
     name = "aiven"
 
@@ -47,7 +47,7 @@ class AivenLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout."""
+        """As Layout says."""
         yield from self._listing.find_whole(wanted, frozenset((MANIFEST,)))
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
@@ -92,14 +92,14 @@ class AivenLayout:
         )
 
     def _measured(self, segment: StoredSegment) -> StoredSegment:
-        """Without a description in the manifest: the end and the epochs, from the bytes."""
-        background = Background(1, self._machine)
+        """The end and the epochs from the log's bytes, where the manifest has no description."""
+        calls = OrderedCalls(1, self._machine)
 
         def read(start: int, end: int) -> memoryview:
             pieces = iter_windows(
                 self._store,
                 self._key_ring,
-                background,
+                calls,
                 segment,
                 start_position=start,
                 end_position_exclusive=end,

@@ -27,16 +27,17 @@ from tierlog.remote.storage.objects.manifest_writing import (
     stored_chunk_index,
 )
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path
+from tierlog.remote.storage.objects.part_suffixes import LOG, REMOTE_LOG_INDEX
 from tierlog.runtime.machine.randomness import Rng
 
-_LOG: Final = ".log"
+_LOG: Final = f".{LOG}"
 _INDEXES: Final = ".indexes"
 _MANIFEST: Final = ".rsm-manifest"
-_LOG_INDEX: Final = ".remoteLogIndex"
+_LOG_INDEX: Final = f".{REMOTE_LOG_INDEX}"
 
 
 class AivenObjects:
-    """See SegmentObjects.
+    """The objects of one copy under the plugin's layout.
 
     Args:
         config: Chunk size, level, prefix.
@@ -141,7 +142,7 @@ def aiven_log_index_keys(metadata: RemoteLogSegmentMetadata, key_prefix: str) ->
 
 
 def aiven_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
-    """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
+    """The keys that a deletion takes away. Raises CorruptObjectError: the segment's custom metadata is damaged."""
     bases = bases_of(metadata, aiven_segment_path(metadata), key_prefix)
     return Removal(
         descriptions=tuple(base + _MANIFEST for base in bases),

@@ -10,7 +10,6 @@ import xxhash
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, parse_leader_epochs
 from tierlog.remote.api import (
-    IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
@@ -18,6 +17,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.chunks.decoding import fetch_exactly
 from tierlog.remote.storage.chunks.segment import StoredPart
+from tierlog.remote.storage.objects.part_suffixes import LOG, OFFSET_INDEX, TIME_INDEX
 from tierlog.remote.storage.objects.segment_bounds import (
     OFFSET_SPAN_MAX,
     UNKNOWN_TIMESTAMP_MS,
@@ -30,11 +30,6 @@ from tierlog.remote.storage.objects.segment_bounds import (
 )
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
-INDEX_SUFFIXES: Final = {
-    IndexType.OFFSET: "index",
-    IndexType.TIMESTAMP: "timeindex",
-    IndexType.TRANSACTION: "txnindex",
-}
 _OFFSET_ENTRY_BYTES: Final = 8
 _TIME_ENTRY_BYTES: Final = 12
 #: A checkpoint has a line an epoch; this is millions of them.
@@ -69,8 +64,8 @@ def measure(store: ObjectStore, objects: Mapping[str, ObjectInfo], *, whole: boo
         objects: By suffix; "log" is there.
         whole: Walk the log from its start, so that the epochs are complete.
     """
-    position = 0 if whole else last_indexed_position(_last(store, objects.get("index"), _OFFSET_ENTRY_BYTES))
-    log = objects["log"]
+    position = 0 if whole else last_indexed_position(_last(store, objects.get(OFFSET_INDEX), _OFFSET_ENTRY_BYTES))
+    log = objects[LOG]
     return find_bounds(
         reader_of(store, log),
         log.size_bytes,
@@ -81,7 +76,7 @@ def measure(store: ObjectStore, objects: Mapping[str, ObjectInfo], *, whole: boo
 
 def indexed_timestamp_ms(store: ObjectStore, objects: Mapping[str, ObjectInfo]) -> int:
     """Largest timestamp that the time index gives; -1 without one."""
-    return last_indexed_timestamp_ms(_last(store, objects.get("timeindex"), _TIME_ENTRY_BYTES))
+    return last_indexed_timestamp_ms(_last(store, objects.get(TIME_INDEX), _TIME_ENTRY_BYTES))
 
 
 def _last(store: ObjectStore, info: ObjectInfo | None, entry_bytes: int) -> bytes | None:

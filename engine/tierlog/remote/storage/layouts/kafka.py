@@ -22,6 +22,7 @@ from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
 from tierlog.remote.storage.objects.object_keys import key_prefix_hint, parse_kafka
+from tierlog.remote.storage.objects.part_suffixes import PART_SUFFIXES, TRANSACTION_INDEX
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
@@ -29,17 +30,10 @@ DESCRIPTION: Final = "segment.json"
 DESCRIPTION_BYTES_MAX: Final = 16 << 20
 _VERSION: Final = 1
 _CHECKSUM: Final = re.compile(r"[0-9a-fA-F]{8}")
-_SUFFIXES: Final = {
-    IndexType.OFFSET: "index",
-    IndexType.TIMESTAMP: "timeindex",
-    IndexType.PRODUCER_SNAPSHOT: "snapshot",
-    IndexType.LEADER_EPOCH: "leader-epoch-checkpoint",
-    IndexType.TRANSACTION: "txnindex",
-}
 
 
 class KafkaLayout:
-    """See the module. Without ``segment.json`` an upload is no segment."""
+    """Segments of our own layout. An upload without ``segment.json`` is no segment."""
 
     name = "kafka"
 
@@ -53,7 +47,7 @@ class KafkaLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout."""
+        """As Layout says."""
         partitions: dict[str, TopicIdPartition] = {}
         starts: dict[str, int] = {}
         objects: dict[str, dict[str, ObjectInfo]] = {}
@@ -135,7 +129,7 @@ def describe_kafka(
 def _iter_parts(
     parts: JsonObject, metadata: RemoteLogSegmentMetadata, folder: str, sizes: Mapping[str, int]
 ) -> Iterator[tuple[IndexType, StoredPart]]:
-    for kind, suffix in _SUFFIXES.items():
+    for kind, suffix in PART_SUFFIXES.items():
         if kind is IndexType.TRANSACTION and not parts.has(suffix):
             continue
         file = f"{metadata.start_offset:020d}.{suffix}"
@@ -179,7 +173,7 @@ def _metadata(root: JsonObject, parts: JsonObject, *, where: str) -> RemoteLogSe
                 int(epoch): epochs.integer(epoch, maximum=INT64_MAX) for epoch, _ in epochs.items() if len(epoch) <= 10
             },
             state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
-            txn_idx_empty=not parts.has("txnindex"),
+            txn_idx_empty=not parts.has(TRANSACTION_INDEX),
         )
     except CorruptObjectError:
         raise

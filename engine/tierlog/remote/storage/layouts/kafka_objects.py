@@ -22,21 +22,13 @@ from tierlog.remote.storage.layouts.segment_objects import (
     require_stored,
 )
 from tierlog.remote.storage.objects.object_keys import kafka_segment_path
+from tierlog.remote.storage.objects.part_suffixes import LOG, PART_SUFFIXES, REMOTE_LOG_INDEX
 
 _VERSION: Final = 1
-_LOG_INDEX: Final = "remoteLogIndex"
-#: In the order in which they are written.
-_SUFFIXES: Final = {
-    IndexType.OFFSET: "index",
-    IndexType.TIMESTAMP: "timeindex",
-    IndexType.PRODUCER_SNAPSHOT: "snapshot",
-    IndexType.LEADER_EPOCH: "leader-epoch-checkpoint",
-    IndexType.TRANSACTION: "txnindex",
-}
 
 
 class KafkaObjects:
-    """See SegmentObjects.
+    """The objects of one copy under our own layout.
 
     Args:
         config: The prefix.
@@ -55,7 +47,7 @@ class KafkaObjects:
         self.segment_path = kafka_segment_path(metadata)
         self._base = config.key_prefix + self.segment_path
         self._metadata = metadata
-        self._parts = {kind: _trimmed(kind, parts[kind]) for kind in _SUFFIXES if kind in parts}
+        self._parts = {kind: _trimmed(kind, parts[kind]) for kind in PART_SUFFIXES if kind in parts}
 
     @property
     def log_key(self) -> str:
@@ -67,10 +59,10 @@ class KafkaObjects:
 
     @property
     def log_index_key(self) -> str:
-        return f"{self._base}/{self._metadata.start_offset:020d}.{_LOG_INDEX}"
+        return f"{self._base}/{self._metadata.start_offset:020d}.{REMOTE_LOG_INDEX}"
 
     def new_iv(self) -> bytes | None:
-        """Nothing is encrypted by us."""
+        """None: this layout encrypts nothing."""
         return None
 
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
@@ -98,22 +90,22 @@ class KafkaObjects:
                 str(epoch): start for epoch, start in sorted(self._metadata.segment_leader_epochs.items())
             },
             "parts": {"log": _part(log.size_bytes, log.crc32c)}
-            | {_SUFFIXES[kind]: _part(len(data), crc32c(data)) for kind, data in self._parts.items()},
+            | {PART_SUFFIXES[kind]: _part(len(data), crc32c(data)) for kind, data in self._parts.items()},
         }
         return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
 
 
 def kafka_log_index_keys(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> list[str]:
     """Where its entry of the remote log index may be, to be tried in this order; raises as ``kafka_removal``."""
-    name = f"{metadata.start_offset:020d}.{_LOG_INDEX}"
+    name = f"{metadata.start_offset:020d}.{REMOTE_LOG_INDEX}"
     return [f"{base}/{name}" for base in bases_of(metadata, kafka_segment_path(metadata), key_prefix)]
 
 
 def kafka_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Removal:
-    """See Removal. Raises CorruptObjectError: its custom metadata is damaged."""
+    """The keys that a deletion takes away. Raises CorruptObjectError: the segment's custom metadata is damaged."""
     bases = bases_of(metadata, kafka_segment_path(metadata), key_prefix)
     start = f"{metadata.start_offset:020d}"
-    names = [f"{start}.log", f"{start}.{_LOG_INDEX}", *(_file_name(kind, metadata) for kind in _SUFFIXES)]
+    names = [f"{start}.{LOG}", f"{start}.{REMOTE_LOG_INDEX}", *(_file_name(kind, metadata) for kind in PART_SUFFIXES)]
     return Removal(
         descriptions=tuple(f"{base}/{DESCRIPTION}" for base in bases),
         others=tuple(f"{base}/{name}" for base in bases for name in names),
@@ -123,9 +115,9 @@ def kafka_removal(metadata: RemoteLogSegmentMetadata, key_prefix: str) -> Remova
 def _file_name(kind: IndexType, metadata: RemoteLogSegmentMetadata) -> str:
     """Kafka's: a snapshot is named by the offset behind the segment, the checkpoint by none."""
     if kind is IndexType.LEADER_EPOCH:
-        return _SUFFIXES[kind]
+        return PART_SUFFIXES[kind]
     offset = metadata.end_offset + 1 if kind is IndexType.PRODUCER_SNAPSHOT else metadata.start_offset
-    return f"{offset:020d}.{_SUFFIXES[kind]}"
+    return f"{offset:020d}.{PART_SUFFIXES[kind]}"
 
 
 def _trimmed(kind: IndexType, data: bytes) -> bytes:

@@ -54,7 +54,7 @@ class Listing:
             self._foreign_objects += more
 
     def iter_objects(self, wanted: SegmentFilter) -> Iterator[tuple[ObjectKey, ObjectInfo]]:
-        """What is wanted, with its key taken apart (without the configured prefix). Counts what is no key at all."""
+        """The wanted objects with their parsed keys, without the configured prefix. All others are counted."""
         with self._lock:
             self._foreign_objects = 0
         prefix = self.scope.key_prefix

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
-    INDEX_SUFFIXES,
     described,
     end_of,
     epochs_of,
@@ -20,17 +18,19 @@ from tierlog.remote.storage.layouts.file_parts import (
 )
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.objects.object_keys import parse_local_tiered
+from tierlog.remote.storage.objects.part_suffixes import (
+    LOCAL_TIERED_CHECKPOINT,
+    LOCAL_TIERED_NEEDED_SUFFIXES,
+    LOCAL_TIERED_SUFFIXES,
+    LOG,
+    TRANSACTION_INDEX,
+)
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
-_CHECKPOINT: Final = "leader_epoch_checkpoint"
-_SUFFIXES: Final = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINT}
-#: All but the transaction index, which a segment without aborted transactions does not have.
-_REQUIRED: Final = frozenset(("log", "index", "timeindex", "snapshot", _CHECKPOINT))
-
 
 class LocalTieredLayout:
-    """See the module. A segment without one of the required files is an incomplete upload."""
+    """Segments of Kafka's test storage. One without all required files is an incomplete upload."""
 
     name = "local-tiered"
 
@@ -44,21 +44,21 @@ class LocalTieredLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout."""
-        yield from self._listing.find_whole(wanted, _REQUIRED)
+        """As Layout says."""
+        yield from self._listing.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Find where the segment ends. None if a file was deleted since it was listed."""
-        log, start = candidate.objects["log"], candidate.start_offset
+        log, start = candidate.objects[LOG], candidate.start_offset
         try:
-            checkpoint = fetch_epochs(self._store, candidate.objects[_CHECKPOINT])
+            checkpoint = fetch_epochs(self._store, candidate.objects[LOCAL_TIERED_CHECKPOINT])
             bounds = measure(self._store, candidate.objects, whole=not checkpoint.entries)
         except ObjectNotFoundError:
             return None
         end, max_timestamp_ms = end_of(bounds, start, log.size_bytes)
         parts = tuple(
             (kind, whole_object(candidate.objects[suffix]))
-            for kind, suffix in _SUFFIXES.items()
+            for kind, suffix in LOCAL_TIERED_SUFFIXES.items()
             if suffix in candidate.objects
         )
         metadata = described(
@@ -69,7 +69,7 @@ class LocalTieredLayout:
             size_bytes=log.size_bytes,
             epochs=epochs_of(checkpoint, bounds, start, end),
             modified_ms=log.last_modified_ms,
-            txn_idx_empty="txnindex" not in candidate.objects,
+            txn_idx_empty=TRANSACTION_INDEX not in candidate.objects,
         )
         return StoredSegment(
             metadata=metadata,
@@ -89,11 +89,15 @@ def describe_local_tiered(base: str, metadata: RemoteLogSegmentMetadata, name: s
         metadata: Of the segment; its size is the log's.
         name: Of the log for messages.
     """
-    present = _SUFFIXES if not metadata.txn_idx_empty else _SUFFIXES.keys() - {IndexType.TRANSACTION}
+    absent = IndexType.TRANSACTION if metadata.txn_idx_empty else None
     return StoredSegment(
         metadata=metadata,
         layout="local-tiered",
         name=name,
-        log=StoredPart(f"{base}.log", 0, metadata.segment_size_in_bytes),
-        parts=tuple((kind, StoredPart(f"{base}.{_SUFFIXES[kind]}", 0, -1)) for kind in _SUFFIXES if kind in present),
+        log=StoredPart(f"{base}.{LOG}", 0, metadata.segment_size_in_bytes),
+        parts=tuple(
+            (kind, StoredPart(f"{base}.{suffix}", 0, -1))
+            for kind, suffix in LOCAL_TIERED_SUFFIXES.items()
+            if kind is not absent
+        ),
     )

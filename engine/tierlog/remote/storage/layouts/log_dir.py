@@ -15,11 +15,11 @@ from typing import Final
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.partition_metadata import parse_partition_metadata
-from tierlog.remote.api import IndexType, RemoteLogSegmentId, TopicIdPartition, Uuid
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
-    INDEX_SUFFIXES,
     described,
     epochs_of,
     fetch_epochs,
@@ -30,15 +30,13 @@ from tierlog.remote.storage.layouts.file_parts import (
 )
 from tierlog.remote.storage.layouts.listing import Listing, Scope
 from tierlog.remote.storage.objects.object_keys import parse_log_dir
+from tierlog.remote.storage.objects.part_suffixes import LOG, PART_SUFFIXES, SNAPSHOT, TRANSACTION_INDEX
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 _log = logging.getLogger(__name__)
 
-_CHECKPOINT: Final = "leader-epoch-checkpoint"
-_METADATA: Final = "partition.metadata"
 _METADATA_BYTES_MAX: Final = 4096
-_SUFFIXES: Final = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINT}
 
 
 @dataclass(slots=True)
@@ -52,7 +50,7 @@ class _Folder:
 
 
 class LogDirLayout:
-    """See the module. Files that Kafka has renamed (``.deleted``, ``.cleaned``, ``.swap``) are no keys of it."""
+    """A broker's disk. Files that Kafka has renamed (``.deleted``, ``.cleaned``, ``.swap``) are no keys of it."""
 
     name = "log-dir"
 
@@ -69,13 +67,13 @@ class LogDirLayout:
         return self._listing.foreign_objects
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout. The topic id is in ``partition.metadata``, which is read here."""
+        """As Layout says; the topic id is in ``partition.metadata``, which is read here."""
         folders: dict[str, _Folder] = {}
         for key, info in self._listing.iter_objects(wanted):
             folder = folders.setdefault(key.segment_path, _Folder(key.topic_id_partition))
-            if key.suffix in (_CHECKPOINT, _METADATA):
+            if key.suffix in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
                 folder.shared[key.suffix] = info
-            elif key.suffix == "snapshot":
+            elif key.suffix == SNAPSHOT:
                 folder.snapshots[key.start_offset] = info
             else:
                 folder.segments.setdefault(key.start_offset, {})[key.suffix] = info
@@ -86,8 +84,8 @@ class LogDirLayout:
 
     def _candidates(self, path: str, folder: _Folder) -> Iterator[Candidate]:
         partition = self._identified(folder)
-        starts = sorted(start for start, objects in folder.segments.items() if "log" in objects)
-        orphans = [objects for objects in folder.segments.values() if "log" not in objects]
+        starts = sorted(start for start, objects in folder.segments.items() if LOG in objects)
+        orphans = [objects for objects in folder.segments.values() if LOG not in objects]
         self._listing.count_foreign(sum(len(objects) for objects in orphans))
         for start in starts:
             place = bisect.bisect_right(starts, start)
@@ -98,7 +96,7 @@ class LogDirLayout:
 
     def _identified(self, folder: _Folder) -> TopicIdPartition:
         """The partition with its topic id, where the broker wrote one."""
-        info = folder.shared.get(_METADATA)
+        info = folder.shared.get(PARTITION_METADATA)
         if info is None or info.size_bytes > _METADATA_BYTES_MAX:
             return folder.partition
         try:
@@ -129,9 +127,9 @@ class LogDirLayout:
 
     def _load(self, candidate: Candidate) -> StoredSegment | None:
         objects, start = candidate.objects, candidate.start_offset
-        log = objects["log"]
+        log = objects[LOG]
         closed = candidate.next_start_offset is not None
-        checkpoint = self._checkpoint(candidate.segment_path, objects.get(_CHECKPOINT))
+        checkpoint = self._checkpoint(candidate.segment_path, objects.get(LEADER_EPOCH_CHECKPOINT))
         timestamp_ms = indexed_timestamp_ms(self._store, objects) if closed else -1
         bounds = None
         if not closed or timestamp_ms < 0 or not checkpoint.entries:
@@ -146,7 +144,7 @@ class LogDirLayout:
             end, size = bounds.end_offset, bounds.valid_bytes
         # A snapshot tells of the segment's end only if it was taken there.
         snapshot = objects.get(_snapshot_name(end + 1))
-        named = objects if snapshot is None else objects | {"snapshot": snapshot}
+        named = objects if snapshot is None else objects | {SNAPSHOT: snapshot}
         metadata = described(
             RemoteLogSegmentId(candidate.topic_id_partition, id_of(log.key)),
             start_offset=start,
@@ -155,14 +153,14 @@ class LogDirLayout:
             size_bytes=size,
             epochs=epochs_of(checkpoint, bounds, start, end),
             modified_ms=log.last_modified_ms,
-            txn_idx_empty="txnindex" not in objects,
+            txn_idx_empty=TRANSACTION_INDEX not in objects,
         )
         return StoredSegment(
             metadata=metadata,
             layout=self.name,
             name=log.key,
             log=whole_object(log),
-            parts=tuple((kind, whole_object(named[s])) for kind, s in _SUFFIXES.items() if s in named),
+            parts=tuple((kind, whole_object(named[s])) for kind, s in PART_SUFFIXES.items() if s in named),
             last_modified_ms=log.last_modified_ms,
             closed=closed,
         )
@@ -170,4 +168,4 @@ class LogDirLayout:
 
 def _snapshot_name(offset: int) -> str:
     """How a candidate's objects name the snapshot that was taken before this offset."""
-    return f"snapshot-{offset}"
+    return f"{SNAPSHOT}-{offset}"

@@ -108,7 +108,7 @@ def _custom(metadata: RemoteLogSegmentMetadata) -> SegmentCustomMetadata:
 
 
 def _read(key: str, limit: int, name: str) -> Generator[DescriptionRead, memoryview, memoryview]:
-    """A small object, whole; never more of it than it may have."""
+    """Read a small object whole, up to the bytes that it may have."""
     found = yield DescriptionRead(key, limit + 1, name)
     if len(found) > limit:
         text = f"more than {limit} bytes: no description of a segment can need them"
@@ -124,7 +124,7 @@ def _require_digest(data: Buffer, custom: SegmentCustomMetadata, where: str) -> 
 
 
 def _require_size(size_bytes: int, metadata: RemoteLogSegmentMetadata, where: str) -> None:
-    """The description and the metadata topic say the same of the log."""
+    """Raises CorruptObjectError: the description and the metadata topic differ in the size of the log."""
     expected = metadata.segment_size_in_bytes
     if size_bytes != expected:
         text = f"describes a log of {size_bytes} bytes, its metadata one of {expected}"
@@ -150,7 +150,7 @@ class _Places(ABC):
 
     @abstractmethod
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """Of the segment, below the prefix."""
+        """Path of the segment, below the prefix."""
 
     @abstractmethod
     def _try(
@@ -159,7 +159,7 @@ class _Places(ABC):
         """The steps for one place. Raises ObjectNotFoundError: nothing is there."""
 
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """See SegmentLookup."""
+        """As SegmentLookup says."""
         custom = _custom(metadata)
         missing: ObjectNotFoundError | None = None
         for place in places_of(custom, self._path(metadata), self._scope.key_prefix):
@@ -172,7 +172,7 @@ class _Places(ABC):
 
 
 class _AivenLookup(_Places):
-    """By manifests."""
+    """Looks segments up by their manifests."""
 
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
         return aiven_segment_path(metadata)
@@ -197,7 +197,7 @@ class _AivenLookup(_Places):
 
 
 class _KafkaLookup(_Places):
-    """By ``segment.json``."""
+    """Looks segments up by their ``segment.json``."""
 
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
         return kafka_segment_path(metadata)
@@ -227,7 +227,7 @@ class _LocalTieredLookup:
         self._scope = scope
 
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """See SegmentLookup; no request."""
+        """As SegmentLookup says, without a request."""
         yield from ()
         partition = metadata.topic_id_partition
         main = (

@@ -27,7 +27,7 @@ REQUIRED_PARTS = tuple(kind for kind in INDEX_ORDER if kind is not IndexType.TRA
 
 @dataclass(frozen=True, slots=True)
 class StoredLog:
-    """What became of the log.
+    """How the log was stored.
 
     Args:
         size_bytes: Of its object.
@@ -57,17 +57,17 @@ class SegmentObjects(Protocol):
     def log_key(self) -> str: ...
     @property
     def description_key(self) -> str:
-        """What marks the segment whole."""
+        """Key of the object that marks the segment whole."""
 
     @property
     def log_index_key(self) -> str:
-        """Of the segment's entry in the remote log index, where that is shipped (``log.index.object.enabled``)."""
+        """Key of the segment's entry in the remote log index, where that is shipped (``log.index.object.enabled``)."""
 
     def new_iv(self) -> bytes | None:
-        """For one chunk; None where nothing is encrypted. Any number of threads."""
+        """The IV of one chunk; None where nothing is encrypted. Any number of threads."""
 
     def small_objects(self) -> tuple[tuple[str, bytes], ...]:
-        """(key, content) of what is written between the log and the description, in this order."""
+        """(key, content) of the objects that are written between the log and the description, in this order."""
 
     def description(self, log: StoredLog) -> bytes:
         """Content of the last object.
@@ -94,7 +94,7 @@ def require_stored(log: StoredLog, expected: int, key: str) -> None:
 def custom_metadata_of(
     config: StorageConfig, objects: SegmentObjects, *, stored_bytes: int, digest: bytes | None
 ) -> bytes | None:
-    """What goes with the segment's metadata.
+    """The custom metadata of a copied segment.
 
     Args:
         config: Says which fields.
@@ -117,7 +117,7 @@ def custom_metadata_of(
 def largest_custom_metadata_bytes(
     config: StorageConfig, objects: SegmentObjects, metadata: RemoteLogSegmentMetadata
 ) -> int:
-    """The most that ``custom_metadata_of`` can come to: known before a byte is copied."""
+    """The most bytes that ``custom_metadata_of`` can give: known before a byte is copied."""
     # No transform doubles what it is given, and indexes are smaller than their log.
     bound = 4 * metadata.segment_size_in_bytes + (64 << 20)
     return len(custom_metadata_of(config, objects, stored_bytes=bound, digest=bytes(32)) or b"")

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.api import ZERO_UUID, IndexType, RemoteLogSegmentId, TopicIdPartition
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
+from tierlog.remote.api import ZERO_UUID, RemoteLogSegmentId, TopicIdPartition
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.file_parts import (
-    INDEX_SUFFIXES,
     described,
     end_of,
     epochs_of,
@@ -26,15 +26,21 @@ from tierlog.remote.storage.layouts.file_parts import (
     whole_object,
 )
 from tierlog.remote.storage.objects.object_keys import PARSERS, ObjectKey
+from tierlog.remote.storage.objects.part_suffixes import (
+    LOCAL_TIERED_CHECKPOINT,
+    LOCAL_TIERED_SUFFIXES,
+    LOG,
+    SNAPSHOT,
+    TRANSACTION_INDEX,
+)
 from tierlog.remote.storage.objects.segment_bounds import OFFSET_SPAN_MAX, first_offset
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
-_CHECKPOINTS: Final = ("leader_epoch_checkpoint", "leader-epoch-checkpoint")
 _OFFSET_NAME: Final = re.compile(r"(\d{20})(?:-[A-Za-z0-9_-]{22})?")
 
 
 class SingleFileLayout:
-    """See the module.
+    """One log file as a tier of one segment.
 
     Args:
         store: Of the file's folder.
@@ -53,22 +59,22 @@ class SingleFileLayout:
         self.foreign_objects = 0
 
     def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """See Layout: the one file. Raises ObjectNotFoundError if it is not there."""
+        """The one file. Raises ObjectNotFoundError if it is not there."""
         beside = {info.key: info for info in self._store.list_folder().objects}
         if self._file_name not in beside:
             raise ObjectNotFoundError(f"{self._path}: not there")
-        objects: dict[str, ObjectInfo] = {"log": beside[self._file_name]}
-        for suffix in (*INDEX_SUFFIXES.values(), "snapshot", _CHECKPOINTS[0]):
+        objects: dict[str, ObjectInfo] = {LOG: beside[self._file_name]}
+        for suffix in LOCAL_TIERED_SUFFIXES.values():
             if (info := beside.get(f"{self._stem}.{suffix}")) is not None:
                 objects[suffix] = info
         if self._key is None or self._key.segment_id is None:
             # On a broker's disk a snapshot covers what lies before its name: the one under this name is not ours.
-            objects.pop("snapshot", None)
-            if (info := beside.get(_CHECKPOINTS[1])) is not None:
-                objects[_CHECKPOINTS[0]] = info
+            objects.pop(SNAPSHOT, None)
+            if (info := beside.get(LEADER_EPOCH_CHECKPOINT)) is not None:
+                objects[LOCAL_TIERED_CHECKPOINT] = info
         partition = self._key.topic_id_partition if self._key else TopicIdPartition(ZERO_UUID, self._stem or "log", 0)
         if wanted.accepts(partition):
-            yield Candidate(partition, self._start_offset(objects["log"]), self._stem, objects)
+            yield Candidate(partition, self._start_offset(objects[LOG]), self._stem, objects)
 
     def _start_offset(self, log: ObjectInfo) -> int:
         found = _OFFSET_NAME.fullmatch(self._stem)
@@ -78,11 +84,10 @@ class SingleFileLayout:
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Find where the segment ends."""
-        log, start, objects = candidate.objects["log"], candidate.start_offset, candidate.objects
-        checkpoint = fetch_epochs(self._store, objects.get(_CHECKPOINTS[0]))
+        log, start, objects = candidate.objects[LOG], candidate.start_offset, candidate.objects
+        checkpoint = fetch_epochs(self._store, objects.get(LOCAL_TIERED_CHECKPOINT))
         bounds = measure(self._store, objects, whole=not checkpoint.entries)
         end, max_timestamp_ms = end_of(bounds, start, log.size_bytes)
-        kinds = INDEX_SUFFIXES | {IndexType.PRODUCER_SNAPSHOT: "snapshot", IndexType.LEADER_EPOCH: _CHECKPOINTS[0]}
         segment_id = self._key.segment_id if self._key else None
         return StoredSegment(
             metadata=described(
@@ -93,18 +98,18 @@ class SingleFileLayout:
                 size_bytes=log.size_bytes,
                 epochs=epochs_of(checkpoint, bounds, start, end),
                 modified_ms=log.last_modified_ms,
-                txn_idx_empty="txnindex" not in objects,
+                txn_idx_empty=TRANSACTION_INDEX not in objects,
             ),
             layout=self.name,
             name=self._path,
             log=whole_object(log),
-            parts=tuple((kind, whole_object(objects[s])) for kind, s in kinds.items() if s in objects),
+            parts=tuple((kind, whole_object(objects[s])) for kind, s in LOCAL_TIERED_SUFFIXES.items() if s in objects),
             last_modified_ms=log.last_modified_ms,
         )
 
 
 def _find_key(path: str) -> ObjectKey | None:
-    """The path as a key of one of the layouts."""
+    """The path parsed as a key of one of the layouts; None if it is none."""
     for parse in PARSERS.values():
         if (key := parse(path.replace("://", "/").lstrip("/"))) is not None:
             return key

@@ -22,17 +22,17 @@ def plan_objects(
     segment_key: SegmentKey | None,
     rng: Rng,
 ) -> SegmentObjects:
-    """What a copy of a segment writes: see AivenObjects and KafkaObjects."""
+    """The objects that a copy of a segment writes, under the configured layout."""
     if config.layout == "kafka":
         return KafkaObjects(config, metadata, parts)
     return AivenObjects(config, metadata, parts, compression=compression, segment_key=segment_key, rng=rng)
 
 
 def plan_removal(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> Removal:
-    """What a delete of a segment takes away, and a copy that failed. Raises CorruptObjectError: see ``bases_of``."""
+    """The keys that a deletion, or a failed copy, takes away. Raises CorruptObjectError as ``bases_of``."""
     return (kafka_removal if config.layout == "kafka" else aiven_removal)(metadata, config.key_prefix)
 
 
 def log_index_keys(config: StorageConfig, metadata: RemoteLogSegmentMetadata) -> list[str]:
-    """Where a segment's entry of the remote log index may be. Raises CorruptObjectError: see ``bases_of``."""
+    """The keys of a segment's entry in the remote log index, to be tried in order. Raises as ``bases_of``."""
     return (kafka_log_index_keys if config.layout == "kafka" else aiven_log_index_keys)(metadata, config.key_prefix)

@@ -13,7 +13,7 @@ from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlace:
-    """What all keys of a segment share, and the prefix of that, which messages mask."""
+    """The part that all keys of a segment share, and the prefix of it that messages mask."""
 
     prefix: str
     path: str
@@ -24,7 +24,7 @@ class SegmentPlace:
 
 
 def places_of(custom: SegmentCustomMetadata, segment_path: str, key_prefix: str) -> list[SegmentPlace]:
-    """One or two of them, to be tried in this order.
+    """The places where a segment may be: one or two, to be tried in this order.
 
     Args:
         custom: Of the segment.

@@ -53,7 +53,7 @@ class SegmentCustomMetadata:
     def of(
         cls, fields: Collection[str], *, remote_size: int, object_prefix: str, object_key: str, digest: bytes | None
     ) -> SegmentCustomMetadata:
-        """As configured.
+        """The custom metadata with the configured fields.
 
         Args:
             fields: Of ``custom.metadata.fields.include``.
@@ -70,7 +70,7 @@ class SegmentCustomMetadata:
         )
 
     def encode(self) -> bytes | None:
-        """The bytes; None if there is nothing to say, as the plugin does."""
+        """The encoded fields; None without any, as by the plugin."""
         fields = dict(self.others)
         if self.remote_size is not None:
             fields[_REMOTE_SIZE] = _uvarint(_zigzag(self.remote_size))
@@ -90,7 +90,7 @@ class SegmentCustomMetadata:
 
 
 def decode_custom_metadata(data: bytes | None, *, where: str) -> SegmentCustomMetadata:
-    """Read it; bytes behind the section are ignored, as by the plugin.
+    """Decode custom metadata; bytes behind the section are ignored, as by the plugin.
 
     Args:
         data: None or b"" for none.

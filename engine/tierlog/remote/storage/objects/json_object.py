@@ -35,7 +35,7 @@ class JsonObject:
         return CorruptObjectError(f"{self._path}{name}: {text}", fault=fault, found=found, where=self._where)
 
     def has(self, name: str) -> bool:
-        """Present and not null."""
+        """Whether a member is present and not null."""
         return self._members.get(name) is not None
 
     def _required(self, name: str, kind: type, described: str) -> object:
@@ -47,7 +47,7 @@ class JsonObject:
         return value
 
     def integer(self, name: str, *, minimum: int = 0, maximum: int = INT32_MAX) -> int:
-        """A whole number in a range; floats are none, whatever their value."""
+        """A member that is a whole number in a range; floats are none, whatever their value."""
         value = self._required(name, int, "a whole number")
         assert isinstance(value, int)
         if not minimum <= value <= maximum:
@@ -70,19 +70,19 @@ class JsonObject:
         return JsonObject(value, path=f"{self._path}{name}.", where=self._where)
 
     def find_child(self, name: str) -> JsonObject | None:
-        """None if it is missing or null."""
+        """A member that is an object; None if it is missing or null."""
         return self.child(name) if self.has(name) else None
 
     def items(self) -> list[tuple[str, object]]:
         return list(self._members.items())
 
     def get(self, name: str) -> object:
-        """As parsed; None if missing."""
+        """A member as it was parsed; None if it is missing."""
         return self._members.get(name)
 
 
 def parse_json_object(data: Buffer, *, where: str, limit_bytes: int) -> JsonObject:
-    """A document that is one object; white space around it and bytes behind it are accepted, as the plugin does.
+    """Parse a document that is one object; white space around it and bytes behind it are accepted, as the plugin does.
 
     Raises:
         CorruptObjectError: not UTF-8, not JSON, no object, nested too deep, or a number too long to be one.

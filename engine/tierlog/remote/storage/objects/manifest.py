@@ -54,7 +54,7 @@ INDEX_MEMBERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says.
+    """The content of a manifest.
 
     Args:
         indexes: (type, position, size) in the indexes object, as stored; no transaction index if there is none.
@@ -173,7 +173,7 @@ def _chunk_index(members: JsonObject, *, compression: bool, encrypted: bool) -> 
 
 
 def _check_fixed(members: JsonObject, chunk: int, file: int, transformed: int, final: int, overhead: int) -> None:
-    """Without compression the transformed sizes follow from the original ones."""
+    """Raises CorruptObjectError: without compression, transformed sizes do not follow from the original ones."""
     if transformed != chunk + overhead:
         text = f"{transformed}, but {chunk} original bytes make {chunk + overhead}"
         raise members.corrupt("transformedChunkSize", text, "BAD_SIZE", found=transformed)
@@ -184,7 +184,7 @@ def _check_fixed(members: JsonObject, chunk: int, file: int, transformed: int, f
 
 
 def _parse_chunk_sizes(members: JsonObject) -> NDArray[np.int32]:
-    """base64 of one zstd frame of the size list; the frame's declared size is checked before it is believed."""
+    """Parse base64 of one zstd frame of the size list; the frame's declared size is checked before it is believed."""
     packed = _base64(members, "transformedChunks", members.text("transformedChunks"))
     if len(packed) <= _ZSTD_DESCRIPTOR_POSITION or not packed[_ZSTD_DESCRIPTOR_POSITION] & _ZSTD_TELLS_SIZE:
         raise members.corrupt("transformedChunks", "the zstd frame does not declare its size", "BAD_COMPRESSED")

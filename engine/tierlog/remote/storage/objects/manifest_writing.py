@@ -66,7 +66,7 @@ def stored_chunk_index(
 
 
 def place_indexes(sizes: Iterable[tuple[IndexType, int]]) -> tuple[tuple[IndexType, int, int], ...]:
-    """(type, position, size) of each, of stored sizes in INDEX_ORDER."""
+    """(type, position, size) of each index, from (type, stored size) in INDEX_ORDER."""
     placed, position = [], 0
     for kind, size in sizes:
         placed.append((kind, position, size))
@@ -75,7 +75,7 @@ def place_indexes(sizes: Iterable[tuple[IndexType, int]]) -> tuple[tuple[IndexTy
 
 
 def encode_manifest(manifest: Manifest, *, txn_idx_empty_known: bool = True) -> bytes:
-    """The object.
+    """The manifest object's bytes.
 
     Args:
         manifest: Its ``chunk_index`` is that of a whole log; ``metadata`` is there.
@@ -103,7 +103,7 @@ def encode_manifest(manifest: Manifest, *, txn_idx_empty_known: bool = True) -> 
 
 
 def data_key_text(encryption: SegmentEncryption) -> str:
-    """``<key id>:<base64>``."""
+    """The wrapped data key as a manifest has it: ``<key id>:<base64>``."""
     return f"{encryption.key_id}:{base64.b64encode(encryption.wrapped_key).decode('ascii')}"
 
 
@@ -154,7 +154,7 @@ def encode_chunk_sizes(sizes: NDArray[np.int32]) -> bytes:
 
 
 def pack_chunk_sizes(sizes: NDArray[np.int32]) -> str:
-    """``transformedChunks``: base64 of a zstd frame of the list. Raises SizeLimitError above the format's limit."""
+    """Text of ``transformedChunks``: base64 of a zstd frame. Raises SizeLimitError above the format's limit."""
     plain = encode_chunk_sizes(sizes)
     if len(plain) > CHUNK_LIST_BYTES_MAX:
         text = f"{len(sizes)} chunks: their sizes take {len(plain)} bytes, the format allows {CHUNK_LIST_BYTES_MAX}"

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SegmentFileKind
 from tierlog.remote.api import ZERO_UUID, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT, REMOTE_LOG_INDEX
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _ID: Final = r"[A-Za-z0-9_-]{22}"
+_FILES: Final = "|".join(kind.suffix for kind in SegmentFileKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +42,40 @@ class ObjectKey:
 
 _AIVEN: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
-    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest|remoteLogIndex)"
+    rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>log|indexes|rsm-manifest|{REMOTE_LOG_INDEX})"
 )
 _LOCAL_TIERED: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{{1,10}})-(?P<topic_id>{_ID})/"
     rf"(?P<offset>\d{{20}})-(?P<segment_id>{_ID}))"
-    r"\.(?P<suffix>log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)"
+    rf"\.(?P<suffix>{_FILES}|{LOCAL_TIERED_CHECKPOINT})"
 )
 _KAFKA: Final = re.compile(
     rf"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/"
     rf"(?P<segment_id>{_ID}))/"
-    r"(?:(?P<offset>\d{20})\.(?P<suffix>log|index|timeindex|txnindex|snapshot|remoteLogIndex)"
-    r"|(?P<whole>segment\.json|leader-epoch-checkpoint))"
+    rf"(?:(?P<offset>\d{{20}})\.(?P<suffix>{_FILES}|{REMOTE_LOG_INDEX})"
+    rf"|(?P<whole>segment\.json|{LEADER_EPOCH_CHECKPOINT}))"
 )
 _LOG_DIR: Final = re.compile(
     r"(?P<main>(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<partition>\d{1,10})/)"
-    r"(?:(?P<offset>\d{20})\.(?P<suffix>log|index|timeindex|txnindex|snapshot)"
-    r"|(?P<whole>leader-epoch-checkpoint|partition\.metadata))"
+    rf"(?:(?P<offset>\d{{20}})\.(?P<suffix>{_FILES})"
+    rf"|(?P<whole>{LEADER_EPOCH_CHECKPOINT}|{re.escape(PARTITION_METADATA)}))"
 )
 _TOPIC_FOLDER: Final = re.compile(rf"(?P<topic>[^/]+?)(?:-\d{{1,10}})?-{_ID}/")
-_PARTITION_FOLDER: Final = re.compile(r"(?P<topic>[^/]+)-(?P<partition>\d{1,10})/?")
 
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def aiven_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
-    """``<topic>-<id>/<partition>/<offset20>-<segment id>``, in ASCII whatever the locale. Raises ValueError."""
+    """The plugin's path of a segment, in ASCII whatever the locale. Raises ValueError.
+
+    ``<topic>-<id>/<partition>/<offset20>-<segment id>``.
+    """
     return f"{_topic_path(metadata)}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
 
 
 def kafka_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
-    """``<topic>-<id>/<partition>/<segment id>``. Raises ValueError."""
+    """Our layout's path of a segment, ``<topic>-<id>/<partition>/<segment id>``. Raises ValueError."""
     return f"{_topic_path(metadata)}/{metadata.remote_log_segment_id.id}"
 
 
@@ -100,24 +105,25 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
 
 
 def parse_aiven(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``."""
+    """Parse ``<prefix><topic>-<id>/<partition>/<offset20>-<segment id>.<suffix>``; None for other keys."""
     return _parse(_AIVEN.fullmatch(key))
 
 
 def parse_local_tiered(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<partition>-<id>/<offset20>-<segment id>.<suffix>``."""
+    """Parse ``<prefix><topic>-<partition>-<id>/<offset20>-<segment id>.<suffix>``; None for other keys."""
     return _parse(_LOCAL_TIERED.fullmatch(key))
 
 
 def parse_kafka(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<id>/<partition>/<segment id>/<Kafka's file name>``; start_offset 0 for segment.json and the
-    checkpoint, and of a snapshot the offset behind the segment's end.
+    """Parse ``<prefix><topic>-<id>/<partition>/<segment id>/<Kafka's file name>``; None for other keys.
+
+    ``start_offset`` is 0 for segment.json and the checkpoint, and of a snapshot the offset behind the segment's end.
     """
     return _parse(_KAFKA.fullmatch(key))
 
 
 def parse_log_dir(key: str) -> ObjectKey | None:
-    """``<prefix><topic>-<partition>/<Kafka's file name>``; start_offset 0 for the two files without one."""
+    """Parse ``<prefix><topic>-<partition>/<Kafka's file name>``; start_offset 0 for the two files without one."""
     return _parse(_LOG_DIR.fullmatch(key))
 
 
@@ -138,22 +144,6 @@ PARSERS: Final[dict[str, Callable[[str], ObjectKey | None]]] = {
     "local-tiered": parse_local_tiered,
     "log-dir": parse_log_dir,
 }
-
-
-def recognise(key: str) -> str | None:
-    """The layout that a key belongs to; None for a foreign object."""
-    for layout, parse in PARSERS.items():
-        if parse(key) is not None:
-            return layout
-    return None
-
-
-def find_partition_folder(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a folder of a broker's log directory; None if the name is none."""
-    found = _PARTITION_FOLDER.fullmatch(name)
-    if found is None or int(found["partition"]) > _INT32_MAX:
-        return None
-    return found["topic"], int(found["partition"])
 
 
 def may_hold_topic(folder: str, accepts: Callable[[str], bool]) -> bool:

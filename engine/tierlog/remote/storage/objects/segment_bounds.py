@@ -14,19 +14,18 @@ from typing import Final
 
 import numpy as np
 
-from tierlog._native.batches import scan_batches
+from tierlog._native.batches import find_batch_header, find_batch_size, scan_batches
+from tierlog.errors import CorruptRecordError
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
+from tierlog.records.batch_table import HEADER_BYTES
 
 #: A segment's offsets lie within an int32 of its first one: the offset index cannot hold more.
 OFFSET_SPAN_MAX: Final = 2**31 - 1
 UNKNOWN_TIMESTAMP_MS: Final = 2**63 - 1
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-_BATCH_FRONT: Final = struct.Struct(">qi")
-_MAGIC_POSITION: Final = 16
 _MAGIC_V2: Final = 2
 _WALK_BYTES: Final = 1 << 20
-#: A batch that is larger is not read whole to find the end of a log; no broker takes one of that size.
-_BATCH_BYTES_MAX: Final = 256 << 20
 
 #: (start, end exclusive) → exactly these bytes of a file.
 ReadRange = Callable[[int, int], memoryview]
@@ -107,11 +106,13 @@ def find_bounds(
 
 def first_offset(read: ReadRange, size_bytes: int) -> int:
     """Base offset of the first batch; 0 where it does not say (an old wrapper's is its last record's, or damage)."""
-    if size_bytes < _MAGIC_POSITION + 1:
+    try:
+        header = find_batch_header(read(0, min(HEADER_BYTES, size_bytes)))
+    except CorruptRecordError:
         return 0
-    front = read(0, _MAGIC_POSITION + 1)
-    base_offset = int(_BATCH_FRONT.unpack_from(front)[0])
-    return base_offset if front[_MAGIC_POSITION] == _MAGIC_V2 and 0 <= base_offset < 2**63 - 1 - OFFSET_SPAN_MAX else 0
+    if header is None or header.magic != _MAGIC_V2 or not 0 <= header.base_offset < 2**63 - 1 - OFFSET_SPAN_MAX:
+        return 0
+    return header.base_offset
 
 
 def _walk(read: ReadRange, size: int, start: int, max_timestamp_ms: int) -> SegmentBounds:
@@ -139,14 +140,15 @@ def _walk(read: ReadRange, size: int, start: int, max_timestamp_ms: int) -> Segm
 def _window(read: ReadRange, at: int, size: int) -> memoryview | None:
     """Bytes from a batch border on, with at least one whole batch; None if there is no whole one."""
     window = read(at, min(at + _WALK_BYTES, size))
-    if len(window) < _BATCH_FRONT.size:
+    try:
+        batch_bytes = find_batch_size(window)
+    except CorruptRecordError:
         return None
-    batch_bytes = _BATCH_FRONT.size + int(_BATCH_FRONT.unpack_from(window)[1])
+    if batch_bytes is None or at + batch_bytes > size:
+        return None
     if batch_bytes <= len(window):
         return window
-    if at + batch_bytes > size or batch_bytes > _BATCH_BYTES_MAX:
-        return None
-    return read(at, at + batch_bytes)
+    return read(at, at + batch_bytes) if batch_bytes <= BATCH_SIZE_BYTES_MAX else None
 
 
 def _add_epochs(epochs: dict[int, int], leader_epochs: np.ndarray, base_offsets: np.ndarray) -> None:

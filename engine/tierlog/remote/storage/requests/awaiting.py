@@ -31,7 +31,7 @@ class Pending(Protocol):
     def is_done(self) -> bool: ...
     @property
     def has_work(self) -> bool:
-        """Whether ``run`` has something to do."""
+        """Whether ``run`` would do some work."""
 
     @property
     def needs_looks(self) -> bool:
@@ -47,15 +47,15 @@ class Pending(Protocol):
         """Do the work that makes it in this thread, if there is work that nobody has begun; whether there was."""
 
     def look(self) -> None:
-        """Called by who waits, now and then."""
+        """Look whether it can be done now; whoever waits calls this now and then."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """What code cannot go on without.
+    """Something that code cannot go on without.
 
     Args:
-        pending: That.
+        pending: What it waits for.
         what: For the message of an error: what is waited for.
         outcome: For the same: what becomes of it.
         timeout_seconds: How long it may take since ``progress`` before that is an error.
@@ -70,7 +70,7 @@ class Wait:
     progress: Callable[[], float]
 
     def late(self, seconds: float) -> str:
-        """The message of one that was not there in time."""
+        """The message where it was not done in time."""
         return f"{self.what}: not there after {seconds:.3g} s; {self.outcome}"
 
 
@@ -162,7 +162,7 @@ class WaitingThreads:
 
 
 def seconds_left(wait: Wait, began_seconds: float, now_seconds: float) -> float:
-    """How long it may still take. Raises StoreUnavailableError: no longer."""
+    """Seconds that the wait may still take. Raises StoreUnavailableError where none are left."""
     since = max(began_seconds, wait.progress())
     left = min(since + wait.timeout_seconds, began_seconds + PATIENCE * wait.timeout_seconds) - now_seconds
     if left <= 0:

@@ -20,7 +20,7 @@ class FairQueue(Generic[Item]):
         return self._count
 
     def put(self, key: Hashable, item: Item, *, first: bool = False) -> None:
-        """Behind those of its key; or before all, for one that had its turn and goes on."""
+        """Put an item behind those of its key, or before all if it had its turn and goes on."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = collections.deque()
@@ -32,15 +32,15 @@ class FairQueue(Generic[Item]):
         self._count += 1
 
     def first(self) -> Item | None:
-        """Whose turn it is; None for nobody's."""
+        """The item whose turn it is; None of an empty queue."""
         return next(iter(self._lines.values()))[0] if self._count else None
 
     def last(self) -> Item | None:
-        """The newest of the key whose turn comes last; None of an empty queue."""
+        """The newest item of the key whose turn comes last; None of an empty queue."""
         return next(reversed(self._lines.values()))[-1] if self._count else None
 
     def take(self) -> Item:
-        """Take out the first; its key's next turn comes after all others'. Raises LookupError: the queue is empty."""
+        """Take out the first item; its key comes last from here on. Raises LookupError: the queue is empty."""
         if not self._count:
             raise LookupError("nothing is in the queue")
         key, line = next(iter(self._lines.items()))
@@ -53,7 +53,7 @@ class FairQueue(Generic[Item]):
         return item
 
     def remove(self, key: Hashable, item: Item) -> bool:
-        """Take out one wherever it stands; False if it is not there."""
+        """Take out an item wherever it stands; False if it is not there."""
         line = self._lines.get(key)
         if line is None or item not in line:
             return False

@@ -71,11 +71,11 @@ class Flight(Generic[Key, Value]):
 
     @property
     def needs_looks(self) -> bool:
-        """See Pending."""
+        """False: whoever lands the value needs nobody to look."""
         return False
 
     def offer(self, work: Callable[[], None]) -> None:
-        """What makes the value and lands it, for the first who calls ``run``; it raises nothing."""
+        """Set the work that makes the value and lands it, for the first who calls ``run``; it raises nothing."""
         self._work = work
 
     def run(self) -> bool:
@@ -88,14 +88,14 @@ class Flight(Generic[Key, Value]):
         return True
 
     def call_for_help(self) -> None:
-        """Wake those who wait: there is work, and nobody else does it."""
+        """Wake those who wait, one of whom then does the work that nobody has begun."""
         with self._lock:
             callbacks = list(self._callbacks)
         for function in callbacks:
             function()
 
     def look(self) -> None:
-        """See Pending: who lands it needs nobody for that."""
+        """Do nothing: whoever lands the value needs nobody to look."""
 
     def withdraw(self) -> bool:
         """Take the work back; False if it was begun, or there was none."""
@@ -112,14 +112,14 @@ class Flight(Generic[Key, Value]):
         function()
 
     def result(self) -> Value:
-        """What landed. Raises what it failed with; only of one that is done."""
+        """The value of a load that is done. Raises what it failed with."""
         if self._error is not None:
             raise self._error
         value: Value = self._value  # type: ignore[assignment]
         return value
 
     def end(self, value: Value | None, error: BaseException | None) -> None:
-        """Tell all who wait; the first outcome counts. For ``Flights``, and for a load that nobody shares."""
+        """End the load; the first outcome counts. Called by ``Flights``, or for a load that nobody shares."""
         with self._lock:
             if self._is_done:
                 return
@@ -169,12 +169,12 @@ class Flights(Generic[Key, Value]):
             return made
 
     def land(self, flight: Flight[Key, Value], value: Value) -> None:
-        """Give it to all who wait. The cache has it already, or nobody will."""
+        """End the load with its value, which all who wait get; a cache that keeps it has it already."""
         self._forget(flight)
         flight.end(value, None)
 
     def fail(self, flight: Flight[Key, Value], error: BaseException) -> None:
-        """Tell all who wait."""
+        """End the load with an error, which all who wait get."""
         self._forget(flight)
         flight.end(None, error)
 
@@ -193,7 +193,7 @@ class Flights(Generic[Key, Value]):
         future.add_done_callback(lambda done: self.fail(flight, closed_error()) if done.cancelled() else None)
 
     def leave(self, flight: Flight[Key, Value]) -> None:
-        """One who joined waits no more."""
+        """Say that one who joined waits no more."""
         with self._lock:
             flight.readers -= 1
             on_unwanted = flight.on_unwanted if flight.readers == 0 else None
@@ -215,10 +215,10 @@ class Flights(Generic[Key, Value]):
 
 
 def closed_error() -> StoreUnavailableError:
-    """For who waits while everything is closed."""
+    """The error of readers who wait while the fetcher is closed."""
     return StoreUnavailableError("the fetcher was closed while this was fetched")
 
 
 def refusal(error: Exception) -> Exception:
-    """For who waits for what a pool did not take (``NotSubmitted``)."""
+    """The error of readers who wait for work that a pool did not take (``NotSubmitted``)."""
     return closed_error() if isinstance(error, PoolClosedError) else error

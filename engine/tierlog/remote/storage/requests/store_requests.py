@@ -36,7 +36,7 @@ _DESCRIPTION_THREADS: Final = 8
 
 
 class Lane(IntEnum):
-    """What goes before what."""
+    """The order of requests: all of a lower lane go before those of a higher one."""
 
     DESCRIPTIONS = 0
     READERS = 1
@@ -62,6 +62,7 @@ class ReadRequest:
         "asked_bytes",
         "before",
         "cancel_sent",
+        "cut",
         "end_exclusive",
         "is_cancelled",
         "is_exact",
@@ -70,7 +71,6 @@ class ReadRequest:
         "lane",
         "name",
         "on_answer",
-        "parts",
         "start",
         "turn",
     )
@@ -100,29 +100,29 @@ class ReadRequest:
         self.asked_bytes = 0
         self.is_queued = self.is_cancelled = False
         self.cancel_sent: Cancel | None = None
-        self.parts: _Parts | None = None
+        self.cut: _CutRead | None = None
 
 
-class _Parts:
-    """A request that the download limit cuts: its memory, and how far it is filled."""
+class _CutRead:
+    """The answer of a request that the download limit cuts: its memory, and how far it is filled."""
 
     def __init__(self, size_bytes: int) -> None:
         self.data = new_buffer(size_bytes)
         self.done = 0
 
     def add(self, found: memoryview, wanted_bytes: int) -> bool:
-        """The next bytes; False if there are fewer than were asked for: the object ends."""
+        """Append the next bytes; False if they are fewer than were asked for, since the object ends."""
         self.data[self.done : self.done + len(found)] = found
         self.done += len(found)
         return len(found) == wanted_bytes
 
 
 class StoreRequests:
-    """See the module.
+    """The reads of one store: queued by lane and turn, held to a limit, ended by a close.
 
     Args:
-        store: What answers.
-        limiter: Of all of them; None for no limit.
+        store: Answers them.
+        limiter: Of their bytes a second; None for no limit.
         metrics: Counts their bytes.
         machine: Its threads, clock and locks.
         blocking_threads: For a store that only blocks.
@@ -167,7 +167,7 @@ class StoreRequests:
     # --- in the caller's thread: a disk, or memory ---
 
     def read_here(self, key: str, start: int, end_exclusive: int, name: str, *, is_exact: bool = True) -> memoryview:
-        """A range of an object in this thread, past the queue: for a local store, where a read is a copy.
+        """Read a range of an object in this thread, past the queue: for a local store, where a read is a copy.
 
         Raises:
             CorruptObjectError: the object ends before, and ``is_exact``. StoreError and its kinds.
@@ -189,7 +189,7 @@ class StoreRequests:
         return self._direct is not None and (self._limiter is None or self._limiter.bytes_per_second is None)
 
     def read_into(self, key: str, start: int, out: memoryview, name: str) -> None:
-        """As ``read_here``, exactly as many bytes as ``out`` takes, into that. Only where ``reads_directly``.
+        """Read exactly as many bytes as ``out`` takes into it, in this thread; only where ``reads_directly``.
 
         Raises: as ``read_here``; any byte of ``out`` may have been written.
         """
@@ -201,7 +201,7 @@ class StoreRequests:
         _exactly(out[:size], start, start + len(out), name)
 
     def _read_limited(self, limiter: RateLimiter, key: str, start: int, end_exclusive: int) -> memoryview:
-        parts = _Parts(end_exclusive - start)
+        parts = _CutRead(end_exclusive - start)
         for at in range(start, end_exclusive, LIMITED_REQUEST_BYTES):
             until = min(at + LIMITED_REQUEST_BYTES, end_exclusive)
             limiter.acquire(until - at, check=self._require_open)
@@ -233,7 +233,7 @@ class StoreRequests:
             raise closed_error()
 
     def _charge(self, size_bytes: int) -> None:
-        """For bytes whose number was not known before: the next ones wait for them."""
+        """Charge the limit for bytes whose number was not known before: later requests wait for them."""
         if self._limiter is not None and size_bytes:
             self._limiter.charge(size_bytes)
 
@@ -249,7 +249,7 @@ class StoreRequests:
         return True
 
     def start(self, request: ReadRequest) -> None:
-        """Send it when its turn comes, at once if there is room; its ``on_answer`` is told."""
+        """Send a request when its turn comes, at once if there is room; its ``on_answer`` is told."""
         with self._lock:
             is_closed = self._closed
             if not is_closed:
@@ -261,7 +261,7 @@ class StoreRequests:
             self._pump()
 
     def promote(self, request: ReadRequest) -> None:
-        """Somebody waits for it now: it goes on in the lane of readers. Nothing if it was sent."""
+        """Move a request that somebody waits for now into the lane of readers; one that was sent stays."""
         with self._lock:
             if request.is_queued and self._queues[request.lane].remove(request.turn, request):
                 request.lane = Lane.READERS
@@ -269,7 +269,7 @@ class StoreRequests:
         self._pump()
 
     def cancel(self, request: ReadRequest) -> None:
-        """Nobody wants it: it is not sent any more, or its connection closes; ``on_answer`` is told an error."""
+        """End a request that nobody wants: it is not sent, or its connection closes; ``on_answer`` is told an error."""
         with self._lock:
             request.is_cancelled = True
             was_queued = request.is_queued and self._queues[request.lane].remove(request.turn, request)
@@ -300,7 +300,7 @@ class StoreRequests:
                 self._send(request)
 
     def _next(self) -> ReadRequest | None:
-        """The next one that there is room for, which is under way from here on."""
+        """The next request that there is room for; it counts as under way from here on."""
         with self._lock:
             for lane, queue in enumerate(self._queues):
                 kind = min(lane, 1)
@@ -346,28 +346,28 @@ class StoreRequests:
             raise CancelledReadError("cancelled")
 
     def _is_cancelled(self, request: ReadRequest) -> bool:
-        """By another thread, at any moment."""
+        """Whether another thread has cancelled the request."""
         return request.is_cancelled
 
     def _part_bytes(self, request: ReadRequest) -> int:
-        """Of the next answer of this request."""
-        done = 0 if request.parts is None else request.parts.done
+        """Bytes that the next answer of this request may have."""
+        done = 0 if request.cut is None else request.cut.done
         left = request.end_exclusive - request.start - done
         limited = self._limiter is not None and self._limiter.bytes_per_second is not None
         return min(left, LIMITED_REQUEST_BYTES) if limited and request.is_exact else left
 
     def _send(self, request: ReadRequest) -> None:
-        if request.parts is None and request.before is not None and not request.is_cancelled:
+        if request.cut is None and request.before is not None and not request.is_cancelled:
             if not request.before(request):
                 self._ended(request)
                 return
             request.before = None
         size = request.asked_bytes = self._part_bytes(request)
         start = request.start
-        if request.parts is not None:
-            start += request.parts.done
+        if request.cut is not None:
+            start += request.cut.done
         elif start + size < request.end_exclusive:
-            request.parts = _Parts(request.end_exclusive - start)
+            request.cut = _CutRead(request.end_exclusive - start)
         if request.is_cancelled:
             self._answered(request, CancelledReadError("cancelled"))
         elif self._started is None:
@@ -386,7 +386,7 @@ class StoreRequests:
                 cancel()
 
     def _send_blocking(self, request: ReadRequest, start: int, end_exclusive: int) -> None:
-        """In a thread for that: a store that only blocks."""
+        """Read in a thread of its own, from a store that has blocking calls alone."""
         scope = CancelScope(self._machine.scheduler)
 
         def work() -> None:
@@ -416,8 +416,8 @@ class StoreRequests:
             return self._pools[min(lane, 1)]
 
     def _answered(self, request: ReadRequest, answer: Answer) -> None:
-        """In any thread: give it on, or ask for the next part of a request that the limit cuts."""
-        parts = request.parts
+        """Pass an answer on, or ask for the next part of a request that the limit cuts; in any thread."""
+        parts = request.cut
         if not isinstance(answer, BaseException):
             found = memoryview(answer).cast("B")
             self.metrics.count_fetched(len(found))

@@ -39,12 +39,12 @@ class Sleeper:
 
     @property
     def is_called(self) -> bool:
-        """Whether somebody wants it to look again."""
+        """Whether the thread was told to look again."""
         return self.state is not _State.WAITING
 
 
 class WakeLine:
-    """See the module. Any number of threads."""
+    """The line of threads that are woken one after another. Any number of threads."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._lock = scheduler.lock()
@@ -52,7 +52,7 @@ class WakeLine:
         self._woken = 0
 
     def wake(self, sleeper: Sleeper) -> None:
-        """Wake it when its turn comes; nothing if it is woken already, or waits no more."""
+        """Wake a thread when its turn comes; one that is awake already, or waits no more, is left alone."""
         with self._lock:
             if sleeper.state is not _State.WAITING:
                 return
@@ -65,7 +65,7 @@ class WakeLine:
         _notify(sleeper)
 
     def runs(self, sleeper: Sleeper, *, for_good: bool = False) -> None:
-        """Said by its thread, whatever ended its wait: the next one is woken. ``for_good``: it waits no more."""
+        """Say that this thread runs, whatever ended its wait: the next one is woken. ``for_good``: it waits no more."""
         following: Sleeper | None = None
         with self._lock:
             if sleeper.state is _State.WOKEN:

@@ -13,7 +13,7 @@ from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.storage.chunks.decoding import fetch_part
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.ordered_calls import Background
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
 from tierlog.remote.storage.layouts import Layout, SegmentFilter
@@ -66,7 +66,7 @@ class Tier:
         self._layout = layout
         self._key_ring = key_ring or KeyRing({})
         self._machine = machine or Machine()
-        self._background = Background(CONCURRENCY, self._machine)
+        self._calls = OrderedCalls(CONCURRENCY, self._machine)
 
     @property
     def layout(self) -> str:
@@ -79,7 +79,7 @@ class Tier:
 
     @property
     def machine(self) -> Machine:
-        """What it runs on, for whoever works on it."""
+        """The machine that the tier's work runs on."""
         return self._machine
 
     @property
@@ -88,7 +88,7 @@ class Tier:
         return self._layout.foreign_objects
 
     def describe(self) -> str:
-        """For messages: where and which layout; no secrets."""
+        """The tier's URL and layout for messages, without secrets."""
         return f"{self._store.describe()} ({self.layout})"
 
     def topics(self) -> tuple[StoredTopic, ...]:
@@ -129,7 +129,7 @@ class Tier:
         wanted = SegmentFilter.of(topic, topic_pattern, partitions)
         candidates = self._layout.find_candidates(wanted)
         ahead = 0 if self._store.is_local else 2 * CONCURRENCY
-        with closing(self._background.map(self._layout.load, candidates, ahead=ahead)) as loads:
+        with closing(self._calls.map(self._layout.load, candidates, ahead=ahead)) as loads:
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
                     if faults is None:
@@ -152,10 +152,6 @@ class Tier:
         """
         with self._aged(segment):
             return fetch_part(self._store, self._key_ring, segment, segment.part(index_type))
-
-    def log_size_bytes(self, segment: StoredSegment) -> int:
-        """Untransformed size of the log, as far as it counts; no request."""
-        return segment.size_bytes
 
     def iter_log_windows(
         self,
@@ -182,7 +178,7 @@ class Tier:
             store: Read from in place of the tier's own: one around it that counts what this read asks.
 
         Raises:
-            ValueError: not 0 <= start <= end <= ``log_size_bytes(segment)``.
+            ValueError: not 0 <= start <= end <= ``segment.size_bytes``.
             CorruptObjectError: the object is shorter than described, a chunk is not authentic or does not decompress
                 to its size; with the position in the object and what was expected and found.
             ObjectNotFoundError: the object is gone; names the segment's age.
@@ -201,7 +197,7 @@ class Tier:
             iter_windows(
                 store or self._store,
                 self._key_ring,
-                self._background,
+                self._calls,
                 segment,
                 start_position=start_position,
                 end_position_exclusive=end,
@@ -221,7 +217,7 @@ class Tier:
 
     def close(self) -> None:
         """Wait for what is under way and release threads and the store; idempotent."""
-        self._background.close()
+        self._calls.close()
         self._store.close()
 
     def __enter__(self) -> Self:

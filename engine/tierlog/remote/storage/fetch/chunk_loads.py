@@ -1,0 +1,208 @@
+"""Loads of chunks that no cache in memory had: who begins one, what it holds of the memory budget, and how it ends.
+
+Chunks of a bucket come in requests for neighbouring ones, which hold no thread. Of a local store, or out of the cache
+on a disk, a chunk is work for the first thread that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+
+from tierlog.remote.storage.cache.chunk_cache import ChunkCache
+from tierlog.remote.storage.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
+from tierlog.remote.storage.fetch.chunk_landing import ChunkLanding
+from tierlog.remote.storage.fetch.chunk_runs import ChunkRun, MissingChunk, neighbours
+from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
+from tierlog.remote.storage.requests.single_flight import Flights
+from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.runtime.machine import Machine
+
+
+class ChunkLoads:
+    """Begins loads of chunks and hands what comes to the landing.
+
+    Args:
+        flights: Of chunks: each load that begins here is one of them.
+        landing: Opens and keeps what came.
+        requests: Of the objects.
+        cache: Of chunks; None keeps nothing.
+        budget: Gets back what a load held for stored bytes.
+        machine: Its locks.
+        request_bytes_max: Original bytes of one request.
+
+    Thread safety: any number of threads; no lock is held across a store call.
+    """
+
+    def __init__(
+        self,
+        flights: Flights[ChunkKey, memoryview],
+        landing: ChunkLanding,
+        requests: StoreRequests,
+        *,
+        cache: ChunkCache | None,
+        budget: MemoryBudget,
+        machine: Machine,
+        request_bytes_max: int,
+    ) -> None:
+        self._flights = flights
+        self._landing = landing
+        self._requests = requests
+        self._metrics = requests.metrics
+        self._cache = cache
+        self._budget = budget
+        self._request_bytes_max = request_bytes_max
+        self._is_local = requests.store.is_local
+        self._lock = machine.scheduler.lock()
+
+    def stored_memory_of(self, log: SegmentLog, views: Sequence[ChunkView]) -> int:
+        """Bytes that one request for neighbouring chunks brings beside the chunks themselves.
+
+        One chunk that is stored as it is becomes the chunk itself.
+        """
+        is_kept = not log.segment.transformed and (self._cache is None or self._is_local or len(views) == 1)
+        return 0 if is_kept else sum(view.stored_size for view in views)
+
+    def in_requests(self, missing: Sequence[MissingChunk]) -> list[list[MissingChunk]]:
+        """Ascending chunks, cut into those that one request gets."""
+        return neighbours(missing, size_bytes_max=self._request_bytes_max)
+
+    def begin(self, log: SegmentLog, missing: list[MissingChunk], turn: Hashable, *, soon: bool) -> int:
+        """Begin loads that a reader waits for; ``soon``: the first one is what she waits for next.
+
+        Returns:
+            How much of the budget their stored bytes hold until they end.
+        """
+        far: list[MissingChunk] = []
+        held = 0
+        for number, chunk in enumerate(missing):
+            if not (self._is_local or self._is_on_disk(log, chunk.view)):
+                far.append(chunk)
+                continue
+            held += self.offer(log, chunk, turn)
+            if not (soon and number == 0):  # who waits for it next does the work herself
+                self._landing.run_soon(chunk.flight, always=False)
+        for part in self.in_requests(far):
+            run = ChunkRun(log, part, turn, self.stored_memory_of(log, [c.view for c in part]))
+            held += run.held_bytes
+            for flight in run.flights:
+                flight.on_unwanted = partial(self._end_unwanted, run)
+            self.start(run, Lane.READERS)
+        return held
+
+    def _is_on_disk(self, log: SegmentLog, view: ChunkView) -> bool:
+        return self._cache is not None and self._cache.is_slow and self._cache.holds(log.key(view))
+
+    def offer(self, log: SegmentLog, chunk: MissingChunk, turn: Hashable) -> int:
+        """Make a load the work of whoever needs it first: of a local store, or from the disk's cache.
+
+        Returns:
+            How much of the budget its stored bytes hold until it ends.
+        """
+        view, flight = chunk.view, chunk.flight
+        held = self.stored_memory_of(log, [view])
+        ended = partial(self._budget.give_back, held)
+        is_cached = self._is_on_disk(log, view)
+
+        def work() -> None:
+            cache = self._cache
+            try:
+                if is_cached and self._landing.take_cached(log, view, flight):
+                    ended()
+                    return
+            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                ended()
+                self._flights.fail(flight, error)
+                return
+            if self._is_local:
+                if cache is not None and not is_cached and cache.is_slow:
+                    self._metrics.add("cache_misses_total", label=cache.label)
+                self._landing.read_and_land(log, view, flight, ended)
+            else:
+                self.start(ChunkRun(log, [chunk], turn, held), Lane.READERS, is_counted=True)
+
+        def unwanted() -> None:
+            if self._flights.abandon([flight]) and flight.withdraw():
+                ended()
+
+        flight.on_unwanted = unwanted
+        flight.offer(work)
+        return held
+
+    def _end_unwanted(self, run: ChunkRun) -> None:
+        """The last reader left: a download that no cache would keep ends now."""
+        request = run.request  # an answer that comes now takes it away
+        if self._cache is None and request is not None and self._flights.abandon(run.flights):
+            self._requests.cancel(request)
+
+    def start(self, run: ChunkRun, lane: Lane, *, is_counted: bool = False) -> None:
+        """Ask for a run of chunks; ``is_counted``: the metrics have its misses already."""
+        part = run.log.segment.log
+        run.request = ReadRequest(
+            part.key,
+            run.start,
+            run.end_exclusive,
+            name=run.log.name,
+            lane=lane,
+            turn=run.turn,
+            on_answer=lambda answer: self._came(run, answer, is_counted=is_counted),
+            before=lambda request: self._before(run, request),
+        )
+        self._requests.start(run.request)
+
+    def _before(self, run: ChunkRun, request: ReadRequest) -> bool:
+        """Its turn has come: leave out what landed in the cache meanwhile, and what nobody wants any more."""
+        left, cache = run.left, self._cache
+        if run.on_turn is not None:
+            run.on_turn(run)
+        while left and cache is not None and not cache.is_slow:
+            data = cache.find(run.log.key(left[0].view), again=True)
+            if data is None:
+                break
+            self._flights.land(left.pop(0).flight, data)
+        if not left:
+            run.request = None
+            self._let_go(run)
+            return False
+        request.start = run.start
+        for chunk in left:
+            self._requests.note_sent(chunk.flight)
+        return True
+
+    def _came(self, run: ChunkRun, answer: memoryview | BaseException, *, is_counted: bool) -> None:
+        """A request's answer, in the store's thread, which opens nothing."""
+        log, cache = run.log, self._cache
+        run.request = None  # it knows the run: with the chunks' bytes the two would wait for the collector
+        if isinstance(answer, BaseException):
+            self._let_go(run)
+            for chunk in run.left:
+                self._flights.fail(chunk.flight, answer)
+            return
+        if run.on_bytes is not None:
+            run.on_bytes(run)
+        if cache is not None and cache.is_slow and not is_counted:
+            self._metrics.add("cache_misses_total", len(run.left), label=cache.label)
+        first, chunks = run.start, run.left
+        run.opening = len(chunks)
+        run.left = []
+        for chunk in chunks:
+            view = chunk.view
+            stored = answer[view.position - first : view.position - first + view.stored_size]
+            chunk.flight.offer(
+                partial(self._landing.open_and_land, log, view, chunk.flight, stored, partial(self._opened, run))
+            )
+            if log.segment.transformed or cache is not None:
+                self._landing.run_soon(chunk.flight, always=True)
+            else:
+                chunk.flight.run()
+
+    def _opened(self, run: ChunkRun) -> None:
+        with self._lock:
+            run.opening -= 1
+            is_last = run.opening == 0
+        if is_last:
+            self._let_go(run)
+
+    def _let_go(self, run: ChunkRun) -> None:
+        held, run.held_bytes = run.held_bytes, 0
+        self._budget.give_back(held)
