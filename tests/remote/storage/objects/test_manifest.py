@@ -235,7 +235,7 @@ class TestHostile:
 
 @pytest.mark.parametrize("document", [plain(), encrypted()], ids=["plain", "encrypted"])
 def test_no_flipped_bit_hides_a_member(document: dict[str, object]) -> None:
-    """If this fails, a damaged name makes the encrypted bytes of an index pass for the index, or hides aborted records."""
+    """If this fails, a damaged name makes encrypted bytes pass for an index, or hides that records were aborted."""
     sound, data = parse(document), bytearray(json.dumps(document).encode())
     read = 0
     for position in range(len(data)):
