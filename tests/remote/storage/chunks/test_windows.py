@@ -72,7 +72,7 @@ def test_the_last_chunk_is_opened_no_further_than_is_asked_for(tmp_path: pathlib
     for key, content in made.objects.items():
         path = tmp_path / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content[:-40] + bytes(40) if key.endswith(".log") else content)
+        path.write_bytes(content[:-150_000] + b"\xff" * 150_000 if key.endswith(".log") else content)
     with tier_over(local(tmp_path)) as tier:
         segment = largest(tier)
         assert b"".join(window for _, window in tier.iter_log_windows(segment, 3, 64)) == log[3:64]
