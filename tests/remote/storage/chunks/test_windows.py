@@ -67,12 +67,13 @@ def largest(tier: Tier) -> StoredSegment:
 
 def test_the_last_chunk_is_opened_no_further_than_is_asked_for(tmp_path: pathlib.Path) -> None:
     """If this fails, each step of a search by time or offset decompresses a whole chunk for one batch header."""
-    log = random.Random(1).randbytes(400_000)  # several blocks of zstd's, each in bytes of its own
+    log = random.Random(1).randbytes(200_000).hex().encode()  # four blocks of zstd's
     made = make_segment(log, end_offset=9, chunk_size=1 << 20, compression=True)
     for key, content in made.objects.items():
         path = tmp_path / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content[:-150_000] + b"\xff" * 150_000 if key.endswith(".log") else content)
+        damaged = content[:-40] + b"\xff" * 40  # which only the last block's decoder can tell
+        path.write_bytes(damaged if key.endswith(".log") else content)
     with tier_over(local(tmp_path)) as tier:
         segment = largest(tier)
         assert b"".join(window for _, window in tier.iter_log_windows(segment, 3, 64)) == log[3:64]
