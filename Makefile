@@ -44,7 +44,7 @@ test: test-native test-java test-python ## set up everything and pass the tests
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
 	@ctest --test-dir $(CORE) --output-on-failure
 	@ctest --test-dir $(SANITIZE) --output-on-failure
-	@ctest --test-dir $(THREADS) --output-on-failure --tests-regex test_files
+	@ctest --test-dir $(THREADS) --output-on-failure --tests-regex "test_files|test_segment_readers"
 
 test-native-jvm: jar-if-possible ## the jar's native half in a JVM: under -Xcheck:jni, and under ASan and UBSan
 	@.ci/test-native-jvm.sh $(BIN)/python $(PYTEST_ARGUMENTS)
@@ -163,7 +163,7 @@ $(SANITIZE)/.built: $(CORE_SOURCES) $(ROOM_SOURCES)
 # What has threads in it.
 $(THREADS)/.built: $(CORE_SOURCES)
 	@cmake -S . -B $(@D) -DTIERLOG_WERROR=ON -DTIERLOG_SANITIZE=thread >/dev/null
-	@cmake --build $(@D) -j"$$(nproc)" --target test_files >/dev/null
+	@cmake --build $(@D) -j"$$(nproc)" --target test_files test_segment_readers >/dev/null
 	@touch $@
 
 native: setup ## build the native modules in place, warnings are errors

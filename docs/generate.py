@@ -32,11 +32,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "layout": (
         "`auto`, `aiven`, `kafka`, `log-dir`, `local-tiered`",
-        "How the objects are laid out; `auto` looks.",
+        "How the objects are laid out; `auto` finds out.",
     ),
     "table": (
         "`records`, `batches`, `segments`, `transactions`",
-        "What the rows are.",
+        "The table to read: what a row stands for.",
     ),
     "subscribe": (
         "topics, by comma",
@@ -76,7 +76,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "starting_offsets_by_timestamp_strategy": (
         "`error`, `latest`",
-        "What to do where no record is so young.",
+        "What to do if no record is that young.",
     ),
     "isolation_level": (
         "`read_uncommitted`, `read_committed`",
@@ -84,7 +84,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "log_start_offset": (
         "as `startingOffsets`",
-        "What lies below was deleted (`DeleteRecords`), which a bucket alone cannot know.",
+        "Records below were deleted (`DeleteRecords`), which a bucket alone cannot show.",
     ),
     "include_headers": (
         "`true`, `false`",
@@ -96,11 +96,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "min_partitions": (
         "number",
-        "At least so many Spark partitions, down to one batch of records each.",
+        "The least number of Spark partitions, down to one batch of records each.",
     ),
     "max_records_per_partition": (
         "number",
-        "At most so many offsets in a Spark partition.",
+        "The most offsets in a Spark partition.",
     ),
     "max_bytes_per_partition": (
         "bytes, or with a unit as `64m`",
@@ -108,11 +108,14 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "max_partitions": (
         "number",
-        "At most so many Spark partitions: they become larger than the two limits above say.",
+        "The most Spark partitions: with it they become larger than the two limits above allow.",
     ),
     "fail_on_data_loss": (
         "`true`, `false`",
-        "`false` warns, names and skips what is damaged or gone, not what is whole before a cut; the default fails.",
+        (
+            "`false` names damaged and missing data in a warning and skips it, but not whole batches before a cut; the "
+            "default fails."
+        ),
     ),
     "verify_checksums": (
         "`true`, `false`",
@@ -120,7 +123,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "header_answers": (
         "`true`, `false`",
-        "`true`: the jar counts by unchecked headers; see [spark.md](../spark.md#counts-and-extremes-with-the-jar).",
+        (
+            "`true`: the jar counts records by headers whose batches were not checked; see "
+            "[spark.md](../spark.md#counts-and-extremes-with-the-jar)."
+        ),
     ),
     "push_down_predicate": (
         "`true`, `false`",
@@ -128,7 +134,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "engine": (
         "`auto`, `jar`, `python`",
-        "Which reader runs in the executors: the jar's, where it is on Spark's class path, or Python's.",
+        "Which reader runs in the executors: the jar's, if it is on Spark's class path, or Python's.",
     ),
     "planner_python": (
         "path or name",

@@ -42,7 +42,11 @@ PEERS = SessionPeers()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What shares a JVM or a server is run by one worker, else a file is (``-n 2 --dist loadgroup``)."""
+    """What shares a JVM or a server is run by one worker, else a file is (``-n 2 --dist loadgroup``).
+
+    First come the tests of what others would hang by, which say so in plain words.
+    """
+    items.sort(key=lambda item: item.path.stem != "test_obstore_bridge")
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_worker_group(item)))

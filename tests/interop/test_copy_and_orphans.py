@@ -10,7 +10,8 @@ from tests.support.command import Outcome, Run, run_here
 from tests.support.interop_stores import SERVERS, write_config
 from tests.support.servers import StoreServer
 from tierlog.remote.storage.config import read_storage_config
-from tierlog.runtime.stores.store_urls import open_store
+from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.runtime.machine import Machine
 
 pytestmark = pytest.mark.server
 
@@ -66,7 +67,7 @@ def test_leftovers_in_a_bucket(tierlog: Run, server: StoreServer, data: pathlib.
     source, url = data / "main-plain/local-before/broker1", f"{server.url}/{tmp_path.name}"
     assert tierlog("copy", source, url, TOPIC, "--dest-config", config).code == 0
     keys = read_storage_config({"rsm.config.file": str(config)})
-    store = open_store(url, keys.store_options)
+    store = open_configured_store(url, keys, machine=Machine())
     try:
         manifests = sorted(info.key for info in store.iter_objects() if info.key.endswith(".rsm-manifest"))
         store.delete(manifests[:1])

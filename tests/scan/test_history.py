@@ -107,3 +107,20 @@ def test_partitions_come_by_topic_and_partition(tmp_path: pathlib.Path) -> None:
         assert [(h.topic, h.partition) for h in some] == [("a", 2), ("b", 0), ("b", 10)]
         with pytest.raises(UnknownTopicError, match=r"topic a has no segments of partitions \[3\]"):
             TierHistory(tier).partitions(assigned={"a": [2, 3]})
+
+
+def test_spans_between_are_cut_and_never_empty(tmp_path: pathlib.Path) -> None:
+    """If this fails, a read of nothing opens a segment, or one of a few offsets reads beyond them."""
+    bucket = Bucket(tmp_path)
+    for first in (0, 3, 6):
+        bucket.segment(f"u{first}", [message(first + at, "m", 0) for at in range(3)], lineage={0: 0})
+    known = history(tmp_path)
+
+    def between(first: int, end: int) -> list[tuple[int, int]]:
+        return [(span.first_offset, span.end_offset_exclusive) for span in known.spans_between(first, end)]
+
+    assert between(0, 9) == [(0, 3), (3, 6), (6, 9)]
+    assert between(2, 4) == [(2, 3), (3, 4)]
+    assert between(3, 6) == [(3, 6)]
+    assert [between(offset, offset) for offset in range(10)] == [[]] * 10
+    assert between(9, 20) == []

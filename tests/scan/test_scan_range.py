@@ -16,7 +16,7 @@ from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import read_scan_range
-from tierlog.scan.scan_range import ScanRange
+from tierlog.scan.scan_range import ScanRange, TaskLimits, group_ranges
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
 
 ORDERS = TopicSelection.of_names(["orders"])
@@ -79,3 +79,49 @@ class TestManyChunks:
                 errors.append(caught.value)
             assert [error.position for error in errors] == [position, position]
             assert str(errors[0]) == str(errors[1])
+
+
+class TestTasks:
+    """Ranges put together: tasks of even size, and as many as were asked for."""
+
+    @pytest.fixture
+    def ranges(self, tmp_path: pathlib.Path) -> list[ScanRange]:
+        """Twelve equal ones."""
+        bucket = Bucket(tmp_path, index_interval_bytes=1)
+        for number in range(12):
+            bucket.segment(f"u{number}", [Batch(2 * number, (b"a", b"b"))], lineage={0: 0})
+        with open_tier(str(tmp_path)) as tier:
+            found = list(plan_scan(tier, ScanRequest(ORDERS, max_bytes_per_range=1)).ranges)
+        assert len({each.size_bytes for each in found}) == 1
+        assert len(found) == 12
+        return found
+
+    def sizes(self, ranges: list[ScanRange], limits: TaskLimits) -> list[int]:
+        tasks = list(group_ranges(ranges, limits))
+        assert [each for task in tasks for each in task] == ranges
+        return [len(task) for task in tasks]
+
+    def test_bytes_and_records_bound_a_task(self, ranges: list[ScanRange]) -> None:
+        """If this fails, an executor gets more than the option says, or half of it."""
+        size = ranges[0].size_bytes
+        assert self.sizes(ranges, TaskLimits(3 * size)) == [3, 3, 3, 3]
+        assert self.sizes(ranges, TaskLimits(3 * size - 1)) == [2] * 6
+        assert self.sizes(ranges, TaskLimits(100 * size, max_records=8)) == [4, 4, 4]
+        assert self.sizes(ranges, TaskLimits(100 * size, max_records=7)) == [3, 3, 3, 3]
+
+    @pytest.mark.parametrize(("most", "wanted"), [(1, [12]), (3, [4, 4, 4]), (5, [3, 3, 2, 2, 2]), (12, [1] * 12)])
+    def test_at_most_so_many_tasks_share_evenly(self, ranges: list[ScanRange], most: int, wanted: list[int]) -> None:
+        """If this fails, the last task of a job reads what the others left."""
+        size = ranges[0].size_bytes
+        for limits in (
+            TaskLimits(size, max_tasks=most, total_bytes=12 * size),
+            TaskLimits(100 * size, max_records=2, max_tasks=most, total_bytes=12 * size, total_records=24),
+        ):
+            assert sorted(self.sizes(ranges, limits)) == sorted(wanted)
+
+    def test_at_least_so_many_tasks(self, ranges: list[ScanRange]) -> None:
+        """If this fails, a cluster of many cores reads with a few of them."""
+        size = ranges[0].size_bytes
+        for least in range(1, 13):
+            found = self.sizes(ranges, TaskLimits(3 * size, min_tasks=least, ranges=12))
+            assert len(found) == max(4, least)

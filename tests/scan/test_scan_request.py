@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.scan.scan_request import EARLIEST, LATEST, ScanRequest, TopicSelection
+from tierlog.scan.scan_request import EARLIEST, LATEST, RecordFilter, ScanRequest, TopicSelection
 
 ORDERS = TopicSelection.of_names(["orders"])
 
@@ -37,3 +37,11 @@ def test_topics_are_given_in_exactly_one_way() -> None:
             TopicSelection(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="malformed"):
         TopicSelection.matching("(")
+
+
+def test_a_filter_knows_whether_it_bounds_time() -> None:
+    """A filter by time would be left out, or time indexes fetched for none."""
+    assert not RecordFilter().bounds_time
+    assert not RecordFilter(first_offset=5, end_offset_exclusive=6).bounds_time
+    assert RecordFilter(first_timestamp_ms=0).bounds_time
+    assert RecordFilter(end_timestamp_exclusive_ms=0).bounds_time

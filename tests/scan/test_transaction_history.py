@@ -97,3 +97,17 @@ def test_what_a_failover_cut_off_opens_no_transaction(tmp_path: pathlib.Path) ->
         assert history.lineage.spans[0].end_offset_exclusive == 3
         assert open_transactions(tier, history) == {}
         assert find_last_stable_offset(tier, history) == history.end_offset_exclusive
+
+
+def test_a_sound_snapshot_is_believed_and_the_log_is_not_read(tmp_path: pathlib.Path) -> None:
+    """If this fails, read_committed reads a topic twice: once to learn what its last snapshot says."""
+    bucket = Bucket(tmp_path)
+    seven = {"producer_id": 7, "producer_epoch": 0}
+    bucket.segment("u1", [Batch(0), Batch(1, transactional=True, **seven)], lineage={0: 0}, open_transactions={7: 1})
+    bucket.segment("u2", [Batch(2), Batch(3)], lineage={0: 0}, open_transactions={7: 1})
+    with open_tier(str(tmp_path)) as tier:
+        (history,) = TierHistory(tier).partitions(["orders"])
+        for name in ("u1", "u2"):
+            bucket.path(name, "log").unlink()
+        assert open_transactions(tier, history) == {7: 1}
+        assert find_last_stable_offset(tier, history) == 1

@@ -16,6 +16,7 @@ from tests.support.fault_proxy import FaultProxy, Rule
 from tests.support.fetchers import CACHES, MIB, fetcher_over, segment_of
 from tests.support.servers import StoreServer
 from tests.support.tiered_segments import Segment
+from tests.support.waiting import stands, wait_until
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType, RemoteStorageException, SegmentStream
 from tierlog.remote.storage.chunks.key_ring import KeyRing
@@ -45,10 +46,7 @@ class Stalled:
         return sum(seen.verb == "GET" and seen.path.endswith(suffix) for seen in list(self.proxy.seen))
 
     def wait_for_gets(self, count: int, suffix: str = ".log") -> None:
-        deadline = time.monotonic() + 20
-        while self.gets(suffix) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: self.gets(suffix) >= count)
 
     def stall_log(self, *, skip: int) -> Rule:
         """The first requests pass."""
@@ -116,22 +114,30 @@ def test_bytes_stop_in_the_middle_of_an_answer(stalled: Stalled) -> None:
         rule.wait_left(stalled.gets() - 1)
 
 
-def test_who_waits_for_the_same_chunks_is_not_disturbed(stalled: Stalled, request: pytest.FixtureRequest) -> None:
-    """If this fails, one consumer that gives up ends the reads of others."""
-    if "plain" in request.node.callspec.id and "zstd" not in request.node.callspec.id:
-        pytest.skip("without a cache, plain ranges are each reader's own")
-    rule = stalled.stall_log(skip=2)
+@pytest.mark.parametrize("stalled", ["zstd-aes"], indirect=True)  # without a cache, plain ranges are each reader's own
+@pytest.mark.parametrize("stays", [True, False])
+def test_who_waits_for_the_same_chunks_is_not_disturbed(stalled: Stalled, stays: bool) -> None:
+    """If this fails, one consumer that gives up ends the reads of others; or the last one leaves a request behind."""
     with fetcher_over(stalled.store, keys=stalled.keys) as fetcher:
-        streams = [fetcher.fetch_log_segment(stalled.segment.metadata, 0) for _ in range(2)]
-        first, second = (Reading(stream) for stream in streams)
-        stalled.wait_for_gets(3)
-        time.sleep(0.2)
-        assert stalled.gets() == 3
+        metadata = stalled.segment.metadata
+        with fetcher.fetch_log_segment(metadata, 0, 0) as stream:
+            stream.read()  # the manifest is at hand: from here on readers wait for chunks alone
+        asked = stalled.gets()
+        rule = stalled.proxy.add("hold", verb="GET", path=".log")
+        first, second = (Reading(fetcher.fetch_log_segment(metadata, 0)) for _ in range(2))
+        wait_until(lambda: rule.struck == 1 and stands(first.thread) and stands(second.thread))
         assert first.close() < SOON_SECONDS
-        time.sleep(0.2)
-        assert (rule.left, second.outcome) == (0, None)
-        assert second.close() < SOON_SECONDS
-        rule.wait_left(1)
+        assert isinstance(first.outcome, ValueError)
+        if stays:
+            rule.release()
+            second.thread.join(20)
+            assert second.outcome == stalled.segment.log
+            assert rule.left == 0
+        else:
+            assert second.close() < SOON_SECONDS
+            rule.wait_left(1)
+        gets = [seen for seen in stalled.proxy.seen if seen.verb == "GET" and seen.path.endswith(".log")]
+        assert [seen.range.startswith("bytes=0-") for seen in gets[asked:]].count(True) == 1, "one request for both"
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
@@ -154,7 +160,7 @@ def test_a_cache_gets_what_an_interrupted_reader_asked_for(
         assert opened is not None
         wanted = 3 * MIB // 2
         keys = [opened.log.key(view) for view in opened.log.views(0, wanted + 1)]
-        _wait_until(lambda: all(map(held.holds, keys)))  # a disk gets them behind the readers
+        wait_until(lambda: all(map(held.holds, keys)))  # a disk gets them behind the readers
         assert rule.left == 0
         with fetcher.fetch_log_segment(stalled.segment.metadata, 0, wanted) as stream:
             assert stream.read() == stalled.segment.log[: wanted + 1]
@@ -202,6 +208,7 @@ def test_closing_the_manager_does_not_wait_for_the_store(stalled: Stalled, cache
     threads = [asking(lambda: manager.fetch_log_segment(metadata, 0))]
     stalled.wait_for_gets(1, ".rsm-manifest")
     threads.append(asking(lambda: manager.fetch_index(metadata, IndexType.OFFSET)))
+    wait_until(lambda: all(map(stands, threads)))
     began = time.monotonic()
     manager.close()
     for thread in threads:
@@ -248,7 +255,7 @@ def test_closing_the_manager_does_not_wait_for_a_copys_call(
 
     copying = threading.Thread(target=work)
     copying.start()
-    _wait_until(lambda: rule.struck == 1)
+    wait_until(lambda: rule.struck == 1)
     began = time.monotonic()
     manager.close()
     copying.join(20)
@@ -262,10 +269,3 @@ def _close_beside(fetcher: SegmentFetcher) -> None:
     closing.start()
     closing.join(20)
     assert not closing.is_alive()
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

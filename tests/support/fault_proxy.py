@@ -10,6 +10,7 @@ hold. A rule says which requests, how often, and what goes wrong:
     "reset"         the connection breaks after ``after_bytes`` of the request's body
     "stall"         nothing is answered until the proxy ends; the request does not reach the store
     "stall_after"   the store does it; nothing is answered
+    "hold"          nothing is answered until the rule's ``release``; then the request reaches the store
     "status"        ``status`` at once (503, 429, 500 …); the request does not reach the store
     "status_after"  the store does it, and ``status`` is answered
     "lost"          the store does it, and the connection breaks without an answer
@@ -37,6 +38,7 @@ KINDS: Final = (
     "reset",
     "stall",
     "stall_after",
+    "hold",
     "status",
     "status_after",
     "lost",
@@ -95,6 +97,11 @@ class Rule:
     then: Callable[[], object] | None = None
     struck: int = 0
     left: int = 0
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def release(self) -> None:
+        """Requests that are held go on."""
+        self.released.set()
 
     def wait_left(self, count: int, *, seconds: float = 5) -> None:
         """Until so many clients have gone."""
@@ -278,6 +285,11 @@ class FaultProxy:
                     self._keep_waiting(client.socket, rule)
             _reset(client.socket)
             return False
+        if kind == "hold":
+            if not self._keep_waiting(client.socket, rule):
+                return False
+            client.socket.settimeout(60)
+            return self._pass(client, store, head, size, verb, client.socket.sendall)
         if kind == "status":
             client.pass_body(size, lambda _: None)
             client.socket.sendall(_own_answer(rule, verb))
@@ -301,12 +313,14 @@ class FaultProxy:
             return store.answer(client.socket.sendall, head_only=False)
         return self._pass(client, store, head, size, verb, _Bent(client.socket, rule, self._ended).send)
 
-    def _keep_waiting(self, client: socket.socket, rule: Rule) -> None:
-        """Until the client goes, or the proxy ends; a minute at most."""
+    def _keep_waiting(self, client: socket.socket, rule: Rule) -> bool:
+        """Until the client goes, the rule is released, or the proxy ends; a minute at most. Whether it was released."""
         client.settimeout(0.02)
         for _ in range(3000):
             if self._ended.is_set():
-                return
+                return False
+            if rule.released.is_set():
+                return True
             try:
                 gone = not client.recv(1, socket.MSG_PEEK)
             except TimeoutError:
@@ -315,8 +329,9 @@ class FaultProxy:
                 gone = True
             if gone:
                 rule.left += 1
-                return
+                return False
             time.sleep(0.02)
+        return False
 
 
 class _Bent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -12,3 +14,9 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def stands(thread: threading.Thread) -> bool:
+    """Whether a thread waits for another one, in a condition or an event: it has done what comes before."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) == (threading.__file__, "wait")

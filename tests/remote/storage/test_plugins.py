@@ -14,7 +14,6 @@ from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.plugins import load_storage_manager, open_backend
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 
 FILES = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
 THIRD = "tests.contract.hdfs_store"
@@ -77,16 +76,6 @@ def test_a_third_partys_store(tmp_path: pathlib.Path) -> None:
     store = open_backend(given)
     assert store.put("k", b"v").size_bytes == 1
     assert (tmp_path / "k").read_bytes() == b"v"
-
-
-def test_masking_covers_any_store(tmp_path: pathlib.Path) -> None:
-    """If this fails, key.prefix.mask does not mask with some stores."""
-    keys = {"storage_folder": str(tmp_path), "key_prefix": "secret/", "key_prefix_mask": "true"}
-    store = open_backend(config(storage_backend_class=f"{THIRD}.FolderStore", **keys))
-    assert isinstance(store, MaskedStore)
-    with pytest.raises(ObjectNotFoundError, match="<prefix>/k") as caught:
-        store.fetch("secret/k")
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

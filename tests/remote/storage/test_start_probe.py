@@ -136,6 +136,7 @@ class TestS3:
             assert (traits.checksums, traits.checks_bodies) == ("crc32c", True)
             assert traits.conditional_put
             assert traits.batch_delete
+            assert traits.part_bytes_min == 5 << 20
             assert "in the path" in traits.addressing
             assert info(manager)["checksums"] == "crc32c"
             (line,) = lines()

@@ -169,3 +169,16 @@ def test_a_summary_is_asked_for_in_known_words() -> None:
     with pytest.raises(ValueError, match="gives rows"):
         _ = RecordDecoder(("offset",)).summary
     assert RecordDecoder((), summary=("count", "max_offset")).summary == {"count": 0, "max_offset": None}
+
+
+def test_a_log_that_ends_within_a_batch_has_no_summary(tmp_path: pathlib.Path) -> None:
+    """If this fails, a count leaves out the last batch of a segment that was cut, and nobody is told."""
+    bucket = Bucket(tmp_path)
+    bucket.segment("u", [Batch(0, (b"a", b"b")), Batch(2, (b"c", b"d"))], lineage={0: 0})
+    with open_tier(str(tmp_path)) as tier:
+        (whole,) = plan_scan(tier, ScanRequest(EVERYTHING)).ranges
+        end = whole.end_position - 10
+        cut = replace(whole, end_position=end, segment=whole.segment.narrowed(0, end))
+        assert summarise_range(tier, whole, frozenset({"count"})).count == 4
+        with pytest.raises(CorruptRecordError):
+            summarise_range(tier, cut, frozenset({"count"}))

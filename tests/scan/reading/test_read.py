@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pathlib
 import shutil
 from collections import deque
@@ -237,3 +238,24 @@ def test_wrong_columns_are_refused(columns: list[str]) -> None:
     """A typing error would come back as nulls."""
     with pytest.raises(ConfigError, match="known are"):
         records_schema(columns)
+
+
+@pytest.mark.parametrize("window_bytes", [150, 400, 1 << 20])
+@pytest.mark.parametrize("lost_bytes", [1, 200, 500])
+def test_of_a_log_that_was_cut_all_whole_batches_are_read_once(
+    tmp_path: pathlib.Path, window_bytes: int, lost_bytes: int
+) -> None:
+    """With data loss allowed, batches in front of the cut would be lost too, or come twice."""
+    made = Bucket(tmp_path)
+    batches = [Batch(offset, (b"v" * 20,)) for offset in range(20)]
+    made.segment("u", batches, lineage={0: 0})
+    path = made.path("u", "log")
+    size = path.stat().st_size // len(batches)
+    os.truncate(path, path.stat().st_size - lost_bytes)
+    with open_tier(str(tmp_path)) as tier:
+        (only,) = plan_scan(tier, ScanRequest(ORDERS, fail_on_data_loss=False)).ranges
+        counters = ScanCounters()
+        rows = read_scan_range(tier, only, columns=("offset",), window_bytes=window_bytes, counters=counters)
+        offsets = [offset for batch in rows for offset in batch.column(0).to_pylist()]
+    assert offsets == [*range(len(batches) - -(-lost_bytes // size))]
+    assert len(counters.warnings) == 1

@@ -143,3 +143,10 @@ def test_transactions_aborted_and_open(tmp_path: pathlib.Path) -> None:
         for r in table.to_pylist()
     ]
     assert rows == [(bucket.keys["u1"][-22:], 7, 0, 1, 2, "aborted"), (None, 7, 2, None, None, "open")]
+
+
+def test_whose_clock_a_timestamp_is_of(tmp_path: pathlib.Path) -> None:
+    """If this fails, the broker's clock is taken for the producer's."""
+    bucket = Bucket(tmp_path)
+    bucket.segment("u", [Batch(0), Batch(1, append_time=True), Batch(2, transactional=True)], lineage={0: 0})
+    assert batches(tmp_path, "orders").column("timestampType").to_pylist() == [0, 1, 0]

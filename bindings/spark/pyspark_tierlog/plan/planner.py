@@ -20,7 +20,7 @@ from pyspark_tierlog.table_columns import chosen_schema, picked_schema
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.remote.storage import Tier, open_tier
 from tierlog.remote.storage.config import read_storage_config
-from tierlog.runtime.stores.store_urls import address_store
+from tierlog.remote.storage.store_stack import address_configured_store
 from tierlog.scan.planning.plan import PreparedScan, prepare_scan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, take_enough
 from tierlog.scan.scan_range import ScanRange
@@ -163,7 +163,7 @@ class _Answer:
     def _write_tasks(self, tasks: Iterable[_Task]) -> None:
         config = read_storage_config(tier_config(self.options))
         for part in self.parts:
-            write_store(self.out, address_store(part.tier.url, config.store_options), config.private_key_files)
+            write_store(self.out, address_configured_store(part.tier.url, config), config.private_key_files)
         frames = TaskFrames(self.out)
         for store, ranges in tasks:
             frames.write(store, ranges)

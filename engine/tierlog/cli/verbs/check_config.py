@@ -44,6 +44,7 @@ def check_config(
     from tierlog.remote.storage.config import read_storage_config
     from tierlog.remote.storage.plugins import open_backend
     from tierlog.remote.storage.store_check import CheckResult, StoreCheck
+    from tierlog.remote.storage.store_stack import stack_store
     from tierlog.runtime.machine import Machine
     from tierlog.runtime.stores.wrappers.masked_store import MASK
 
@@ -68,7 +69,7 @@ def check_config(
     ids = ", ".join(keys.encryption_key_pairs)
     encryption = f"key pairs {ids}, {keys.encryption_key_pair_id} wraps" if keys.encryption_enabled else "off"
     show(CheckResult("configuration", passed=True, told=f"layout {keys.layout}, encryption {encryption}"))
-    store = open_backend(keys, machine=machine)
+    store = stack_store(open_backend(keys, machine=machine), keys, machine=machine)
     try:
         show(CheckResult("store", passed=True, told=f"{store.describe()}, keys begin with {keys.key_prefix!r}"))
         for result in StoreCheck(store, key_prefix=keys.key_prefix, part_bytes=keys.part_bytes, machine=machine):

@@ -9,10 +9,9 @@ from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.config.class_names import STORAGE_MANAGERS, our_name
+from tierlog.remote.storage.store_stack import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import open_store
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 
 MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
 _BACKEND_KEY: Final = "storage.backend.class"
@@ -56,7 +55,7 @@ def load_storage_manager(name: str) -> RemoteStorageManager:
 
 
 def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> ObjectStore:
-    """The store that a configuration names; keys are relative to its bucket, container or root.
+    """The store that a configuration names, with nothing around it; keys are relative to its bucket, container or root.
 
     A third party's class is called with its options (the keys below ``storage.``, without that prefix) and the machine:
     ``HdfsStore({"hdfs.host": "namenode"}, machine)``.
@@ -71,11 +70,8 @@ def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> Ob
     """
     machine = machine or Machine()
     if config.third_party_backend is not None:
-        store = _third_party(config.third_party_backend, config, machine)
-    else:
-        store = open_store(_url(config), config.store_options, machine=machine)
-    masked = config.key_prefix_mask and config.key_prefix
-    return MaskedStore(store, config.key_prefix) if masked else store
+        return _third_party(config.third_party_backend, config, machine)
+    return open_configured_store(_url(config), config, machine=machine)
 
 
 def _url(config: StorageConfig) -> str:

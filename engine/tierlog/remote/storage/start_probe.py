@@ -19,7 +19,7 @@ from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.bounded_calls import BoundedCalls
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, identity_of, probe_key, probe_store, remove_probe
 from tierlog.runtime.stores.wrappers.masked_store import MASK
 
@@ -42,7 +42,7 @@ class StartProbe:
 
     Attributes:
         identity: Who we are to the store, never a secret; None as long as that is not known.
-        traits: What the store does; None as long as that is not known.
+        capabilities: What the store does; None as long as that is not known.
 
     Thread safety: any number of threads.
     """
@@ -58,7 +58,7 @@ class StartProbe:
         metrics: StorageMetrics,
     ) -> None:
         self.identity: str | None = None
-        self.traits: StoreTraits | None = None
+        self.capabilities: StoreCapabilities | None = None
         self._store = store
         self._prefix = config.key_prefix
         self._masked = config.key_prefix if config.key_prefix_mask else ""
@@ -123,9 +123,9 @@ class StartProbe:
             self._metrics.tell_store("off", where)
             _log.info("%s: we are %s; not asked what it does (store.probe.enabled)", where, self.identity)
             return
-        self.traits = probe_store(self._store, key)
-        self._metrics.tell_store("known", where, self.traits)
-        _log.info("the store: we are %s; %s", self.identity, self.traits)  # which begins with where it is
+        self.capabilities = probe_store(self._store, key)
+        self._metrics.tell_store("known", where, self.capabilities)
+        _log.info("the store: we are %s; %s", self.identity, self.capabilities)  # which begins with where it is
 
     def _told(self, error: Exception) -> str:
         text = "; ".join([str(error), *getattr(error, "__notes__", ())])

@@ -92,7 +92,7 @@ class StoreCheck:
         removed = self._run("delete", self._delete)
         yield removed
         if not removed.unanswered:
-            yield self._run("traits", self._traits)
+            yield self._run("traits", self._capabilities)
 
     def _run(self, step: str, action: Callable[[], str]) -> CheckResult:
         try:
@@ -177,7 +177,7 @@ class StoreCheck:
             raise StoreError(f"{self._key} was removed, and is still there")
         return "the objects are gone, and removing what is not there is fine"
 
-    def _traits(self) -> str:
+    def _capabilities(self) -> str:
         return str(probe_store(self._store, probe_key(self._machine, self._prefix)))
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tierlog.remote.storage.requests.awaiting import Waits
     from tierlog.remote.storage.wiring import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
-    from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+    from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class TieredStorageManager(RemoteStorageManager):
         """
         from tierlog.remote.storage.config import read_storage_config
         from tierlog.remote.storage.plugins import open_backend
+        from tierlog.remote.storage.store_stack import stack_store
         from tierlog.remote.storage.wiring import ManagerParts
 
         config = read_storage_config(configs, machine=self._machine)
@@ -93,7 +94,13 @@ class TieredStorageManager(RemoteStorageManager):
         with self._lock:
             if self._parts is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
-        store = self._wrap_store(open_backend(config, machine=self._machine))
+        store = stack_store(
+            open_backend(config, machine=self._machine),
+            config,
+            machine=self._machine,
+            wrap_store=self._wrap_store,
+            metrics=self.metrics,
+        )
         parts = ManagerParts(config, store, self._machine, self.metrics)
         try:
             parts.probe.at_start()
@@ -103,9 +110,9 @@ class TieredStorageManager(RemoteStorageManager):
         self._parts = parts
 
     @property
-    def store_traits(self) -> StoreTraits | None:
+    def store_traits(self) -> StoreCapabilities | None:
         """The capabilities that the store was found to have; None if it has not answered, or is not asked."""
-        return self._configured().probe.traits
+        return self._configured().probe.capabilities
 
     @property
     def store_identity(self) -> str | None:

@@ -19,7 +19,6 @@ from tierlog.remote.storage.copy.segment_delete import delete_segment
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
-from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.remote.storage.start_probe import StartProbe
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.bounded_calls import ENDING_SECONDS, BoundedCalls
@@ -56,8 +55,6 @@ class ManagerParts:
         self.probe = StartProbe(
             store, config, calls=self.calls, leftovers=self.leftovers, machine=machine, metrics=metrics
         )
-        if config.metrics_recording_level != "INFO":
-            store = self.store = PartitionStore(store, config.layout, metrics.record_partitions())
         limits = (config.upload_rate_limit_bytes_per_second, config.download_rate_limit_bytes_per_second)
         self.limiters = {
             direction: RateLimiter(limit, machine=machine, on_wait=_wait_counter(metrics, direction))

@@ -71,8 +71,12 @@ class CancelScope:
             cancel()
 
 
-class CancelledReadError(StoreError):
-    """A read was cancelled by its caller or by a close: nobody waits for it."""
+class CancelledCallError(StoreError):
+    """A call of a store was cancelled by its caller or by a close: nobody waits for it."""
+
+
+class CancelledReadError(CancelledCallError):
+    """A read was cancelled so."""
 
 
 _scopes: Final[ContextVar[tuple[CancelScope, ...]]] = ContextVar("tierlog_read_scopes", default=())

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar, cast
 
 from typing_extensions import Buffer
 
 from tierlog.errors import StoreError, StoreUnavailableError
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.stores.protocol.object_store import (
-    FolderListing,
-    ObjectInfo,
-    ObjectStore,
-    StoredObject,
-    UnfinishedUpload,
-    Upload,
-    UploadLimits,
-    views_of,
-)
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject, Upload, views_of
+from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore, PassingUpload
 
 #: Of any call: an error before anything happened.
 _BEFORE: Final = ("error", "reset", "stall")
@@ -28,11 +20,13 @@ _BEFORE: Final = ("error", "reset", "stall")
 _READ: Final = ("short", "wrong")
 #: Of a call that writes.
 _WRITE: Final = ("lost", "late")
+_WRITING: Final = ("PUT", "POST", "DELETE")
 #: What FailingStore can do to a call.
 FAULTS: Final = (*_BEFORE, *_READ, *_WRITE)
+Result = TypeVar("Result")
 
 
-class FailingStore:
+class FailingStore(PassingStore):
     """Breaks a share of the calls, by a seed: the same seed and the same order of calls break the same ones.
 
     Args:
@@ -60,7 +54,7 @@ class FailingStore:
     ) -> None:
         if unknown := rates.keys() - set(FAULTS):
             raise ValueError(f"unknown faults {sorted(unknown)}; known are {FAULTS}")
-        self._store = store
+        super().__init__(store)
         self._rates = dict(rates)
         self._rng = rng
         self._clock = clock
@@ -71,26 +65,17 @@ class FailingStore:
         self.injected: dict[str, int] = dict.fromkeys(FAULTS, 0)
 
     @property
-    def inner(self) -> ObjectStore:
-        """What answers."""
-        return self._store
+    def starts_reads(self) -> bool:
+        """False: a stall waits, which the thread that answers begun reads must not."""
+        return False
 
     @property
-    def is_local(self) -> bool:
-        return self._store.is_local
-
-    @property
-    def upload_limits(self) -> UploadLimits:
-        """Of the store inside."""
-        return self._store.upload_limits
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        """Of the store inside."""
-        return self._store.requests
+    def reads_directly(self) -> bool:
+        """False: a damaged answer needs memory of its own."""
+        return False
 
     def land_late(self, *, all_of_it: bool = True) -> int:
-        """Do now what is late, or only what is due; returns how many calls that were."""
+        """Do the calls that are late, or only those that are due; returns how many they were."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             due = [action for when, action in self._late if all_of_it or when <= now]
@@ -116,11 +101,23 @@ class FailingStore:
             raise StoreUnavailableError(f"{what}: injected: no answer within {self._stall_seconds} s")
         return drawn
 
-    def _read(self, what: str, read: Callable[[], Buffer]) -> Buffer:
-        fault = self._strike(what, _READ)
-        found = read()
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
+        """See PassingStore. Listings fail at their start."""
+        what = f"{call.verb} {call.key}"
+        fault = self._strike(what, _READ if call.verb == "GET" else _WRITE if call.verb in _WRITING else ())
+        if fault == "late":
+            with self._lock:
+                due = self._clock.monotonic_seconds() + self._late_seconds
+                self._late.append((due, lambda: _if_possible(run)))
+            raise StoreUnavailableError(f"{what}: injected: no answer; it lands later")
+        done = run()
+        if fault == "lost":
+            raise StoreUnavailableError(f"{what}: injected: done, and the answer got lost")
+        return done if fault is None else cast(Result, self._damaged(cast(Buffer, done), fault))
+
+    def _damaged(self, found: Buffer, fault: str) -> Buffer:
         view = memoryview(found).cast("B")
-        if fault is None or not len(view):
+        if not len(view):
             return found
         with self._lock:
             position, bit = self._rng.randrange(len(view)), self._rng.randrange(8)
@@ -130,121 +127,45 @@ class FailingStore:
         wrong[position] ^= 1 << bit
         return wrong
 
-    def write(self, what: str, now: Callable[[], StoredObject | None], later: Callable[[], object]) -> StoredObject:
-        """One call that writes.
-
-        Args:
-            what: For the message.
-            now: Does it.
-            later: Does it when the caller's buffers are others already.
-        """
-        fault = self._strike(what, _WRITE)
-        if fault == "late":
-            with self._lock:
-                self._late.append((self._clock.monotonic_seconds() + self._late_seconds, later))
-            raise StoreUnavailableError(f"{what}: injected: no answer; it lands later")
-        done = now()
-        if fault == "lost":
-            raise StoreUnavailableError(f"{what}: injected: done, and the answer got lost")
-        return done or StoredObject(0)
-
-    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See ObjectStore; fails at the start."""
-        self._strike(f"list {prefix}")
-        return self._store.iter_objects(prefix)
-
-    def list_folder(self, prefix: str = "") -> FolderListing:
-        """See ObjectStore."""
-        self._strike(f"list {prefix}")
-        return self._store.list_folder(prefix)
-
-    def fetch(self, key: str) -> Buffer:
-        """See ObjectStore."""
-        return self._read(key, lambda: self._store.fetch(key))
-
-    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """See ObjectStore."""
-        return self._read(
-            key,
-            lambda: self._store.fetch_range(
-                key, start_position=start_position, end_position_exclusive=end_position_exclusive
-            ),
-        )
-
-    def find(self, key: str) -> ObjectInfo | None:
-        """See ObjectStore."""
-        self._strike(key)
-        return self._store.find(key)
+    def kept(self, data: Sequence[Buffer] | Buffer) -> Sequence[Buffer] | Buffer:
+        """The data, copied where a call can be late: the caller's buffers are others by then."""
+        return b"".join(views_of(data)) if self._rates.get("late") else data
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
         """See ObjectStore."""
-        copy = b"".join(views_of(data)) if self._rates.get("late") else b""
-        return self.write(
-            key,
-            lambda: self._store.put(key, data, expected_etag=expected_etag),
-            lambda: if_possible(lambda: self._store.put(key, copy, expected_etag=expected_etag)),
-        )
+        return super().put(key, self.kept(data), expected_etag=expected_etag)
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See ObjectStore. "lost" leaves an upload that nobody knows."""
-        fault = self._strike(f"begin {key}", _WRITE)
+        """See ObjectStore. "lost" and "late" leave an upload that nobody knows."""
+        fault = self._strike(f"POST {key}", _WRITE)
         upload = self._store.begin_upload(key, part_bytes=part_bytes)
         if fault is not None:
             raise StoreUnavailableError(f"{key}: injected: the upload was begun, and the answer got lost")
-        return _FailingUpload(upload, self, copies=bool(self._rates.get("late")))
+        return _FailingUpload(upload, self)
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""
-        kept = list(keys)
-        self.write(f"delete {kept}", lambda: self._store.delete(kept), lambda: self._store.delete(kept))
-
-    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """See ObjectStore; fails at the start."""
-        self._strike(f"list uploads {prefix}")
-        return self._store.iter_uploads(prefix)
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See ObjectStore."""
-        abort = self._store.abort_upload
-        self.write(f"abort {upload.key}", lambda: abort(upload), lambda: abort(upload))
+        super().delete(list(keys))
 
     def describe(self) -> str:
-        """Of the store inside."""
+        """The store inside, and that it fails."""
         return f"{self._store.describe()} (failing)"
 
-    def close(self) -> None:
-        """Of the store inside."""
-        self._store.close()
 
-
-class _FailingUpload:
+class _FailingUpload(PassingUpload):
     """See Upload. What is late comes to an upload that may have ended: then it is nothing, as with a real store."""
 
-    def __init__(self, upload: Upload, store: FailingStore, *, copies: bool) -> None:
-        self.key = upload.key
-        self._upload = upload
-        self._store = store
-        self._copies = copies
+    def __init__(self, upload: Upload, store: FailingStore) -> None:
+        super().__init__(upload, store)
+        self._failing = store
 
     def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        copy = b"".join(views_of(data)) if self._copies else b""
-        self._store.write(
-            f"{self.key} part {number}",
-            lambda: self._upload.put_part(number, data),
-            lambda: if_possible(lambda: self._upload.put_part(number, [copy])),
-        )
-
-    def complete(self) -> StoredObject:
-        return self._store.write(
-            f"complete {self.key}", self._upload.complete, lambda: if_possible(self._upload.complete)
-        )
-
-    def abort(self) -> None:
-        self._store.write(f"abort {self.key}", self._upload.abort, self._upload.abort)
+        kept = self._failing.kept(data)
+        super().put_part(number, kept if isinstance(kept, list | tuple) else [cast(Buffer, kept)])
 
 
-def if_possible(action: Callable[[], object]) -> None:
-    """What lands late may find its upload ended, or its condition broken: the store answers nobody."""
+def _if_possible(action: Callable[[], object]) -> None:
+    """Do what lands late: its upload may have ended, its condition may be broken, and nobody is told."""
     try:
         action()
     except StoreError:

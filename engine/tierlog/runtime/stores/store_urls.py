@@ -14,7 +14,7 @@ from tierlog.runtime.stores.azure import urls as azure_urls
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.s3.options import address_config
-from tierlog.runtime.stores.settings.options import read_durable, read_store_options
+from tierlog.runtime.stores.settings.options import BeginOptions, read_durable, read_store_options
 
 _SCHEMES: Final = {
     "s3": "s3",
@@ -30,7 +30,13 @@ _SCHEMES: Final = {
 }
 
 
-def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: Machine | None = None) -> ObjectStore:
+def open_store(
+    url: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    machine: Machine | None = None,
+    begin: BeginOptions | None = None,
+) -> ObjectStore:
     """The store that a URL or a local path names; keys are relative to it.
 
     Args:
@@ -38,9 +44,9 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
             by option or environment), ``abfss://container@account.dfs.core.windows.net/folder`` (also ``wasbs``),
             ``memory://name/folder`` (of this process), ``file:///folder`` or a local path.
         options: ``store.<key>`` with the keys of obstore (S3Config, GCSConfig, AzureConfig, ClientConfig, and
-            ``max_retries``, ``retry_timeout``), and the RSM's own ``storage.s3.*``, ``storage.aws.*``,
-            ``storage.gcs.*``, ``storage.azure.*``, ``storage.proxy.*``. What is not given comes from the environment.
+            ``max_retries``, ``retry_timeout``). What is not given comes from the environment.
         machine: Its files, for local paths and credentials; what the store runs on.
+        begin: What is said of the store in other words than options, which win over it.
 
     Raises:
         ConfigError: an unknown scheme or option, or a value that the store refuses.
@@ -55,7 +61,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, machine: M
 
     if scheme == "memory":
         return open_memory_bucket(bucket, folder)
-    made = read_store_options(scheme, options or {}, machine.files)
+    made = read_store_options(scheme, options or {}, machine.files, begin=begin)
     azure_urls.add_account(made.config, account)
     return open_bucket(scheme, bucket, folder, made, machine)
 
@@ -77,7 +83,11 @@ class StoreAddress:
 
 
 def address_store(
-    url: str, options: Mapping[str, str] | None = None, *, machine: Machine | None = None
+    url: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    machine: Machine | None = None,
+    begin: BeginOptions | None = None,
 ) -> StoreAddress:
     """Where ``open_store`` would look, and with what, for a reader in another process. Opens nothing.
 
@@ -93,7 +103,7 @@ def address_store(
         raise ConfigError(f"memory://{bucket} is of the process that made it: no other can read it")
     # What ~/.aws gives is found where it is used: another machine's is another's.
     files = (machine or Machine()).files
-    made = read_store_options(scheme, options or {}, files, shared_region=False)
+    made = read_store_options(scheme, options or {}, files, begin=begin, shared_region=False)
     azure_urls.add_account(made.config, account)
     config = address_config(bucket, made, files) if scheme == "s3" else made.config
     retries = {

@@ -68,6 +68,11 @@ def find_first_offset(
                 found = int(rows[0]) if found is None and len(rows) else found
                 if found is not None and not _stands_alone(decoder):
                     return found
+            if not _stands_alone(decoder):  # its rows, of which it gives out thousands at once by itself
+                for batch in decoder.finish(allow_partial=True):
+                    found = int(batch.column(0)[0].as_py()) if found is None and batch.num_rows else found
+                if found is not None:
+                    return found
         for batch in decoder.finish():
             found = int(batch.column(0)[0].as_py()) if found is None and batch.num_rows else found
         if found is not None:

@@ -19,6 +19,7 @@ import pytest
 from pyspark_tierlog.plan.frames import PROTOCOL
 from tests.bindings.spark.jar.conftest import ROOTS, SETTINGS, Read, offsets
 from tests.support.buckets import Bucket
+from tests.support.waiting import wait_until
 from tierlog._version import __version__
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def _ancestors(child: int, parents: dict[int, int]) -> list[int]:
 
 
 def failure(read: Read, bucket: Bucket, python: str) -> str:
-    with pytest.raises(Exception, match="PlannerError") as caught:
+    from pyspark.errors import AnalysisException  # not at the top: pyspark is an extra
+
+    with pytest.raises(AnalysisException, match="PlannerError") as caught:
         read(bucket.root, subscribe="orders", plannerPython=python)
     return str(caught.value)
 
@@ -141,14 +144,18 @@ def test_a_child_that_was_killed_is_started_anew(jar_spark: SparkSession, read: 
     assert planners(os.getpid()) == after
 
 
-# Runs the planner, but for listings of paths that end in "slow": those wait for a file.
+# Runs the planner, but for listings of paths that end in "slow": those wait for a file. Who runs and who waits is told.
 HELD_UP = """#!{python}
-import pathlib, sys, time
+import os, pathlib, sys, time
 from pyspark_tierlog.plan import planner, process
+told = pathlib.Path({told!r})
+(told / f"ran-{{os.getpid()}}").touch()
 list_tiers = planner.list_tiers
 def held_up(options):
-    while options.paths[0].endswith("slow") and not pathlib.Path({gate!r}).exists():
-        time.sleep(0.02)
+    if options.paths[0].endswith("slow"):
+        (told / f"held-{{os.getpid()}}").touch()
+        while not (told / "gate").exists():
+            time.sleep(0.02)
     return list_tiers(options)
 planner.list_tiers = held_up
 sys.exit(process.main())
@@ -158,7 +165,7 @@ sys.exit(process.main())
 def test_a_slow_listing_holds_no_other_query_up(read: Read, bucket: Bucket, tmp_path: pathlib.Path) -> None:
     """One DataFrame over a bucket of a million objects would stop every notebook of the driver for minutes."""
     gate, python = tmp_path / "gate", tmp_path / "python-of-a-test"
-    python.write_text(HELD_UP.format(python=sys.executable, gate=str(gate)))
+    python.write_text(HELD_UP.format(python=sys.executable, told=str(tmp_path)))
     python.chmod(0o755)
     (tmp_path / "slow").symlink_to(bucket.root)
 
@@ -172,12 +179,12 @@ def test_a_slow_listing_holds_no_other_query_up(read: Read, bucket: Bucket, tmp_
             assert not any(each.done() for each in slow)
             slow += [pool.submit(load, tmp_path / "slow") for _ in range(3)]
             quick = pool.submit(load, bucket.root)
-            time.sleep(0.5)
+            wait_until(lambda: len([*tmp_path.glob("held-*")]) == 4)  # nobody is left to answer the quick one
             assert not quick.done()
-            assert len(planners(os.getpid(), str(python))) == 4
         finally:
             gate.touch()
         assert [each.result(60) for each in [*slow, quick]] == [[*range(60)]] * 7
+        assert len([*tmp_path.glob("ran-*")]) == 4, "however many ask, an application has four of them at most"
 
 
 ALONE = """

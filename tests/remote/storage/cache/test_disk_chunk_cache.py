@@ -79,6 +79,26 @@ class TestRestart:
         assert file.exists()
         assert all(path.read_text() == "mine" for path in foreign)
 
+    def test_folders_of_others_are_neither_counted_nor_touched(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, what an operator put beside the chunks is deleted, or hides chunks from the next process."""
+        cache = cache_in(tmp_path)
+        keys = [ChunkKey(f"{number}.log", 1) for number in range(20)]
+        for number, key in enumerate(keys):
+            cache.put(key, chunk_of(number))
+        held = cache.figures
+        cache.close()
+        root = tmp_path / "tierlog-chunks"
+        ours = files_of(tmp_path)[0]
+        foreign = [root / "backup" / ours.name, root / "backup" / f"{ours.name}.new", root / "zz", root / "00"]
+        for path in foreign:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("mine")
+        again = cache_in(tmp_path)
+        assert again.disk_bytes == again.figures.size_bytes == held.size_bytes
+        assert [again.find(key) for key in keys] == [chunk_of(number) for number in range(20)]
+        again.close()
+        assert [path.read_text() for path in foreign] == ["mine"] * 4
+
     def test_damaged_files_are_misses(self, tmp_path: pathlib.Path) -> None:
         """If this fails, a bad disk block is served as a consumer's records."""
         cache = cache_in(tmp_path)
@@ -139,6 +159,41 @@ class TestBounds:
         assert sum(file.stat().st_size for file in files_of(tmp_path)) == cache.figures.size_bytes
         cache.close()
 
+    def test_the_last_byte_of_the_limit_can_be_used(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, a cache that was sized to hold so many chunks holds one less."""
+        cache = cache_in(tmp_path)
+        cache.put(ChunkKey("a.log", 1), chunk_of(1))
+        limit = 2 * cache.disk_bytes
+        cache.close()
+        cache = cache_in(tmp_path, limit)
+        cache.put(ChunkKey("a.log", 2), chunk_of(2))
+        assert (cache.disk_bytes, cache.figures.entries) == (limit, 2)
+        cache.put(ChunkKey("a.log", 3), chunk_of(3))
+        assert (cache.disk_bytes, cache.figures.entries) == (limit, 2)
+        cache.close()
+
+    def test_a_chunk_that_is_being_written_is_not_written_twice(self, tmp_path: pathlib.Path) -> None:
+        """If this fails, readers of one log who come together write each chunk as often as they are."""
+        key = ChunkKey("a.log", 1)
+        opened: list[str] = []
+
+        class Meanwhile(PosixFiles):
+            def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:
+                opened.append(path)
+                if len(opened) == 1:
+                    cache.put(key, chunk_of(1))  # as another thread does while this one writes
+                    cache.forget(key.log_key)
+                    cache.put(key, chunk_of(1))
+                return super().open_update(path, private=private)
+
+        cache = cache_in(tmp_path, machine=Machine(clock=ManualClock(), files=Meanwhile()))
+        cache.put(key, chunk_of(1))
+        assert len({*opened}) == 1
+        assert (cache.disk_bytes, files_of(tmp_path)) == (0, []), "it was forgotten while it was written"
+        cache.put(key, chunk_of(1))
+        assert cache.find(key) == chunk_of(1)
+        cache.close()
+
     def test_age_removes_files(self, tmp_path: pathlib.Path) -> None:
         """If this fails, ``retention.ms`` does not free the disk."""
         clock = ManualClock()
@@ -193,6 +248,61 @@ class TestFaults:
         clock.advance(PAUSE_SECONDS)
         cache.put(ChunkKey("a.log", 1), chunk_of(1))
         assert cache.find(ChunkKey("a.log", 1)) == chunk_of(1)
+        cache.close()
+
+    def test_files_that_cannot_be_removed_count_until_they_are(
+        self, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """If this fails, a folder whose rights changed makes the cache grow past its limit, or floods the log."""
+
+        class Stuck(PosixFiles):
+            is_stuck = True
+
+            def remove(self, path: str) -> None:
+                if self.is_stuck:
+                    raise StoreError(f"{path}: Operation not permitted")
+                super().remove(path)
+
+        files = Stuck()
+        cache = cache_in(tmp_path, machine=Machine(clock=ManualClock(), files=files))
+        for number in range(5):
+            cache.put(ChunkKey("a.log", number), chunk_of(number))
+        held = cache.disk_bytes
+        with caplog.at_level(logging.WARNING):
+            cache.forget("a.log")
+        (record,) = caplog.records
+        assert "cannot be removed, it is tried again: " in record.getMessage()
+        assert "Operation not permitted" in record.getMessage()
+        assert (cache.figures.entries, cache.disk_bytes) == (0, held)
+        files.is_stuck = False
+        cache.put(ChunkKey("b.log", 1), chunk_of(1))
+        assert len(files_of(tmp_path)) == cache.figures.entries == 1
+        assert cache.disk_bytes == cache.figures.size_bytes
+        cache.close()
+
+    def test_a_file_that_cannot_be_read_is_a_miss_that_is_told(
+        self, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """If this fails, a bad disk stops consumers, or nobody learns of it."""
+
+        class Unreadable(PosixFiles):
+            def read_range(self, path: str, *, start_position: int, end_position_exclusive: int) -> memoryview:
+                raise StoreError(f"{path}: Input/output error")
+
+        damaged: list[int] = []
+        cache = cache_in(
+            tmp_path,
+            machine=Machine(clock=ManualClock(), files=Unreadable()),
+            on_damage=lambda: damaged.append(1),
+        )
+        cache.put(ChunkKey("a.log", 1), chunk_of(1))
+        with caplog.at_level(logging.WARNING):
+            assert cache.find(ChunkKey("a.log", 1)) is None
+        (record,) = caplog.records
+        assert "cannot be read, fetched again: " in record.getMessage()
+        assert "Input/output error" in record.getMessage()
+        assert damaged == [1]
+        assert (cache.disk_bytes, files_of(tmp_path)) == (0, [])
         cache.close()
 
     def test_two_processes_do_not_share_a_directory(self, tmp_path: pathlib.Path) -> None:

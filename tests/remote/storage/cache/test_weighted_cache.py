@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bench.cache_trace import BEST_RATIO_MIN, LRU_RATIO_MIN, TRACES, hit_ratios
-from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, WeightedCache
+from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 
@@ -100,6 +103,16 @@ class TestBounds:
         assert cache.find(1) == "kept"
         assert cache.size_bytes == 2
 
+    def test_age_counts_from_the_last_use_to_the_millisecond(self) -> None:
+        """If this fails, ``retention.ms`` is another time than the one that is written there."""
+        clock = ManualClock()
+        cache = cache_of(100, clock=clock, retention_ms=1000)
+        cache.put(1, "kept", 1)
+        clock.advance(1.0)
+        assert cache.find(1) == "kept"
+        clock.advance(1.0005)
+        assert cache.find(1) is None
+
     @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 40)), max_size=200), st.integers(1, 100))
     def test_what_leaves_is_told_once(self, puts: list[tuple[int, int]], limit: int) -> None:
         """If this fails, files of evicted chunks stay on the disk, or those of cached ones are removed."""
@@ -115,6 +128,101 @@ class TestBounds:
             assert cache.size_bytes <= limit
         assert {key: cache.find(key) for key in held} == held
         assert len(cache) == len(held)
+
+
+class TestFigures:
+    """What an operator sizes a cache by."""
+
+    def test_each_look_up_and_each_entry_that_left_is_counted_once(self) -> None:
+        """If this fails, a dashboard's hit ratio is none, and a cache that is too small looks large enough."""
+        told: list[int] = []
+        cache: WeightedCache[int, str] = WeightedCache(
+            10, machine=Machine(clock=ManualClock()), entry_bytes_min=0, on_evict=told.append
+        )
+        assert cache.figures == CacheFigures(0, 0, 0, 0, 0, 0)
+        cache.put(1, "a", 4)
+        cache.put(2, "b", 4)
+        assert [cache.find(key) for key in (1, 3, 2, 1, 4)] == ["a", None, "b", "a", None]
+        assert cache.figures == CacheFigures(2, 8, 3, 2, 0, 0)
+        assert cache.put(3, "c", 10) == [(1, "a"), (2, "b")]
+        assert cache.put(4, "d", 7) == [(3, "c")]
+        assert cache.remove(4) == [(4, "d")]
+        assert cache.figures == CacheFigures(0, 0, 3, 2, 3, 18)
+        assert told == [2, 1]
+
+
+class PlainS3Fifo:
+    """S3-FIFO as the paper has it, on lists: slow, and without a counter that could be wrong."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.small: list[int] = []
+        self.main: list[int] = []
+        self.ghosts: list[int] = []
+        self.size: dict[int, int] = {}
+        self.uses: dict[int, int] = {}
+
+    def bytes_of(self, keys: list[int]) -> int:
+        return sum(self.size[key] for key in keys)
+
+    def find(self, key: int, *, again: bool) -> bool:
+        is_there = key in self.small or key in self.main
+        if is_there and not again:
+            self.uses[key] = min(self.uses[key] + 1, 3)
+        return is_there
+
+    def remove(self, key: int) -> list[int]:
+        queue = self.small if key in self.small else self.main
+        if key not in queue:
+            return []
+        queue.remove(key)
+        return [key]
+
+    def put(self, key: int, size: int) -> list[int]:
+        left = self.remove(key)
+        if size > self.limit:
+            return [*left, key]
+        while self.bytes_of(self.small) + self.bytes_of(self.main) + size > self.limit:
+            left += self.evict()
+        (self.main if key in self.ghosts else self.small).append(key)
+        if key in self.ghosts:
+            self.ghosts.remove(key)
+        self.size[key], self.uses[key] = size, 0
+        return left
+
+    def evict(self) -> list[int]:
+        """Who left, if somebody did: or one went from its queue into the main one."""
+        if self.small and (not self.main or 10 * self.bytes_of(self.small) > self.limit):
+            key = self.small.pop(0)
+            if not self.uses[key]:
+                self.ghosts.append(key)
+                while self.bytes_of(self.ghosts) > self.limit:
+                    self.ghosts.pop(0)
+                return [key]
+            self.uses[key] = 0
+        else:
+            key = self.main.pop(0)
+            if not self.uses[key]:
+                return [key]
+            self.uses[key] -= 1
+        self.main.append(key)
+        return []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_leaves_is_whom_the_paper_says(seed: int) -> None:
+    """If this fails, the cache keeps others than those that will be asked for, and serves less from memory."""
+    chance = random.Random(seed)
+    limit = chance.randint(6, 20)
+    steps = [(chance.choice("pppppffffffffffar"), chance.randint(0, 14), chance.randint(1, 3)) for _ in range(400)]
+    cache, plain = cache_of(limit), PlainS3Fifo(limit)
+    for step, key, size in steps:
+        if step == "p":
+            assert [gone for gone, _ in cache.put(key, "", size)] == plain.put(key, size)
+        elif step == "r":
+            assert [gone for gone, _ in cache.remove(key)] == plain.remove(key)
+        else:
+            assert (cache.find(key, again=step == "a") is not None) == plain.find(key, again=step == "a")
 
 
 class AgainstADict(RuleBasedStateMachine):

@@ -9,7 +9,7 @@ import pytest
 
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.config import KNOWN_KEYS, read_storage_config
-from tierlog.runtime.stores.settings.options import STORAGE_KEYS
+from tierlog.remote.storage.config.storage_keys import STORAGE_KEYS
 
 PAIRS = {
     "encryption.key.pairs": "K1, k2",

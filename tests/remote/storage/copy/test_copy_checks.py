@@ -21,6 +21,7 @@ from tierlog.remote.storage.copy.copy_checks import (
     check_size,
     is_mostly_compressed,
 )
+from tierlog.runtime.machine.files import ReadableFile
 from tierlog.runtime.machine.posix_files import PosixFiles
 
 FILES = PosixFiles()
@@ -217,8 +218,41 @@ def test_compression_is_decided_by_most_bytes(
         assert is_mostly_compressed(log, index, base_offset=made.metadata.start_offset) is mostly
 
 
+@pytest.mark.parametrize(
+    ("codecs", "mostly"), [(("zstd",), True), (("none",) * 3 + ("zstd",) * 2, False), (("none", "zstd"), None)]
+)
+def test_of_many_batches_some_stand_for_all(
+    tmp_path: pathlib.Path, codecs: tuple[str, ...], mostly: bool | None
+) -> None:
+    """A segment of a hundred thousand batches must be judged by a few of them, from its first to its last byte."""
+    made = made_segment(tmp_path / "log", batches=1300, value_bytes=50, index_interval=1, codecs=codecs)
+
+    class Counting:
+        """The log, and how often it was read."""
+
+        reads = 0
+
+        def __init__(self, log: ReadableFile) -> None:
+            self.log = log
+            self.size_bytes = log.size_bytes
+
+        def read_into(self, buffer: bytearray, *, position: int) -> int:
+            self.reads += 1
+            return self.log.read_into(buffer, position=position)
+
+    with FILES.open_read(made.data.log_segment) as file:
+        log = Counting(file)
+        index = pathlib.Path(made.data.offset_index).read_bytes()
+        answer = is_mostly_compressed(log, index, base_offset=made.metadata.start_offset)  # type: ignore[arg-type]
+        assert mostly is None or answer is mostly
+        assert log.reads == 512
+
+
 def test_bytes_that_are_no_log_are_compressed(tmp_path: pathlib.Path) -> None:
     """The decision must not fail in place of the check that says what is wrong."""
+    made = made_segment(tmp_path / "log", codecs=("zstd",))
+    with FILES.open_read(made.data.log_segment) as log:
+        assert is_mostly_compressed(log, b"\0" * 7, base_offset=made.metadata.start_offset), "by a walk"
     path = tmp_path / "noise.log"
     path.write_bytes(b"\xff" * 1000)
     with FILES.open_read(str(path)) as log:

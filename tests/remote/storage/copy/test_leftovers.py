@@ -153,7 +153,9 @@ def test_a_delete_takes_no_longer_than_a_copy_may(segment: ClosedSegment) -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_could_not_be_removed_is_tried_again(segment: ClosedSegment, seed: int) -> None:
+def test_what_could_not_be_removed_is_tried_again(
+    segment: ClosedSegment, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """With pauses that grow and differ: an hour's outage is no storm of deletes, and its end is noticed."""
     tries: list[float] = []
 
@@ -176,6 +178,11 @@ def test_what_could_not_be_removed_is_tried_again(segment: ClosedSegment, seed: 
         assert 1 < pauses[0] <= 5
         assert 300 <= pauses[-1] <= 601
         assert len({round(pause, 3) for pause in pauses}) == len(pauses)
+        told = [record.getMessage() for record in caplog.records if "not removed yet" in record.getMessage()]
+        count = [f"try {number}:" for number in (2, 4, 8, 16) if number <= len(tries)]
+        assert [number for line, number in zip(told, count, strict=True) if number in line] == count, (
+            "no flood of lines"
+        )
         it.store.strike = lambda _what, _key: None
         it.clock.sleep(700)
         assert it.left == 0

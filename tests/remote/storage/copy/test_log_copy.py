@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tierlog.remote.storage.copy.log_copy import plan_sizes
@@ -34,6 +35,7 @@ FOLDER = Limits(UploadLimits(1, 1 << 40, 1 << 31, 1 << 40), is_local=True)
     compressed=st.booleans(),
     encrypted=st.booleans(),
 )
+@example(store=S3, log_bytes=0, chunk_size=4 * MIB, part_bytes=5 * MIB, cores=4, compressed=True, encrypted=True)
 def test_a_plan_fits_store_and_memory(
     store: Limits,
     log_bytes: int,
@@ -61,10 +63,36 @@ def test_a_plan_fits_store_and_memory(
     assert sizes.first_part_bytes == max(1, min(bound, sizes.part_bytes))
     assert sizes.bundle_chunks <= max(1, chunks)
     assert sizes.bundle_bytes <= max(MIB, sizes.chunk_bytes)
-    assert sizes.bundles == 0 if not (compressed or encrypted) else 1 <= sizes.bundles <= cores
+    wanted_bundles = max(1, min(cores, -(-chunks // sizes.bundle_chunks))) if compressed or encrypted else 0
+    assert sizes.bundles == wanted_bundles
     assert all(size > 0 for size in sizes.borrowed())
     if chunk_size <= 4 * MIB and not store.is_local and chunks <= 10_000:
         assert sum(sizes.borrowed()) <= max(part_bytes, 5 * MIB) + sizes.bundles * 2 * (4 * MIB + 65536)
+
+
+@pytest.mark.parametrize("log_bytes", [0, 1, 100 * MIB])
+@pytest.mark.parametrize("chunk_size", [16_384, 4 * MIB, 32 * MIB])
+@pytest.mark.parametrize(("compressed", "encrypted"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_folders_parts_are_small_and_hold_whole_bundles(
+    log_bytes: int, chunk_size: int, compressed: bool, encrypted: bool
+) -> None:
+    """Encrypted bytes are made in the part itself where a bundle fits: a straddling one would be copied once more."""
+    sizes = plan_sizes(
+        FOLDER,  # type: ignore[arg-type]
+        log_bytes=log_bytes,
+        chunk_size=chunk_size,
+        part_bytes=25 * MIB,
+        cores=4,
+        compressed=compressed,
+        encrypted=encrypted,
+    )
+    bundle = sizes.bundle_chunks * sizes.stored_chunk_bytes
+    if encrypted and not compressed and bundle <= 16 * MIB:
+        assert sizes.part_bytes % bundle == 0
+        assert sizes.part_bytes + bundle > 4 * MIB
+        assert sizes.part_bytes <= max(4 * MIB, bundle)
+    else:
+        assert sizes.part_bytes == 4 * MIB
 
 
 def test_the_defaults_leave_room_for_several_copies() -> None:

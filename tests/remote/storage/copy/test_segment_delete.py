@@ -17,6 +17,7 @@ from tierlog.remote.storage.copy.segment_delete import delete_segment
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 CUSTOM = {"custom.metadata.fields.include": "OBJECT_PREFIX,OBJECT_KEY", "key.prefix": "old/"}
 
@@ -34,21 +35,16 @@ def segment(tmp_path: pathlib.Path) -> ClosedSegment:
 
 
 def copied(bucket: ObjectStore, segment: ClosedSegment, tmp_path: pathlib.Path, **keys: str) -> bytes | None:
-    with TieredStorageManager(wrap_store=lambda _: Unclosed(bucket)) as manager:  # type: ignore[arg-type, return-value]
+    with TieredStorageManager(wrap_store=lambda _: Unclosed(bucket)) as manager:
         manager.configure(local_keys(tmp_path / "unused") | keys)
         return manager.copy_log_segment_data(segment.metadata, segment.data)
 
 
-class Unclosed:
+class Unclosed(PassingStore):
     """The same store; closing it does nothing."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The fixture's to do."""
 
 
 class Recording(Unclosed):
@@ -62,9 +58,9 @@ class Recording(Unclosed):
     def delete(self, keys: Sequence[str]) -> None:
         self.deleted.append(list(keys))
         if self.refused and any(key.endswith(self.refused) for key in keys):
-            self._store.delete([key for key in keys if not key.endswith(self.refused)])
+            super().delete([key for key in keys if not key.endswith(self.refused)])
             raise StoreUnavailableError(f"injected: {self.refused} stays")
-        self._store.delete(keys)
+        super().delete(keys)
 
 
 @pytest.mark.parametrize("shape", ["aiven-plain", "kafka"])

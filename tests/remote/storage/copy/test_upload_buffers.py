@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers, process_buffers
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 MIB = 1 << 20
 
@@ -56,19 +58,31 @@ def test_what_is_lent_never_passes_the_budget(steps: list[tuple[int, bool]]) -> 
             lent.pop(0).give_back()
 
 
-def test_a_copy_that_cannot_get_all_of_its_buffers_holds_none() -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_a_copy_that_cannot_get_all_of_its_buffers_holds_none(seed: int) -> None:
     """Two copies that each hold half of what they need would wait for each other until the broker restarts."""
-    buffers = UploadBuffers(4 * MIB)
-    first = buffers.borrow([3 * MIB])
-    done = threading.Event()
-    waiting = threading.Thread(target=lambda: (buffers.borrow([MIB, MIB]), done.set()))
-    waiting.start()
-    assert not done.wait(0.1)
-    assert buffers.lent_bytes == 3 * MIB
-    assert buffers.try_borrow(1) is None, "who is in line comes first"
-    first[0].give_back()
-    assert done.wait(10)
-    waiting.join()
+    machine, scheduler = ManualScheduler.machine(seed)
+    with scheduler:
+        buffers = UploadBuffers(4 * MIB, machine=machine)
+        first = buffers.borrow([3 * MIB])
+        came: list[float] = []
+
+        def wait_in_line(sizes: list[int]) -> None:
+            buffers.borrow(sizes)
+            came.append(machine.clock.monotonic_seconds())
+
+        waiting = []
+        for sizes in ([MIB, MIB], [MIB]):
+            waiting.append(scheduler.start(partial(wait_in_line, sizes), name="waiting"))
+            machine.clock.sleep(5.05)
+        assert came == []
+        assert buffers.lent_bytes == 3 * MIB
+        assert buffers.try_borrow(1) is None, "who is in line comes first"
+        first[0].give_back()
+        for each in waiting:
+            each.result()
+        assert came == [10.1, 10.1], "at once, not when they look the next time"
+        assert buffers.lent_bytes == 3 * MIB
 
 
 def test_a_chunk_above_the_budget_waits_until_it_is_alone() -> None:

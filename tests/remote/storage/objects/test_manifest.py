@@ -231,3 +231,23 @@ class TestHostile:
         except CorruptDataError as error:
             places.append(error.where)
         assert places in ([], ["the/key.rsm-manifest"])
+
+
+@pytest.mark.parametrize("document", [plain(), encrypted()], ids=["plain", "encrypted"])
+def test_no_flipped_bit_hides_a_member(document: dict[str, object]) -> None:
+    """If this fails, a damaged name makes encrypted bytes pass for an index, or hides that records were aborted."""
+    sound, data = parse(document), bytearray(json.dumps(document).encode())
+    read = 0
+    for position in range(len(data)):
+        for bit in range(8):
+            data[position] ^= 1 << bit
+            try:
+                found = parse(bytes(data))
+            except CorruptDataError:
+                pass
+            else:
+                read += 1
+                assert (found.encryption is None) == (sound.encryption is None)
+                assert [kind for kind, _, _ in found.indexes] == [kind for kind, _, _ in sound.indexes]
+            data[position] ^= 1 << bit
+    assert read > 100  # numbers and ids that are others: authentication and checksums find those

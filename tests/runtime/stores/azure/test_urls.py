@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError
+from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.storage.store_stack import address_configured_store
 from tierlog.runtime.stores.store_urls import StoreAddress, address_store, local_path, open_store, split_last
 
 
@@ -68,7 +70,7 @@ def test_an_endpoint_that_is_given_wins() -> None:
     found = address(url, endpoint="http://127.0.0.1:1/devstoreaccount1")
     assert found.options["endpoint"] == "http://127.0.0.1:1/devstoreaccount1"
     connection = "AccountName=devstoreaccount1;BlobEndpoint=http://127.0.0.1:2/devstoreaccount1"
-    found = address_store(url, {"storage.azure.connection.string": connection})
+    found = address_configured_store(url, read_storage_config({"storage.azure.connection.string": connection}))
     assert found.options["endpoint"] == "http://127.0.0.1:2/devstoreaccount1"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import random
 import threading
 import time
 
@@ -16,12 +17,16 @@ from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
+from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
+from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
 from tierlog.runtime.stores.protocol.started_reads import Answer, find_started_reads
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
 from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.counting_store import CountingStore
+from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 MIB = 1 << 20
@@ -48,8 +53,11 @@ def test_a_wrapper_is_not_gone_around(tmp_path: pathlib.Path) -> None:
     remote = open_store("memory://")
     assert find_started_reads(local) is None
     assert find_started_reads(remote) is remote
-    assert find_started_reads(PassingStore(remote)) is None
+    for wrapper in (PassingStore(remote), CountingStore(remote), MaskedStore(PassingStore(remote), "x/")):
+        assert find_started_reads(wrapper) is wrapper
     assert find_started_reads(Slower(remote)) is None
+    assert find_started_reads(MaskedStore(Slower(remote), "x/")) is None
+    assert find_started_reads(FailingStore(remote, {}, rng=random.Random(1), clock=ManualClock())) is None
     assert find_started_reads(CountedRemote.__new__(CountedRemote)) is None
     metrics = PartitionMetrics(CollectorRegistry())
     counting = PartitionStore(remote, "aiven", metrics)
@@ -69,7 +77,10 @@ def test_a_wrapper_is_not_read_past_either(tmp_path: pathlib.Path) -> None:
     assert find_direct_reads(local) is local
     assert find_direct_reads(counting) is counting
     assert find_direct_reads(PartitionStore(open_store("memory://"), "aiven", metrics)) is None
-    assert find_direct_reads(PassingStore(local)) is None
+    passing = MaskedStore(PassingStore(local), "x/")
+    assert find_direct_reads(passing) is passing
+    assert find_direct_reads(Slower(local)) is None
+    assert find_direct_reads(FailingStore(local, {}, rng=random.Random(1), clock=ManualClock())) is None
     assert find_direct_reads(PartitionStore(Slower(local), "aiven", metrics)) is None
     local.fetch_range = lambda key, **_: b""  # type: ignore[method-assign]
     assert find_direct_reads(local) is None

@@ -16,6 +16,9 @@ import pytest
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
+from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
@@ -102,7 +105,8 @@ def test_keys_of_a_source_in_python(stalling: Stalling, s3: StoreServer, tmp_pat
     names = {"aws.access.key.id": "store.access_key_id", "aws.secret.access.key": "store.secret_access_key"}
     file.write_text("".join(f"{name}={s3.options[option]}\n" for name, option in names.items()))
     options = {key: value for key, value in s3.options.items() if key not in names.values()}
-    store = open_store(stalling.store.describe(), {**options, "storage.aws.credentials.file": str(file)})
+    config = read_storage_config({**options, "storage.aws.credentials.file": str(file)})
+    store = open_configured_store(stalling.store.describe(), config, machine=Machine())
     with cancelled_by(scope()):
         assert bytes(store.fetch("k")) == BODY
     store.close()

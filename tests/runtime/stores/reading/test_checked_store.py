@@ -10,8 +10,10 @@ import pytest
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
+from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import open_store
 
 pytestmark = pytest.mark.server
 
@@ -32,7 +34,8 @@ def url(s3: StoreServer) -> str:
 
 
 def opened(url: str, s3: StoreServer, proxy: FaultProxy, *, check: str = "true", **more: str) -> ObjectStore:
-    return open_store(url, {**s3.options, "store.endpoint": proxy.endpoint, KEY: check, **more})
+    config = read_storage_config({**s3.options, "store.endpoint": proxy.endpoint, KEY: check, **more})
+    return open_configured_store(url, config, machine=Machine())
 
 
 @pytest.mark.parametrize("checksums", ["crc32c", "md5", "none"])
@@ -54,7 +57,8 @@ def test_a_wrong_bit_is_asked_for_again_and_never_given(
 def test_off_is_the_plugins_default(url: str, s3: StoreServer, proxy: FaultProxy) -> None:
     """If this fails, everybody pays a request for each manifest."""
     for check in ({}, {KEY: "false"}):
-        store = open_store(url, {**s3.options, "store.endpoint": proxy.endpoint, **check})
+        config = read_storage_config({**s3.options, "store.endpoint": proxy.endpoint, **check})
+        store = open_configured_store(url, config, machine=Machine())
         store.put("k", BODY)
         proxy.add("wrong", verb="GET")
         found = bytes(store.fetch("k"))

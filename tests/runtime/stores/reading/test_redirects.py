@@ -144,6 +144,43 @@ def test_a_proxy_is_asked_for_the_other_host(server: Redirecting, given: str, mo
     assert server.seen[0]["host"] == "store.invalid"
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+@pytest.mark.parametrize(
+    "environment",
+    [{"HTTP_PROXY": "http://127.0.0.1:1", "NO_PROXY": "127.0.0.1,localhost"}, {"HTTPS_PROXY": "http://127.0.0.1:1"}],
+    ids=["NO_PROXY names the store", "a proxy of https alone"],
+)
+def test_a_proxy_of_other_hosts_changes_nothing(
+    server: Redirecting, scheme: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a store that is reached directly, by a machine that has a proxy for others, can send reads on to
+    another host, with AWS's session token.
+    """
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    server.place = f"http://localhost:{server.server_port}/elsewhere"
+    with pytest.raises(StoreError, match="redirects to another host, which is not followed"):
+        opened(scheme, server).fetch("k")
+    assert server.asked
+    assert server.seen == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "config"),
+    [("s3", {}), ("gs", {}), ("az", {"account_name": "a"}), ("gs", {"base_url": "http://direct.example"})],
+)
+def test_who_gives_tokens_may_be_behind_a_proxy(
+    scheme: str, config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a machine whose way out is a proxy cannot ask the cloud, or whoever gives tokens for it."""
+    for name in LOOSE:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "direct.example")
+    assert own_hosts_only(scheme, "b", config, {}, Machine().files) == {}
+
+
 def hosts(scheme: str, bucket: str, config: dict[str, str]) -> set[str]:
     return set(own_hosts_only(scheme, bucket, config, {}, Machine().files)["proxy_excludes"].split(","))
 

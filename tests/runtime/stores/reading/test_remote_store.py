@@ -92,11 +92,10 @@ def server() -> Iterator[BadServer]:
 
 def opened(server: BadServer) -> ObjectStore:
     options = {
-        "storage.s3.endpoint.url": f"http://127.0.0.1:{server.server_port}",
-        "storage.s3.path.style.access.enabled": "true",
-        "storage.s3.region": "us-east-1",
-        "storage.aws.access.key.id": "id-of-mine",
-        "storage.aws.secret.access.key": "s3cret",
+        "store.endpoint": f"http://127.0.0.1:{server.server_port}",
+        "store.region": "us-east-1",
+        "store.access_key_id": "id-of-mine",
+        "store.secret_access_key": "s3cret",
         "store.timeout": "400ms",
         "store.max_retries": "1",
         "store.retry_timeout": "2s",
@@ -152,6 +151,12 @@ def test_each_misbehaviour_tells_what_to_do(store: ObjectStore, kind: str, error
 def test_a_range_behind_the_end_is_a_short_answer(store: ObjectStore) -> None:
     """If this fails, a truncated object looks like a broken store."""
     assert bytes(store.fetch_range("416/key", start_position=5, end_position_exclusive=9)) == b""
+
+
+def test_a_name_is_no_range_behind_the_end(store: ObjectStore) -> None:
+    """If this fails, an object of such a name that cannot be read is read as nothing."""
+    with pytest.raises(StoreError):
+        store.fetch_range("400/InvalidRange", start_position=0, end_position_exclusive=9)
 
 
 def test_nobody_listens() -> None:

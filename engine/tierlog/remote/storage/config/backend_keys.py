@@ -36,8 +36,9 @@ class StoreKeys(KeyGroup):
     store_probe_enabled: KafkaBoolean = key(
         "store.probe.enabled",
         "When a storage manager starts, write and remove a few small objects, `<key.prefix>.tierlog-probe-…`, to find "
-        "out what the store does and whether it lets us; what is found is logged once and shown as "
-        "`tierlog_remote_store_info`. Missing rights, an absent bucket and unknown credentials end the start; a store "
+        "out what the store can do and what it permits; the result is logged once and shown as "
+        "`tierlog_remote_store_info`. Missing rights, a missing bucket and unknown credentials make the start fail; a "
+        "store "
         "that does not answer only gets a warning, and is asked again after the first copy. `false` for credentials "
         "that may only read.",
         default=True,
@@ -50,9 +51,9 @@ class S3Keys(KeyGroup):
 
     storage_s3_bucket_name: str | None = key("storage.s3.bucket.name", "Needed for `s3`.", not_empty=True)
     storage_s3_region: str | None = key("storage.s3.region", "Needed for `s3`, also with an endpoint of its own.")
-    storage_s3_endpoint_url: str | None = key("storage.s3.endpoint.url", "Of another server.", url=True)
+    storage_s3_endpoint_url: str | None = key("storage.s3.endpoint.url", "URL of another server.", url=True)
     storage_s3_path_style_access_enabled: KafkaBoolean | None = key(
-        "storage.s3.path.style.access.enabled", "The bucket in the path, not in the host name."
+        "storage.s3.path.style.access.enabled", "Put the bucket into the path, not into the host name."
     )
     storage_s3_multipart_upload_part_size: KafkaInt = key(
         "storage.s3.multipart.upload.part.size",
@@ -62,13 +63,16 @@ class S3Keys(KeyGroup):
         maximum=INT32_MAX - 8,
     )
     storage_s3_storage_class: str = key(
-        "storage.s3.storage.class", "Of what is written.", default="STANDARD", choices=_S3_STORAGE_CLASSES
+        "storage.s3.storage.class",
+        "Storage class of the objects that are written.",
+        default="STANDARD",
+        choices=_S3_STORAGE_CLASSES,
     )
     storage_s3_api_call_timeout: KafkaInt | None = key(
-        "storage.s3.api.call.timeout", "ms, of a call with its retries.", minimum=1
+        "storage.s3.api.call.timeout", "Time limit of a call with its retries, ms.", minimum=1
     )
     storage_s3_api_call_attempt_timeout: KafkaInt | None = key(
-        "storage.s3.api.call.attempt.timeout", "ms, of one attempt.", minimum=1
+        "storage.s3.api.call.attempt.timeout", "Time limit of one attempt, ms.", minimum=1
     )
     storage_s3_legacy_md5_plugin_enabled: KafkaBoolean = key(
         "storage.s3.legacy.md5.plugin.enabled",
@@ -77,7 +81,7 @@ class S3Keys(KeyGroup):
     )
     storage_s3_server_side_encryption: str | None = key(
         "storage.s3.server.side.encryption",
-        "SSE-S3 (`AES256`) or SSE-KMS of what is written; else the bucket's default.",
+        "SSE-S3 (`AES256`) or SSE-KMS for the objects that are written; else the bucket's default.",
         own=True,
         choices=("AES256", "aws:kms", "aws:kms:dsse"),
     )
@@ -94,7 +98,7 @@ class S3Keys(KeyGroup):
         "storage.aws.secret.access.key", "With the key id.", not_empty=True
     )
     storage_aws_session_token: Password | None = key(
-        "storage.aws.session.token", "Of temporary credentials.", not_empty=True
+        "storage.aws.session.token", "Session token of temporary credentials.", not_empty=True
     )
     storage_aws_credentials_file: str | None = key(
         "storage.aws.credentials.file", "Properties with the three keys above; excludes them."
@@ -112,7 +116,7 @@ class S3Keys(KeyGroup):
         "storage.aws.checksum.check.enabled",
         "Compare each whole object that is read (manifests and the like) with the checksum that the store keeps of it, "
         "by one more request. A range, by which logs and indexes are read, has none in S3: GCM's tags and the batches' "
-        "own checksums cover those. What is written is confirmed whatever this says: `store.checksums`.",
+        "own checksums cover those. Writes are confirmed independently of this key: `store.checksums`.",
         default=False,
     )
 
@@ -121,7 +125,7 @@ class GcsKeys(KeyGroup):
     """Keys of Google Cloud Storage."""
 
     storage_gcs_bucket_name: str | None = key("storage.gcs.bucket.name", "Needed for `gcs`.", not_empty=True)
-    storage_gcs_endpoint_url: str | None = key("storage.gcs.endpoint.url", "Of another server.", url=True)
+    storage_gcs_endpoint_url: str | None = key("storage.gcs.endpoint.url", "URL of another server.", url=True)
     storage_gcs_resumable_upload_chunk_size: KafkaInt = key(
         "storage.gcs.resumable.upload.chunk.size",
         "Bytes of a part.",
@@ -138,7 +142,9 @@ class GcsKeys(KeyGroup):
     )
     storage_gcs_credentials_path: str | None = key("storage.gcs.credentials.path", "The same in a file.")
     storage_gcs_encryption_kms_key_name: str | None = key(
-        "storage.gcs.encryption.kms.key.name", "Cloud KMS key of what is written; else the bucket's.", own=True
+        "storage.gcs.encryption.kms.key.name",
+        "Cloud KMS key for the objects that are written; else the bucket's.",
+        own=True,
     )
 
 
@@ -169,15 +175,17 @@ class AzureKeys(KeyGroup):
         maximum=INT32_MAX,
     )
     storage_azure_encryption_scope: str | None = key(
-        "storage.azure.encryption.scope", "Of what is written; else the container's.", own=True
+        "storage.azure.encryption.scope",
+        "Encryption scope of the objects that are written; else the container's.",
+        own=True,
     )
 
 
 class ProxyAndFileKeys(KeyGroup):
     """Keys of a SOCKS5 proxy for Google and Azure, and of the file store."""
 
-    storage_proxy_host: str | None = key("storage.proxy.host", "SOCKS5; with the port.")
-    storage_proxy_port: KafkaInt | None = key("storage.proxy.port", "Of the host.", minimum=0, maximum=65_535)
+    storage_proxy_host: str | None = key("storage.proxy.host", "Host of a SOCKS5 proxy; needs the port.")
+    storage_proxy_port: KafkaInt | None = key("storage.proxy.port", "Port of the proxy.", minimum=0, maximum=65_535)
     storage_proxy_username: Password | None = key("storage.proxy.username", "With the password, or neither.")
     storage_proxy_password: Password | None = key("storage.proxy.password", "With the username.")
     storage_root: str | None = key(

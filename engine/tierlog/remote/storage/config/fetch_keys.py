@@ -5,7 +5,7 @@ from __future__ import annotations
 from tierlog.remote.storage.config.values import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key
 
 _UNBOUNDED = "-1 is no bound."
-_POOL_MEANING = "Of the plugin; not used: requests hold no threads."
+_POOL_MEANING = "A key of the plugin; not used, since requests hold no threads."
 
 
 class ManifestCacheKeys(KeyGroup):
@@ -16,13 +16,16 @@ class ManifestCacheKeys(KeyGroup):
     )
     fetch_manifest_cache_max_bytes: KafkaInt = key(
         "fetch.manifest.cache.max.bytes",
-        f"Their memory: a manifest of a large segment takes much more than that of a small one. {_UNBOUNDED}",
+        f"Memory of the manifests kept: that of a large segment takes much more than that of a small one. {_UNBOUNDED}",
         default=64 << 20,
         own=True,
         minimum=-1,
     )
     fetch_manifest_cache_retention_ms: KafkaInt = key(
-        "fetch.manifest.cache.retention.ms", "After the last use. -1 is for ever.", default=3_600_000, minimum=-1
+        "fetch.manifest.cache.retention.ms",
+        "How long after its last use an entry is kept. -1 is for ever.",
+        default=3_600_000,
+        minimum=-1,
     )
     fetch_manifest_cache_get_timeout_ms: KafkaInt = key(
         "fetch.manifest.cache.get.timeout.ms",
@@ -42,7 +45,10 @@ class IndexCacheKeys(KeyGroup):
         "fetch.indexes.cache.size", f"Bytes kept. {_UNBOUNDED}", default=10 << 20, minimum=-1
     )
     fetch_indexes_cache_retention_ms: KafkaInt = key(
-        "fetch.indexes.cache.retention.ms", "After the last use. -1 is for ever.", default=600_000, minimum=-1
+        "fetch.indexes.cache.retention.ms",
+        "How long after its last use an entry is kept. -1 is for ever.",
+        default=600_000,
+        minimum=-1,
     )
     fetch_indexes_cache_get_timeout_ms: KafkaInt = key(
         "fetch.indexes.cache.get.timeout.ms",
@@ -60,7 +66,7 @@ class ChunkCacheKeys(KeyGroup):
 
     fetch_chunk_cache_class: str | None = key(
         "fetch.chunk.cache.class",
-        "`memory`, `disk`, or the plugin's class of either; none without it.",
+        "`memory`, `disk`, or the plugin's class of either; without it there is no chunk cache.",
         not_empty=True,
     )
     fetch_chunk_cache_size: KafkaInt | None = key(
@@ -68,7 +74,7 @@ class ChunkCacheKeys(KeyGroup):
     )
     fetch_chunk_cache_path: str | None = key(
         "fetch.chunk.cache.path",
-        "Directory of the disk cache; needed with it, must exist. What is in it survives a restart.",
+        "Directory of the disk cache; needed with it, must exist. Its content survives a restart.",
         not_empty=True,
     )
     fetch_chunk_cache_prefetch_max_size: KafkaInt = key(
@@ -79,7 +85,10 @@ class ChunkCacheKeys(KeyGroup):
         maximum=INT32_MAX,
     )
     fetch_chunk_cache_retention_ms: KafkaInt = key(
-        "fetch.chunk.cache.retention.ms", "After the last use. -1 is for ever.", default=600_000, minimum=-1
+        "fetch.chunk.cache.retention.ms",
+        "How long after its last use an entry is kept. -1 is for ever.",
+        default=600_000,
+        minimum=-1,
     )
     fetch_chunk_cache_get_timeout_ms: KafkaInt = key(
         "fetch.chunk.cache.get.timeout.ms",
@@ -116,17 +125,17 @@ class PrefetchKeys(KeyGroup):
     )
     fetch_memory_max_bytes: KafkaInt = key(
         "fetch.memory.max.bytes",
-        "What all readers together hold beyond the caches: requests under way, chunks being opened, and what a stream "
-        "has got and its caller has not taken. Streams beyond it wait for their turn, and those at rest give back "
-        "theirs and fetch it again.",
+        "Memory of all readers together beyond the caches: requests under way, chunks being opened, and bytes that a "
+        "stream's caller has not taken yet. Streams without memory wait for their turn; idle streams give theirs back "
+        "and fetch again.",
         default=256 << 20,
         own=True,
         minimum=8 << 20,
     )
     fetch_check_batches_enabled: KafkaBoolean = key(
         "fetch.check.batches.enabled",
-        "Check what a reader gets: batch checksums, rising offsets, all within the segment. Finds swapped chunks, "
-        "which authenticate.",
+        "Check the bytes that a reader gets: batch checksums, rising offsets, all within the segment. This finds "
+        "swapped chunks, which are authentic.",
         default=True,
         own=True,
     )
@@ -135,11 +144,15 @@ class PrefetchKeys(KeyGroup):
     )
     fetch_prefetch_max_bytes: KafkaInt = key(
         "fetch.prefetch.max.bytes",
-        "At most so far ahead of one reader; it grows to that while she reads on, and falls to nothing when she jumps.",
+        "How far ahead of one reader to fetch at most; the distance grows while the reader reads on, and falls to "
+        "nothing when it jumps.",
         default=32 << 20,
         own=True,
         minimum=0,
     )
     fetch_prefetch_next_segment_enabled: KafkaBoolean = key(
-        "fetch.prefetch.next.segment.enabled", "Go on into the next segment, where it is known.", default=True, own=True
+        "fetch.prefetch.next.segment.enabled",
+        "Fetch ahead into the next segment too, if it is known.",
+        default=True,
+        own=True,
     )

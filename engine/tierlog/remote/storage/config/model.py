@@ -74,13 +74,15 @@ class StorageConfig(
     Attributes:
         private_key_files: Paths of private keys by key id, spelled as in ``encryption.key.pairs``.
         public_key_files: Paths of public keys by key id; only writing needs them.
-        store_options: ``store.*`` and ``storage.*`` as text, for ``runtime.stores.store_urls``; they hold secrets.
+        store_options: ``store.*`` keys as text, but for the storage manager's own; they hold secrets.
+        storage_keys: Keys of storage_keys.STORAGE_KEYS as text; they hold secrets.
         other_storage_keys: ``storage.*`` keys of a third party's store, as text.
     """
 
     private_key_files: dict[str, str] = Field(default_factory=dict)
     public_key_files: dict[str, str] = Field(default_factory=dict)
     store_options: dict[str, str] = Field(default_factory=dict, repr=False)
+    storage_keys: dict[str, str] = Field(default_factory=dict, repr=False)
     other_storage_keys: dict[str, str] = Field(default_factory=dict, repr=False)
 
     @property

@@ -20,8 +20,8 @@ from tierlog.remote.storage.config.older_names import with_todays_names
 from tierlog.remote.storage.config.property_file import read_property_file
 from tierlog.remote.storage.config.segment_keys import PAIRS, PRIVATE_KEY_FILE, PUBLIC_KEY_FILE
 from tierlog.remote.storage.config.shown_values import quoted
+from tierlog.remote.storage.config.storage_keys import STORAGE_KEYS
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.settings.options import STORAGE_KEYS
 
 FILE_KEY: Final = "rsm.config.file"
 #: What lies below these goes to Java classes of others, or is the broker's own: accepted, not read.
@@ -65,13 +65,16 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
             others[name] = value
         elif not name.startswith(("store.", *_PASSED_OVER)):
             raise _unknown(name, [*KNOWN_KEYS, FILE_KEY])
-    config = _validated(values | {"other_storage_keys": others, "store_options": _for_the_store(keys)})
+    for_the_store = {
+        "store_options": {name: value for name, value in keys.items() if _is_stores_own(name)},
+        "storage_keys": {name: value for name, value in keys.items() if name in STORAGE_KEYS},
+    }
+    config = _validated(values | {"other_storage_keys": others} | for_the_store)
     return config.model_copy(update=_key_files(config.encryption_key_pairs, pair_keys))
 
 
-def _for_the_store(keys: Mapping[str, str]) -> dict[str, str]:
-    ours = {name for name in keys if name.startswith("store.")} - KNOWN_KEYS.keys()
-    return {name: value for name, value in keys.items() if name in ours or name in STORAGE_KEYS}
+def _is_stores_own(name: str) -> bool:
+    return name.startswith("store.") and name not in KNOWN_KEYS
 
 
 def _normalised(given: Mapping[str, object]) -> dict[str, str]:

@@ -31,30 +31,36 @@ class SegmentKeys(KeyGroup):
     )
     layout: str = key(
         "layout",
-        "What is written: the plugin's objects, or Kafka's own files (`kafka`), which Kafka's tools open as they are. "
-        "That one neither compresses nor encrypts: use the store's own encryption.",
+        "The layout that is written: the plugin's objects, or Kafka's own files (`kafka`), which Kafka's tools open "
+        "unchanged. The latter is neither compressed nor encrypted: use the store's own encryption.",
         default="aiven",
         own=True,
         choices=("aiven", "kafka"),
     )
-    key_prefix: str = key("key.prefix", "Verbatim in front of every object key; no `/` is added.", default="")
-    key_prefix_mask: KafkaBoolean = key("key.prefix.mask", "Show `<prefix>/` for it in messages.", default=False)
+    key_prefix: str = key("key.prefix", "Prefix of every object key, taken verbatim: no `/` is added.", default="")
+    key_prefix_mask: KafkaBoolean = key(
+        "key.prefix.mask", "Show `<prefix>/` in place of the prefix in messages.", default=False
+    )
     segment_format: str = key(
         "segment.format",
         "`iceberg` is refused: Tierlog has no such mode.",
         default="kafka",
         choices=("kafka", "iceberg"),
     )
-    compression_enabled: KafkaBoolean = key("compression.enabled", "Each chunk a zstd frame.", default=False)
+    compression_enabled: KafkaBoolean = key(
+        "compression.enabled", "Compress each chunk, as a zstd frame.", default=False
+    )
     compression_heuristic_enabled: KafkaBoolean = key(
         "compression.heuristic.enabled",
-        "Not where producers compressed most of the segment already; the plugin goes by its first batch.",
+        "Do not compress a segment whose producers compressed most of it already; the plugin goes by its first batch.",
         default=False,
     )
     compression_level: KafkaInt = key(
-        "compression.level", "Of zstd; 3 is the plugin's.", default=3, own=True, minimum=1, maximum=22
+        "compression.level", "Level of zstd; the plugin uses 3.", default=3, own=True, minimum=1, maximum=22
     )
-    encryption_enabled: KafkaBoolean = key("encryption.enabled", "AES-256-GCM for chunks and indexes.", default=False)
+    encryption_enabled: KafkaBoolean = key(
+        "encryption.enabled", "Encrypt chunks and indexes by AES-256-GCM.", default=False
+    )
     encryption_key_pair_id: str | None = key(
         "encryption.key.pair.id", "The pair that wraps new data keys; one of the list. Needed to encrypt."
     )
@@ -63,13 +69,14 @@ class SegmentKeys(KeyGroup):
     )
     custom_metadata_fields_include: KafkaList = key(
         "custom.metadata.fields.include",
-        "What goes with a segment's metadata, where the broker keeps it.",
+        "Fields that the broker keeps with a segment's metadata.",
         default=(),
         choices=CUSTOM_METADATA_FIELDS,
     )
     custom_metadata_bytes_max: KafkaInt = key(
         "remote.log.metadata.custom.metadata.max.bytes",
-        "The broker's limit: custom metadata that passes it is warned of before a copy, which the broker would undo.",
+        "The broker's limit: a warning is logged before a copy whose custom metadata exceeds it, since the broker "
+        "would undo that copy.",
         default=128,
         minimum=0,
         maximum=INT32_MAX,
@@ -77,18 +84,20 @@ class SegmentKeys(KeyGroup):
     manifest_digest_enabled: KafkaBoolean = key(
         "manifest.digest.enabled",
         "The SHA-256 of the manifest goes into the custom metadata (34 bytes more) and is checked on fetch, so that "
-        "who can write to the bucket alone cannot pass another segment off as this one. The plugin ignores it.",
+        "nobody who can only write to the bucket can pass off another segment as this one. The plugin ignores it.",
         default=False,
         own=True,
     )
     log_index_object_enabled: KafkaBoolean = key(
         "log.index.object.enabled",
-        "One more object beside each segment, `.remoteLogIndex`: its entry of the remote log index, for followers to "
-        "build theirs from ([remote-log-index.md](remote-log-index.md)). The plugin ignores it, on delete too.",
+        "Store one more object beside each segment, `.remoteLogIndex`: its entry of the remote log index, from which "
+        "followers build theirs ([remote-log-index.md](remote-log-index.md)). The plugin ignores it, on delete too.",
         default=False,
         own=True,
     )
-    broker_id: KafkaInt = key("broker.id", "Given by the broker.", default=-1, minimum=-1, maximum=INT32_MAX)
+    broker_id: KafkaInt = key(
+        "broker.id", "The broker's id, which the broker gives.", default=-1, minimum=-1, maximum=INT32_MAX
+    )
 
 
 class UploadKeys(KeyGroup):
@@ -96,20 +105,20 @@ class UploadKeys(KeyGroup):
 
     upload_rate_limit_bytes_per_second: KafkaInt | None = key(
         "upload.rate.limit.bytes.per.second",
-        "Of all uploads of the process, indexes and manifests too. The plugin takes 1,000,000,000 at most.",
+        "Limit of all uploads of the process, indexes and manifests included. The plugin allows 1,000,000,000 at most.",
         live=True,
         minimum=RATE_MINIMUM,
     )
     download_rate_limit_bytes_per_second: KafkaInt | None = key(
         "download.rate.limit.bytes.per.second",
-        "Of all downloads of the process.",
+        "Limit of all downloads of the process.",
         own=True,
         live=True,
         minimum=RATE_MINIMUM,
     )
     upload_part_size: KafkaInt | None = key(
         "upload.part.size",
-        "Bytes of a part, whatever the store; over the store's own key. Objects below it are one request.",
+        "Bytes of a part in any store; wins over the store's own key. Smaller objects are one request.",
         own=True,
         minimum=5 << 20,
         maximum=INT32_MAX,
@@ -126,14 +135,14 @@ class UploadKeys(KeyGroup):
     )
     copy_deadline_ms: KafkaInt | None = key(
         "copy.deadline.ms",
-        "A copy that is not done by then fails and is undone; a delete takes no longer either.",
+        "A copy that takes longer fails and is undone; a delete that takes longer fails.",
         default=3_600_000,
         own=True,
         minimum=1,
     )
     copy_source_verification_enabled: KafkaBoolean = key(
         "copy.source.verification.enabled",
-        "Check every batch and the indexes before a segment counts as copied; what is damaged is refused.",
+        "Check every batch and the indexes before a segment counts as copied; damaged segments are refused.",
         default=True,
         own=True,
     )
@@ -143,9 +152,11 @@ class BrokerKeys(KeyGroup):
     """Keys of the plugin that change little or nothing here: accepted and checked."""
 
     metrics_num_samples: KafkaInt = key(
-        "metrics.num.samples", "Of JMX; not used.", default=2, minimum=1, maximum=INT32_MAX
+        "metrics.num.samples", "A key for JMX; not used.", default=2, minimum=1, maximum=INT32_MAX
     )
-    metrics_sample_window_ms: KafkaInt = key("metrics.sample.window.ms", "Of JMX; not used.", default=30_000, minimum=1)
+    metrics_sample_window_ms: KafkaInt = key(
+        "metrics.sample.window.ms", "A key for JMX; not used.", default=30_000, minimum=1
+    )
     metrics_recording_level: str = key(
         "metrics.recording.level",
         "`DEBUG` and `TRACE` count by topic and partition too, as the plugin does: see metrics.md.",

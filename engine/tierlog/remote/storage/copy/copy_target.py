@@ -23,13 +23,12 @@ from tierlog.remote.storage.layouts.writing import plan_removal
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
+from tierlog.remote.storage.store_stack import as_it_is, open_configured_store, stack_store
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import local_path, open_store
-from tierlog.runtime.stores.wrappers.limited_store import limited_reads
-from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
+from tierlog.runtime.stores.store_urls import local_path
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 #: That the copy of one segment may take, where the configuration has no deadline.
@@ -55,7 +54,7 @@ class CopyTarget:
     """Copies segments into one store, finds and removes them. A context manager is its tier: ``close`` this instead.
 
     Args:
-        store: Gets the objects; closed with this.
+        store: Gets the objects, and keeps to the download limit; closed with this.
         config: What they look like; checked by ``check_for_writing``.
         key_ring: Wraps data keys, and unwraps them for reading back.
         machine: Threads and clock.
@@ -76,13 +75,12 @@ class CopyTarget:
         self._store = store
         scope = Scope(key_prefix=config.key_prefix, mask=config.key_prefix_mask)
         self._lookup = make_lookup(config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
-        read = limited_reads(store, config.download_rate_limit_bytes_per_second, machine)
         layout: Layout = (
-            KafkaLayout(read, scope, machine)
+            KafkaLayout(store, scope, machine)
             if config.layout == "kafka"
-            else AivenLayout(read, scope, key_ring, machine)
+            else AivenLayout(store, scope, key_ring, machine)
         )
-        self.tier = Tier(read, layout, key_ring=key_ring, machine=machine, url=url)
+        self.tier = Tier(store, layout, key_ring=key_ring, machine=machine, url=url)
         metrics = StorageMetrics()
         self._copies = SegmentCopies(
             store,
@@ -136,7 +134,7 @@ def open_copy_target(
     *,
     config: Mapping[str, str] | None = None,
     machine: Machine | None = None,
-    wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+    wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
 ) -> CopyTarget:
     """A bucket, or a folder in it, to copy segments into; a local folder is made if it is not there.
 
@@ -158,7 +156,6 @@ def open_copy_target(
     folder = local_path(path)
     if folder is not None:
         machine.files.make_directories(folder)
-    store = wrap_store(open_store(path, read.store_options, machine=machine))
-    if read.key_prefix_mask and read.key_prefix:
-        store = MaskedStore(store, read.key_prefix)
+    opened = open_configured_store(path, read, machine=machine)
+    store = stack_store(opened, read, machine=machine, wrap_store=wrap_store, limited=True)
     return CopyTarget(store, read, key_ring, machine=machine, url=path)

@@ -129,6 +129,7 @@ def describe_kafka(
 def _iter_parts(
     parts: JsonObject, metadata: RemoteLogSegmentMetadata, folder: str, sizes: Mapping[str, int]
 ) -> Iterator[tuple[IndexType, StoredPart]]:
+    parts.require_absent(PART_SUFFIXES[IndexType.TRANSACTION])
     for kind, suffix in PART_SUFFIXES.items():
         if kind is IndexType.TRANSACTION and not parts.has(suffix):
             continue
@@ -147,6 +148,7 @@ def _part(parts: JsonObject, suffix: str, key: str, sizes: Mapping[str, int]) ->
 
 
 def _checksum(part: JsonObject) -> int | None:
+    part.require_absent("crc32c")
     if not part.has("crc32c"):
         return None
     text = part.text("crc32c")

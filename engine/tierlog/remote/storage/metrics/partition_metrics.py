@@ -52,7 +52,7 @@ PARTITION_SERIES: Final[tuple[tuple[str, str, str, str], ...]] = (
     (
         "store_requests_total",
         "verb",
-        "Calls of the object store: what it tries again by itself is not seen, a delete of many objects is one.",
+        "Calls of the object store: its own retries are not counted, a delete of many objects counts once.",
         "",
     ),
 )

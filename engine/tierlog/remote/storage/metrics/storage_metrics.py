@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.metrics.partition_metrics import OTHERS, PARTITIONS_MAX, PartitionMetrics, partition_rows
 from tierlog.runtime.stores.protocol.request_counts import VERBS
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -79,10 +79,12 @@ SERIES: Final[tuple[Series, ...]] = (
     ),
     Series("gauge", "copies_running", "Copies under way, by phase.", "phase", PHASES),
     Series("gauge", "oldest_copy_age_seconds", "Age of the copy that has been under way for longest; 0 without one."),
-    Series("counter", "copies_overdue_total", "Copies that were called off at their deadline."),
+    Series("counter", "copies_overdue_total", "Copies that were cancelled at their deadline."),
     Series("counter", "leftover_objects_total", "Objects or uploads that a failed copy could not remove again."),
     Series(
-        "gauge", "leftovers", "Failed copies of which something is left in the store now; its removal is tried again."
+        "gauge",
+        "leftovers",
+        "Failed copies whose objects are partly left in the store now; their removal is tried again.",
     ),
     Series("gauge", "upload_buffer_bytes", "Memory that running copies hold.", "state", ("used", "budget")),
     Series("counter", "upload_buffer_wait_seconds_total", "Time that copies waited for memory of others."),
@@ -95,7 +97,7 @@ SERIES: Final[tuple[Series, ...]] = (
     ),
     Series("counter", "fetch_returned_bytes_total", "Original bytes that readers took of what they asked for."),
     Series("counter", "fetch_bytes_total", "Stored bytes that the object store sent for logs, indexes and manifests."),
-    Series("histogram", "fetch_first_byte_seconds", "From the call to the first bytes of a segment."),
+    Series("histogram", "fetch_first_byte_seconds", "Time from the call to the first bytes of a segment."),
     Series("counter", "cache_hit_bytes_total", "Bytes served from a cache.", "cache", CACHES),
     Series(
         "counter", "cache_hits_total", "Look-ups that a cache answered.", "cache", CACHES, _CACHE + "cache-hits-total"
@@ -103,7 +105,7 @@ SERIES: Final[tuple[Series, ...]] = (
     Series(
         "counter",
         "cache_misses_total",
-        "Look-ups that it did not.",
+        "Look-ups that a cache did not answer.",
         "cache",
         CACHES,
         _CACHE + "cache-misses-total",
@@ -111,7 +113,7 @@ SERIES: Final[tuple[Series, ...]] = (
     Series(
         "counter",
         "cache_evictions_total",
-        "Entries that made room.",
+        "Entries that were evicted.",
         "cache",
         CACHES,
         _CACHE + "cache-eviction-total",
@@ -125,7 +127,7 @@ SERIES: Final[tuple[Series, ...]] = (
         CACHES,
     ),
     Series("counter", "prefetched_bytes_total", "Original bytes fetched ahead of their reader."),
-    Series("counter", "prefetch_unused_bytes_total", "Of these, what nobody came for."),
+    Series("counter", "prefetch_unused_bytes_total", "Prefetched bytes that no reader asked for."),
     Series("counter", "deletes_total", "Segments deleted.", jmx=_RSM + "segment-delete-total, -rate"),
     Series(
         "counter",
@@ -141,7 +143,7 @@ SERIES: Final[tuple[Series, ...]] = (
 REQUESTS: Final = Series(
     "counter",
     "store_requests_total",
-    "Requests sent to the object store, tries again among them.",
+    "Requests sent to the object store, retries included.",
     "verb",
     VERBS,
     "s3-client-metrics, gcs-client-metrics, azure-blob-storage-client-metrics: …-requests-total, -rate",
@@ -150,7 +152,8 @@ REQUESTS: Final = Series(
 STORE_INFO: Final = Series(
     "gauge",
     "store_info",
-    "Always 1; its labels say which store this is, and what it was found to do at the start. `state` is `not_asked`, "
+    "Always 1; its labels say which store this is, and which capabilities it was found to have at the start. `state` "
+    "is `not_asked`, "
     "`known`, `unanswered` (asked again after the first copy) or `off` (`store.probe.enabled`).",
     "state, store, checksums, checks_bodies, conditional_put, batch_delete, part_bytes_min",
 )
@@ -290,9 +293,9 @@ class StorageMetrics:
         """Name the function that gives the requests by verb; it must neither raise nor block."""
         self._requests.counts = counts
 
-    def tell_store(self, state: str, store: str, traits: StoreTraits | None = None) -> None:
+    def tell_store(self, state: str, store: str, capabilities: StoreCapabilities | None = None) -> None:
         """Set the labels of STORE_INFO: one of its states, the store's URL without secrets, its capabilities."""
-        found = {} if traits is None else asdict(traits)
+        found = {} if capabilities is None else asdict(capabilities)
         shown = {name: str(value).lower() for name, value in found.items() if name != "addressing"}
         self._store_info.told = {"state": state, "store": store, **shown}
 

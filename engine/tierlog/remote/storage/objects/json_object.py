@@ -73,6 +73,19 @@ class JsonObject:
         """A member that is an object; None if it is missing or null."""
         return self.child(name) if self.has(name) else None
 
+    def require_absent(self, *names: str) -> None:
+        """Refuse an optional member whose name is damaged: what it says would silently not count.
+
+        Raises:
+            CorruptObjectError: one of the names is missing, and a member is there that differs from it in one letter.
+        """
+        for name in names:
+            if name in self._members:
+                continue
+            for other in self._members:
+                if len(other) == len(name) and sum(a != b for a, b in zip(other, name, strict=True)) == 1:
+                    raise self.corrupt(other[:60], f"unknown, and {name} is missing: a damaged name")
+
     def items(self) -> list[tuple[str, object]]:
         return list(self._members.items())
 

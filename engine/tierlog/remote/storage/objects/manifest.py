@@ -81,6 +81,8 @@ def parse_manifest(data: Buffer, *, where: str) -> Manifest:
     """
     root = parse_json_object(data, where=where, limit_bytes=MANIFEST_BYTES_MAX)
     _check_version(root)
+    # Without it the stored bytes of an encrypted index would be handed out as the index.
+    root.require_absent("encryption")
     encryption = _parse_encryption(root)
     compression = root.boolean("compression")
     chunk_index = _parse_chunk_index(root, compression=compression, encrypted=encryption is not None, where=where)
@@ -103,6 +105,7 @@ def _check_version(root: JsonObject) -> None:
 
 def _parse_indexes(root: JsonObject, *, encrypted: bool) -> tuple[tuple[IndexType, int, int], ...]:
     members = root.child("segmentIndexes")
+    members.require_absent(INDEX_MEMBERS[IndexType.TRANSACTION])
     found = []
     for kind, name in INDEX_MEMBERS.items():
         if kind is IndexType.TRANSACTION and not members.has(name):

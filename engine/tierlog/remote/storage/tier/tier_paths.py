@@ -22,13 +22,13 @@ from tierlog.remote.storage.layouts.local_tiered import LocalTieredLayout
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
 from tierlog.remote.storage.layouts.single_file import SingleFileLayout
 from tierlog.remote.storage.objects.object_keys import PARSERS
+from tierlog.remote.storage.store_stack import as_it_is, open_configured_store, stack_store
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.runtime.stores.store_urls import local_path, open_store, split_last
-from tierlog.runtime.stores.wrappers.limited_store import limited_reads
-from tierlog.runtime.stores.wrappers.masked_store import MASK, MaskedStore
+from tierlog.runtime.stores.store_urls import local_path, split_last
+from tierlog.runtime.stores.wrappers.masked_store import MASK
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def open_tier(
     layout: str = "auto",
     config: Mapping[str, str] | None = None,
     machine: Machine | None = None,
-    wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+    wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
     limited: bool = False,
 ) -> Tier:
     """Open a tier for reading.
@@ -87,19 +87,19 @@ def open_tier(
     machine = machine or Machine()
     tier_config = read_storage_config(config, machine=machine)
     key_ring = read_key_ring(tier_config, machine)
+
+    def opened(url: str) -> ObjectStore:
+        store = open_configured_store(url, tier_config, machine=machine)
+        return stack_store(store, tier_config, machine=machine, wrap_store=wrap_store, limited=limited)
+
     if layout == "file" or (layout == "auto" and _is_file(path, machine.files)):
         folder, name = split_last(path)
         if layout == "auto":
             _refuse_other_files(path, machine.files)
-        store = wrap_store(open_store(folder, tier_config.store_options, machine=machine))
+        store = opened(folder)
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, machine=machine, url=folder)
     url, scope, found = _look(path, layout, tier_config, machine)
-    store = open_store(url, tier_config.store_options, machine=machine)
-    store = wrap_store(store)
-    if limited:
-        store = limited_reads(store, tier_config.download_rate_limit_bytes_per_second, machine)
-    if scope.mask and scope.key_prefix:
-        store = MaskedStore(store, scope.key_prefix)
+    store = opened(url)
     made = _layout(found, store, scope, key_ring, machine)
     return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope)
 
@@ -144,7 +144,7 @@ def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tu
         places += _places_above(path)
     found, place = layout, places[0]
     if layout == "auto" or len(places) > 1:
-        store = open_store(path, config.store_options, machine=machine)
+        store = stack_store(open_configured_store(path, config, machine=machine), config, machine=machine)
         try:
             keys = (info.key[len(prefix) :] for info in store.iter_objects(prefix))
             recognised = _recognise(keys, path, layout, places)

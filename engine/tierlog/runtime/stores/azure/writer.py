@@ -33,8 +33,8 @@ from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.reading.obstore_errors import translated
 from tierlog.runtime.stores.reading.obstore_writer import ObstoreWriter
 from tierlog.runtime.stores.writing.bucket_client import BucketClient, RefusedError
+from tierlog.runtime.stores.writing.faults import error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
-from tierlog.runtime.stores.writing.messages import error_of
 
 LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=4000 << 20, parts_max=50_000, put_bytes_max=5000 << 20)
 #: Of a signature. An upload that takes longer is signed anew at half of it.
@@ -103,7 +103,7 @@ class AzureWriter(ObstoreWriter):
         *,
         passing: frozenset[str] = frozenset(),
     ) -> HttpAnswer:
-        """PUT with the checksum of the body; see BucketClient.send."""
+        """Send a PUT with the checksum of its body; see BucketClient.send for the rest."""
         checked = {"Content-MD5": content_md5(data), **_VERSION, **self._scope_header, **headers}
         return self.client.send(key, lambda: HttpRequest("PUT", url, checked, data), scope, passing=passing)
 

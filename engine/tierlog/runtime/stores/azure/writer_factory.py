@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.azure.faults import find_fault
 from tierlog.runtime.stores.azure.writer import AzureWriter
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.settings.options import StoreOptions
@@ -26,7 +27,7 @@ def make_azure_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> AzureWriter:
-    """The write half. Nothing is asked of anybody yet."""
+    """The write half of a container; sends nothing yet."""
     sas_token = _find(options, "sas_key", "sas_token")
     url = ""
     if sas_token is not None:
@@ -37,7 +38,7 @@ def make_azure_writer(
         url = "/".join([endpoint.rstrip("/"), container, *([quote(folder, safe="/-_.~")] if folder else [])])
     return AzureWriter(
         store,
-        make_client(name, options, machine, counts, extra="azure"),
+        make_client(name, options, find_fault, machine, counts, extra="azure"),
         counts,
         machine,
         sas_token=sas_token,
@@ -67,7 +68,7 @@ def _identity(options: StoreOptions) -> str:
 
 
 def _find(options: StoreOptions, *names: str) -> str | None:
-    """An option in obstore's words, then its environment."""
+    """The first of these options that is set, in obstore's words; else what its environment says."""
     spelt = [f"{prefix}{name}" for name in names for prefix in ("", "azure_storage_", "azure_")]
     for name in spelt:
         if found := options.config.get(name):

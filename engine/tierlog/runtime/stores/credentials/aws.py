@@ -20,6 +20,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.properties import parse_properties
 from tierlog.runtime.machine.secret_files import read_secret_file
+from tierlog.runtime.stores.credentials.aws_files import read_section, shared_config_path, shared_credentials_path
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +31,13 @@ _INSTANCE_SECONDS: Final = 2.0
 _INSTANCE_TRIES: Final = 2
 _ROLE_NAME: Final = "tierlog"
 
-#: What ``storage.aws.credentials.provider.class`` can say.
+#: Names of sources; "default" is the first that is configured.
 SOURCES: Final = ("default", "environment", "profile", "web-identity", "container", "instance", "anonymous")
 
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """What signs a request."""
+    """The keys that sign a request."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -44,13 +45,13 @@ class AwsKeys:
 
 
 class AwsCredentials(Protocol):
-    """One source. Any number of threads."""
+    """One source of keys. Any number of threads."""
 
     name: str
     """For messages; no secret."""
 
     def keys(self) -> AwsKeys | None:
-        """Those of now; None signs nothing.
+        """The keys that sign from now on; None for requests that are not signed.
 
         Raises:
             StorePermissionError: the source has none or is refused. StoreUnavailableError: it does not answer.
@@ -70,7 +71,7 @@ class FixedCredentials:
 
 
 class FileCredentials:
-    """Keys in a properties file, read again when it changes (``storage.aws.credentials.file``).
+    """Keys in a properties file, read again when it changes.
 
     A file that is malformed or gone while we run leaves the last good keys in force, and says so in the log.
     """
@@ -108,11 +109,17 @@ class FileCredentials:
         return None if found is None else (found.identity, found.modified_ms, found.size_bytes)
 
     def _read(self) -> AwsKeys:
-        return read_key_file("storage.aws.credentials.file", self._path, self._machine.files)
+        return read_key_file(self._path, self._machine.files)
 
 
-def read_key_file(option: str, path: str, files: Files) -> AwsKeys:
-    """Keys of a properties file; ``rsm.config.storage.`` in front of a name is fine, and wins.
+def read_key_file(path: str, files: Files, *, option: str = "the file of AWS keys") -> AwsKeys:
+    """Keys of a properties file, under ``aws.access.key.id`` and so on. With more in front of a name, as a broker's
+    configuration has it, the longer name wins.
+
+    Args:
+        path: Of the file.
+        files: Where it is.
+        option: What names it, for messages.
 
     Raises:
         ConfigError: it cannot be read, or a key is missing.
@@ -124,14 +131,18 @@ def read_key_file(option: str, path: str, files: Files) -> AwsKeys:
         raise
     except (StoreError, UnicodeDecodeError, ValueError) as cause:
         raise ConfigError(f"{option}: cannot read {path}: {type(cause).__name__}") from None
-    found = [
-        pairs.get(f"rsm.config.storage.{name}", pairs.get(name)) or None
-        for name in ("aws.access.key.id", "aws.secret.access.key", "aws.session.token")
-    ]
-    access_key_id, secret, token = found
+    access_key_id, secret, token = (
+        _longest_named(pairs, name) for name in ("aws.access.key.id", "aws.secret.access.key", "aws.session.token")
+    )
     if access_key_id is None or secret is None:
         raise ConfigError(f"{option}: {path} lacks aws.access.key.id or aws.secret.access.key")
     return AwsKeys(access_key_id, secret, token)
+
+
+def _longest_named(pairs: Mapping[str, str], name: str) -> str | None:
+    """The value of a name, or of the longest one that ends with it behind a dot; None where it is empty or missing."""
+    names = [each for each in pairs if each == name or each.endswith(f".{name}")]
+    return pairs[max(names, key=len)] or None if names else None
 
 
 class _BotocoreCredentials:
@@ -169,7 +180,7 @@ class _BotocoreCredentials:
 def choose_credentials(
     config: Mapping[str, str], machine: Machine, *, source: str = "default", file: str | None = None, region: str = ""
 ) -> AwsCredentials:
-    """The one source that is configured.
+    """The one source of keys that is configured.
 
     Args:
         config: Options in obstore's words; what they leave open the environment says (``AWS_…``).
@@ -210,9 +221,8 @@ def _configured_source(given: _Settings, machine: Machine) -> str:
         return "environment"
     if given.find("web_identity_token_file", ""):
         return "web-identity"
-    shared = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
-    configured = os.environ.get("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config")
-    if os.environ.get("AWS_PROFILE") or _has_keys(shared, machine) or _has_keys(configured, machine):
+    files = (shared_credentials_path(), shared_config_path())
+    if os.environ.get("AWS_PROFILE") or any(_has_keys(path, machine) for path in files):
         return "profile"
     container = ("container_credentials_relative_uri", "container_credentials_full_uri")
     return "container" if any(given.find(name, "") for name in container) else "instance"
@@ -232,21 +242,13 @@ _PROFILE_KEYS: Final = (
 
 def _has_keys(path: str, machine: Machine) -> bool:
     """Whether the default profile of one of AWS's files gives credentials."""
-    import configparser
-
-    if machine.files.find(path) is None:
-        return False
-    parser = configparser.ConfigParser(interpolation=None, strict=False, default_section="none of AWS's")
-    try:
-        parser.read_string(machine.files.read_whole(path, limit_bytes=_FILE_BYTES_MAX).decode("utf-8"))
-    except (configparser.Error, StoreError, UnicodeDecodeError) as cause:
-        raise ConfigError(f"{path}: not in the form of AWS's configuration files: {type(cause).__name__}") from None
-    return parser.has_section("default") and any(name in parser["default"] for name in _PROFILE_KEYS)
+    default = read_section(path, "default", machine.files)
+    return any(name in default for name in _PROFILE_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Options with or without ``aws_``, then the environment."""
+    """Options of S3, with or without ``aws_`` in front, and behind them the environment."""
 
     config: Mapping[str, str] = field(repr=False)
 

@@ -26,13 +26,13 @@ _EARLY: Final = datetime.timedelta(seconds=240)
 
 
 class GoogleTokens(Protocol):
-    """One source. Any number of threads."""
+    """One source of tokens. Any number of threads."""
 
     def identity(self) -> str:
-        """Who that is; no secret. May ask."""
+        """Whose tokens these are; never a secret. May ask the source."""
 
     def token(self) -> str | None:
-        """That of now; None signs nothing.
+        """The token that signs from now on; None for requests that are not signed.
 
         Raises:
             StorePermissionError: refused. StoreUnavailableError: no answer.
@@ -106,7 +106,7 @@ class GoogleAuthTokens:
 
 
 def choose_google_tokens(config: Mapping[str, str], files: Files) -> GoogleTokens:
-    """The one source that is configured; options in obstore's words.
+    """The one source of tokens that is configured, by options in obstore's words.
 
     Raises:
         ConfigError: a key file that is none.
@@ -157,7 +157,7 @@ def _load_default() -> Any:
 
 
 def credential_provider(tokens: GoogleTokens) -> Callable[[], GCSCredential] | None:
-    """The source as obstore asks for it; None where obstore finds the same by itself, or must."""
+    """The source in the form that obstore asks; None where obstore finds the same by itself, or must."""
     if not isinstance(tokens, GoogleAuthTokens) or not is_there("google.auth"):
         return None
 

@@ -63,7 +63,7 @@ class GcsRequests:
         return f"{settings.url}/storage/v1/b/{quote(settings.bucket, safe='')}/o/{name}"
 
     def insert_url(self, key: str, kind: str, **more: str) -> str:
-        """Of a new object; ``kind`` is the type of upload."""
+        """The address to which a new object is sent; ``kind`` is the type of upload."""
         settings = self.settings
         query = {"uploadType": kind, "name": settings.folder + key, **more}
         if settings.kms_key:
@@ -72,7 +72,7 @@ class GcsRequests:
         return f"{settings.url}/upload/storage/v1/b/{quote(settings.bucket, safe='')}/o?{asked}"
 
     def metadata(self, **more: str) -> dict[str, str]:
-        """Of a new object."""
+        """The description that a new object gets."""
         settings = self.settings
         return {**({"storageClass": settings.storage_class} if settings.storage_class else {}), **more}
 

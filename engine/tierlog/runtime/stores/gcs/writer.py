@@ -14,9 +14,9 @@ from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.stores.protocol.failed_deletes import delete_each, deletion_error
 from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.stores.protocol.part_checksums import crc32c_base64
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
-from tierlog.runtime.stores.writing.messages import error_of
+from tierlog.runtime.stores.writing.faults import error_of
 
 if TYPE_CHECKING:
     from tierlog.runtime.stores.gcs.upload import GcsUpload
@@ -87,7 +87,7 @@ class GcsWriter:
         """Raises StoreError: there are none."""
         raise StoreError(f"{self._client.place(upload.key)}: Google lists no unfinished uploads")
 
-    def traits(self, key: str) -> StoreTraits | None:  # noqa: ARG002 - there is one Google
+    def capabilities(self, key: str) -> StoreCapabilities | None:  # noqa: ARG002 - there is one Google
         """See StoreWriter."""
         return None
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.credentials.google import GoogleTokens
+from tierlog.runtime.stores.gcs.faults import find_fault
 from tierlog.runtime.stores.gcs.requests import GcsRequests, GcsSettings
 from tierlog.runtime.stores.gcs.writer import GcsWriter
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
@@ -24,7 +25,7 @@ def make_gcs_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> GcsWriter:
-    """The write half. Nothing is asked of anybody yet."""
+    """The write half of a bucket; sends nothing yet."""
     config = options.config
     settings = GcsSettings(
         url=(config.get("base_url") or config.get("google_base_url") or _URL).rstrip("/"),
@@ -34,5 +35,5 @@ def make_gcs_writer(
         kms_key=options.encryption_key,
         turn_seconds=options.retry_timeout.total_seconds(),
     )
-    client = make_client(name, options, machine, counts, extra="gcs")
+    client = make_client(name, options, find_fault, machine, counts, extra="gcs")
     return GcsWriter(GcsRequests(settings, client, tokens, machine))

@@ -32,8 +32,8 @@ from tierlog.runtime.stores.protocol.object_store import (
     views_of,
 )
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
-from tierlog.runtime.stores.protocol.store_probe import plain_traits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
 
 #: A folder can be pruned by another thread between its making and the file in it.
 _FOLDER_TRIES: Final = 20
@@ -72,7 +72,7 @@ class LocalStore:
 
     @property
     def upload_limits(self) -> UploadLimits:
-        """A file has none that matter."""
+        """Limits that no segment reaches: a file has none that matter."""
         return _LIMITS
 
     @property
@@ -106,7 +106,7 @@ class LocalStore:
                 yield info
 
     def _walk(self, folder: str, above: frozenset[tuple[int, int]], *, temporary: bool = False) -> Iterator[ObjectInfo]:
-        """Below a folder; a link to one of the folders ``above`` is left out, or a few of them list for ever.
+        """The objects below a folder; a link to one of the folders ``above`` is left out, or it lists for ever.
 
         ``temporary``: what is still being written, and nothing else.
         """
@@ -119,7 +119,7 @@ class LocalStore:
                 yield from self._walk(f"{key}/", above | {entry.identity}, temporary=temporary)
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
-        """Of one folder; nothing if it is gone."""
+        """What lies in one folder; nothing if it is gone."""
         path = self._path(folder.rstrip("/")) if folder else self._root
         try:
             yield from self._files.iter_directory(path)
@@ -310,16 +310,18 @@ class LocalStore:
         self._prune(folder)
 
     def describe(self) -> str:
-        """The directory."""
+        """The path of the folder."""
         return self._root
 
     def identity(self) -> str:
         """See ProbedStore."""
         return f"user {os.geteuid()}, group {os.getegid()} of this machine"
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
-        return plain_traits(self, key, addressing=f"{self._root} ({'fsynced' if self._durable else 'NOT fsynced'})")
+        return plain_capabilities(
+            self, key, addressing=f"{self._root} ({'fsynced' if self._durable else 'NOT fsynced'})"
+        )
 
     def close(self) -> None:
         """Nothing is held."""
@@ -333,6 +335,6 @@ def _final_name(name: str) -> str | None:
 
 
 def _object(key: str, found: FileInfo) -> ObjectInfo:
-    """Each write makes a new file: its inode, time and size tell it from the one before."""
+    """One file as an object. Each write makes a new file: inode, time and size tell it from the one before."""
     etag = f"{found.identity[1]:x}-{found.modified_ms:x}-{found.size_bytes:x}"
     return ObjectInfo(key, found.size_bytes, found.modified_ms, etag)

@@ -46,16 +46,16 @@ class NewObject:
         self._open = True
 
     def write_at(self, data: memoryview, *, position: int) -> None:
-        """One thread at a time."""
+        """Write a piece where it belongs; one thread at a time."""
         self._file.write_at(data, position=position)
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        """The disk has work from here on, and commit less to wait for."""
+        """Have the disk begin to write a part, so that commit has less to wait for."""
         if self._durable:
             self._file.begin_write_out(position=position, size_bytes=size_bytes)
 
     def commit(self) -> None:
-        """Fsync if durable, rename, fsync of the directory likewise; closes."""
+        """Close the file and give it its name; where it is durable, fsync it before and its directory after."""
         if self._durable:
             self._file.fsync()
         self._file.close()

@@ -1,6 +1,6 @@
-"""Reads into memory of the reader's own: a store whose objects lie on a disk copies them there at once.
+"""Reads into memory of the caller's: a store whose objects lie on a disk copies their bytes there and nowhere else.
 
-Other stores answer with memory of theirs, which is what readers, caches and decryption share.
+Other stores answer with memory of their own, which readers, caches and decryption share.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ class DirectReads(Protocol):
     """A store that reads into given memory. Any number of threads."""
 
     def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """What ``ObjectStore.fetch_range`` gives, in ``out``, as much as that takes; the bytes.
+        """Put what ``ObjectStore.fetch_range`` gives into ``out``, as far as it fits; returns how many bytes.
 
         Raises: as ``fetch_range``; any byte of ``out`` may have been written.
         """
 
 
 def find_direct_reads(store: ObjectStore) -> DirectReads | None:
-    """The store, if it does so what its ``fetch_range`` does; see ``find_started_reads`` for what overrides that.
+    """The store, if it reads into given memory what its ``fetch_range`` reads; rules as of ``find_started_reads``.
 
     One around another store says by ``reads_directly`` whether that one does.
     """
-    is_one = reads_by(store, "fetch_range_into") and getattr(store, "reads_directly", True)
-    return cast(DirectReads, store) if is_one else None
+    return cast(DirectReads, store) if reads_by(store, "fetch_range_into", "reads_directly") else None

@@ -15,7 +15,7 @@ _UNANSWERED_SECONDS: Final = 60.0
 def delete_each(
     keys: Iterable[str], delete: Callable[[str], object], clock: Clock, failed: dict[str, StoreError]
 ) -> None:
-    """One request a key, for stores that know no other; what is not there is fine, what cannot be removed is entered.
+    """Remove objects by one request each; what is not there is fine, what cannot be removed is entered in ``failed``.
 
     A store that has not answered for a minute is not asked for each of the others, a minute each: they fail likewise.
     """
@@ -35,7 +35,7 @@ def delete_each(
 
 
 def deletion_error(place: str, failed: Mapping[str, StoreError]) -> StoreError:
-    """What could not be removed, and why: retriable only if trying again can help with all of it.
+    """The error that says what could not be removed, and why; retriable if trying again can help with all of it.
 
     Args:
         place: The store.

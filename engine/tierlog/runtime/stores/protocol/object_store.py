@@ -1,4 +1,4 @@
-"""Object stores, as an argument. ``store_opening.open_store`` turns a URL into one."""
+"""What an object store is to those who read and write one; ``store_urls.open_store`` turns a URL into one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FolderListing:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What the store confirmed of an upload: that it holds exactly these bytes."""
+    """An object as the store confirmed it: it holds exactly the bytes that were sent."""
 
     size_bytes: int
     etag: str | None = None
@@ -43,7 +43,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """What one store takes: sizes in bytes; the last part of an upload may be smaller than ``part_bytes_min``."""
+    """The sizes that a store takes, in bytes; the last part of an upload may be smaller than ``part_bytes_min``."""
 
     part_bytes_min: int
     part_bytes_max: int
@@ -125,13 +125,13 @@ class ObjectStore(Protocol):
         """
 
     def list_folder(self, prefix: str = "") -> FolderListing:
-        """One level: what lies directly in the folder ``prefix`` ("" or ending with "/")."""
+        """The objects and folders that lie directly in the folder ``prefix`` ("" or ending with "/")."""
 
     def fetch(self, key: str) -> Buffer:
-        """The whole object."""
+        """The bytes of a whole object."""
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """Part of an object, in one request; no copy where the store's client has none.
+        """The bytes of a part of an object, in one request; no copy where the store's client has none.
 
         0 <= start < end. A range that runs past the end of the object gives what is there, possibly nothing: a short
         answer is the caller's to judge.
@@ -177,21 +177,21 @@ class ObjectStore(Protocol):
         """Uploads under way whose key begins with ``prefix``, of all clients; none where a store cannot list them."""
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Throw away what ``iter_uploads`` found; fine if it is gone."""
+        """Throw away an upload that ``iter_uploads`` found; one that is gone is fine."""
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Requests sent so far by verb, tries again among them: of request_counts.VERBS."""
+        """How many requests were sent so far, further tries among them, by verb of request_counts.VERBS."""
 
     def describe(self) -> str:
-        """What this is, for messages: no secrets."""
+        """The name of the store for messages, without secrets."""
 
     def close(self) -> None:
-        """Release what is held; idempotent."""
+        """Release connections and threads; idempotent."""
 
 
 def views_of(data: Sequence[Buffer] | Buffer) -> list[memoryview]:
-    """Bytes as they lie, one view a buffer; empty ones are left out."""
+    """One view of each buffer, without a copy; empty ones are left out."""
     # Not by Buffer: before Python 3.12 an array of numpy is no instance of it.
     buffers = data if isinstance(data, list | tuple) else [cast(Buffer, data)]
     views = [memoryview(buffer).cast("B") for buffer in buffers]

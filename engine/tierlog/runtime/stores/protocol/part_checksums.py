@@ -16,7 +16,7 @@ _MD5_ETAG: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class ChecksumMode(enum.Enum):
-    """What a store checks of a body."""
+    """The checksum of a body that a store compares."""
 
     CRC32C = "crc32c"
     MD5 = "md5"
@@ -24,7 +24,7 @@ class ChecksumMode(enum.Enum):
 
 
 def crc32c_base64(data: Sequence[memoryview]) -> str:
-    """As in ``x-amz-checksum-crc32c`` and ``x-goog-hash``: big-endian."""
+    """The CRC-32C of bytes, big-endian in base64, as ``x-amz-checksum-crc32c`` and ``x-goog-hash`` have it."""
     found = 0
     for view in data:
         found = crc32c(view, found)
@@ -32,12 +32,12 @@ def crc32c_base64(data: Sequence[memoryview]) -> str:
 
 
 def crc32c_text(checksum: int) -> str:
-    """A checksum in base64."""
+    """A CRC-32C in base64 of its big-endian form."""
     return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
 def md5_digest(data: Sequence[memoryview]) -> bytes:
-    """As ``Content-MD5`` has it before base64; no secret hangs on it."""
+    """The MD5 of bytes, which ``Content-MD5`` has in base64; no secret hangs on it."""
     found = hashlib.md5(usedforsecurity=False)
     for view in data:
         found.update(view)
@@ -45,22 +45,22 @@ def md5_digest(data: Sequence[memoryview]) -> bytes:
 
 
 def content_md5(data: Sequence[memoryview]) -> str:
-    """As in ``Content-MD5``."""
+    """The MD5 of bytes as ``Content-MD5`` has it."""
     return base64.b64encode(md5_digest(data)).decode()
 
 
 def plain_etag(etag: str) -> str:
-    """Without quotes and the mark of weakness, in lower case."""
+    """An ETag without quotes and the mark of weakness, in lower case."""
     return etag.removeprefix("W/").strip('"').lower()
 
 
 def is_md5_etag(etag: str) -> bool:
-    """Whether it can be the MD5 of the content; with keys of KMS it has the form and is something else."""
+    """Whether an ETag has the form of an MD5; with keys of KMS it has that and is something else."""
     return _MD5_ETAG.fullmatch(plain_etag(etag)) is not None
 
 
 def combined_md5_etag(etags: Sequence[str]) -> str | None:
-    """The ETag of an object of parts, as S3 makes it of theirs; None if one is no MD5."""
+    """The ETag that S3 makes for an object of parts out of theirs; None if one of these is no MD5."""
     if not all(is_md5_etag(etag) for etag in etags):
         return None
     joined = b"".join(bytes.fromhex(plain_etag(etag)) for etag in etags)
@@ -68,6 +68,6 @@ def combined_md5_etag(etags: Sequence[str]) -> str | None:
 
 
 def combined_crc32c(checksums: Sequence[str]) -> str:
-    """The composite checksum of an object of parts: that of theirs, and how many there are."""
+    """The composite checksum of an object: the checksum of its parts' checksums, and the number of parts."""
     joined = b"".join(base64.b64decode(each) for each in checksums)
     return f"{crc32c_base64([memoryview(joined)])}-{len(checksums)}"

@@ -6,7 +6,7 @@ from tierlog.errors import StoreError
 
 
 class PartSizes:
-    """Sizes by part number. Its holder locks."""
+    """The sizes of the parts that have come, by number. Not thread-safe: whoever holds it locks."""
 
     def __init__(self, key: str, part_bytes: int) -> None:
         self._key = key
@@ -19,11 +19,11 @@ class PartSizes:
             raise ValueError(f"{self._key}: part {number} of {size_bytes} bytes: 1 to {self._part_bytes} expected")
 
     def take(self, number: int, size_bytes: int) -> None:
-        """The part is stored."""
+        """Enter a part that is stored."""
         self._sizes[number] = size_bytes
 
     def whole(self) -> int:
-        """The number of parts.
+        """The number of parts of an upload that is whole.
 
         Raises:
             StoreError: none came, one is missing, or one before the last is too small: the caller's mistake, which must

@@ -11,18 +11,18 @@ VERBS: Final = ("GET", "HEAD", "LIST", "PUT", "POST", "DELETE")
 
 
 class RequestCounts:
-    """Any number of threads count; each verb only grows."""
+    """A counter for each verb, which only grows. Any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(VERBS, 0)
 
     def add(self, verb: str, count: int = 1) -> None:
-        """One more of a verb of VERBS."""
+        """Count requests of a verb of VERBS."""
         with self._lock:
             self._counts[verb] += count
 
     def snapshot(self) -> Mapping[str, int]:
-        """As of now; does not change any more."""
+        """The counts as they are now, in a mapping that does not change."""
         with self._lock:
             return dict(self._counts)

@@ -25,7 +25,7 @@ def asked_before_resending(ask: Callable[[], None]) -> Iterator[None]:
 
 
 def before_resending() -> None:
-    """For whoever sends the same body a second time. Raises what the block's ``ask`` raises."""
+    """Called by whoever sends the same body a second time. Raises what the block's ``ask`` raises."""
     ask = _ask.get()
     if ask is not None:
         ask()

@@ -33,21 +33,23 @@ class StartedReads(Protocol):
 def find_started_reads(store: ObjectStore) -> StartedReads | None:
     """The store, if it begins the very reads that its ``fetch_range`` does; None for one that only blocks.
 
-    A class that overrides ``fetch_range`` of another and leaves ``start_fetch_range`` as it was (a wrapper that counts,
-    or breaks, reads) is one that blocks: the other way would go around it. One around another store says by
+    A class that overrides ``fetch_range`` of another and leaves ``start_fetch_range`` as it was (a wrapper that
+    throttles reads, say) is one that blocks: the other way would go around it. One around another store says by
     ``starts_reads`` whether that one begins them.
     """
-    is_one = reads_by(store, "start_fetch_range") and getattr(store, "starts_reads", True)
-    return cast(StartedReads, store) if is_one else None
+    return cast(StartedReads, store) if reads_by(store, "start_fetch_range", "starts_reads") else None
 
 
-def reads_by(store: ObjectStore, method: str) -> bool:
-    """Whether the class that says last how the store reads a range says how it does that by ``method`` too."""
+def reads_by(store: ObjectStore, method: str, flag: str) -> bool:
+    """Whether the class that says last how the store reads a range says how it does that by ``method`` too.
+
+    ``flag`` is asked where that class has it beside the method.
+    """
     if "fetch_range" in getattr(store, "__dict__", ()):
         return False
     for kind in type(store).__mro__:
         if method in vars(kind):
-            return True
+            return flag not in vars(kind) or bool(getattr(store, flag))
         if "fetch_range" in vars(kind):
             return False
     return False

@@ -1,4 +1,4 @@
-"""What a store says of itself, and what it was found to do."""
+"""What a store can: what it says of itself, and what it was found to do."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
-class StoreTraits:
-    """What differs between stores that speak the same.
+class StoreCapabilities:
+    """What a store can; stores that speak the same protocol differ in it.
 
     Args:
         addressing: Where requests go, and whether the bucket is in the path or in the host name.
@@ -42,10 +42,10 @@ class StoreTraits:
 
 @runtime_checkable
 class ProbedStore(Protocol):
-    """A store that can tell."""
+    """A store that says who we are to it, and finds out what it can."""
 
     def identity(self) -> str:
-        """Who we are to it; never a secret. Raises StoreError and its kinds: nobody, or the source does not answer."""
+        """Who we are to the store; never a secret. Raises StoreError: nobody, or the source does not answer."""
 
-    def traits(self, key: str) -> StoreTraits:
-        """Find out, by writing and removing objects whose keys begin with ``key``. Raises StoreError and its kinds."""
+    def capabilities(self, key: str) -> StoreCapabilities:
+        """Find out what the store can, by objects whose keys begin with ``key``. Raises StoreError and its kinds."""

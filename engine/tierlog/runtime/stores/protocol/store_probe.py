@@ -13,7 +13,7 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore
-from tierlog.runtime.stores.protocol.store_capabilities import ProbedStore, StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import ProbedStore, StoreCapabilities
 
 _log = logging.getLogger(__name__)
 #: What the keys of the probe begin with, behind the prefix of all keys.
@@ -22,8 +22,8 @@ PROBE_PREFIX: Final = ".tierlog-probe-"
 PARTS_SUFFIX: Final = "-parts"
 
 
-def probe_store(store: ObjectStore, key: str) -> StoreTraits:
-    """Ask. Leaves nothing behind, as far as the store lets it: what it does leave, ``remove_probe`` takes away.
+def probe_store(store: ObjectStore, key: str) -> StoreCapabilities:
+    """Ask a store what it can. Leaves nothing behind if the store lets it; ``remove_probe`` takes away what is left.
 
     Args:
         store: Its write half is told what is found.
@@ -33,7 +33,7 @@ def probe_store(store: ObjectStore, key: str) -> StoreTraits:
         StoreError and its kinds: the store cannot be written to, or does not let us remove.
     """
     inner = unwrapped(store)
-    return inner.traits(key) if isinstance(inner, ProbedStore) else plain_traits(store, key)
+    return inner.capabilities(key) if isinstance(inner, ProbedStore) else plain_capabilities(store, key)
 
 
 def remove_probe(store: ObjectStore, key: str) -> None:
@@ -50,12 +50,12 @@ def identity_of(store: ObjectStore) -> str:
 
 
 def probe_key(machine: Machine, key_prefix: str = "") -> str:
-    """A key that no object has."""
+    """A new key, which no object has."""
     return f"{key_prefix}{PROBE_PREFIX}{machine.rng.secret_bytes(8).hex()}"
 
 
 def unwrapped(store: ObjectStore) -> ObjectStore:
-    """The store inside all that count, break and mask."""
+    """The store inside all wrappers."""
     while (inner := getattr(store, "inner", None)) is not None:
         store = inner
     return store
@@ -75,13 +75,13 @@ def removing(delete: Callable[[Sequence[str]], None], keys: Sequence[str]) -> It
     delete(keys)
 
 
-def plain_traits(
+def plain_capabilities(
     store: ObjectStore, key: str, *, addressing: str | None = None, checksums: str = "none"
-) -> StoreTraits:
-    """What can be found out of any store."""
+) -> StoreCapabilities:
+    """The capabilities that can be found out of any store."""
     with removing(store.delete, [key]):
         conditional = refuses_second(store, key)
-    return StoreTraits(
+    return StoreCapabilities(
         addressing=addressing or store.describe(),
         checksums=checksums,
         checks_bodies=checksums != "none",

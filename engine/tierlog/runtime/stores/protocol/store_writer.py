@@ -6,14 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tierlog.runtime.stores.protocol.object_store import StoredObject, UnfinishedUpload, Upload, UploadLimits
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 
 
 class StoreWriter(Protocol):
-    """As ObjectStore's methods of the same names; keys are relative to the store's root. Any number of threads."""
+    """What writes to a bucket: see ObjectStore for the methods of the same names. Any number of threads.
+
+    Keys are relative to the store's root.
+    """
 
     checksum_name: str
-    """Of bodies, where ``traits`` does not find out: "md5", "crc32c" or "none"."""
+    """The checksum that bodies carry, where ``capabilities`` does not find out: "md5", "crc32c" or "none"."""
 
     @property
     def limits(self) -> UploadLimits: ...
@@ -25,7 +28,7 @@ class StoreWriter(Protocol):
     def identity(self) -> str:
         """See ProbedStore."""
 
-    def traits(self, key: str) -> StoreTraits | None:
+    def capabilities(self, key: str) -> StoreCapabilities | None:
         """See ProbedStore; None where nothing differs between stores of the kind."""
 
     def close(self) -> None:

@@ -23,11 +23,11 @@ class _Waiting:
     """All that obstore asks of an event loop: a future, and a call that fills it."""
 
     def create_future(self) -> Any:
-        """One that threads wait for."""
+        """A future that threads wait for."""
         return Future()
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # noqa: ARG002
-        """Fill it, in obstore's thread."""
+        """Fill the future, in obstore's thread."""
         with contextlib.suppress(InvalidStateError):  # cancelled at this very moment
             callback(*args)
 
@@ -44,7 +44,7 @@ class _Answer:
         self.cancelled_by_us = False
 
     def add_done_callback(self, function: Callable[[_Answer], object]) -> None:
-        """By obstore, which learns of a cancel by it."""
+        """Called by obstore, which learns by it that the future is cancelled."""
         self._callbacks.append(function)
 
     def cancelled(self) -> bool:
@@ -66,7 +66,7 @@ class _Answer:
             self._told(answer)
 
     def cancel(self) -> None:
-        """End the request; whoever is told is told so, unless the answer came first."""
+        """End the request: a CancelledReadError is told, unless the answer came first."""
         if not self._is_done:
             self.cancelled_by_us = True
             self._end(CancelledReadError("cancelled"))
@@ -117,7 +117,7 @@ def start_read(start: Callable[[], Awaitable[Result]], told: Callable[[Result | 
 
 
 def _nothing() -> None:
-    """Nothing to end."""
+    """Does nothing: there is no request to end."""
 
 
 def read_cancellable(start: Callable[[], Awaitable[Result]]) -> Result:

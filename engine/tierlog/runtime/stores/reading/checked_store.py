@@ -1,6 +1,6 @@
 """A bucket of S3 whose whole objects are compared with the checksum that the store keeps of them.
 
-What ``storage.aws.checksum.check.enabled`` asks for. A range of an object has no checksum in S3, so ranges are not
+What ``StoreOptions.check_reads`` asks for. A range of an object has no checksum in S3, so ranges are not
 compared: chunks have GCM's tags, or the checksums of the batches in them.
 """
 
@@ -45,7 +45,7 @@ class CheckedS3Store(RemoteStore):
         raise StoreUnavailableError(f"{self.describe()}/{key}: {told}")
 
     def _difference(self, key: str, found: Buffer) -> str:
-        """Empty where there is none, or nothing to compare with."""
+        """How the bytes differ from the checksum that the store keeps; "" where they do not, or it keeps none."""
         writer = self._writing()
         assert isinstance(writer, S3Writer), "made for S3"
         settings = writer.client.settings
@@ -64,5 +64,5 @@ class CheckedS3Store(RemoteStore):
 
 
 def _is_md5(headers: Mapping[str, str], *, customer_key: bool) -> bool:
-    """With keys of KMS or of the customer an ETag has the form of an MD5 and is something else."""
+    """Whether the ETag is an MD5: with keys of KMS or of the customer it has the form and is something else."""
     return not customer_key and headers.get("x-amz-server-side-encryption", "AES256") == "AES256"

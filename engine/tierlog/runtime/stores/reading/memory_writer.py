@@ -22,7 +22,7 @@ _LIMITS: Final = UploadLimits(part_bytes_min=1, part_bytes_max=1 << 31, parts_ma
 
 @dataclass(slots=True)
 class MemoryBucket:
-    """What a name of ``memory://`` stands for."""
+    """The objects and uploads behind one name of ``memory://``."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
     uploads: dict[str, MemoryUpload] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class MemoryWriter(ObstoreWriter):
         return upload
 
     def count(self, verb: str) -> None:
-        """A request of an upload."""
+        """Count a request of an upload."""
         self._counts.add(verb)
 
     def iter_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:

@@ -13,7 +13,7 @@ from tierlog.runtime.machine.cancelling import is_cancellable
 from tierlog.runtime.stores.protocol.failed_deletes import deletion_error
 from tierlog.runtime.stores.protocol.object_store import ABSENT, StoredObject, UnfinishedUpload, Upload, UploadLimits
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable
 from tierlog.runtime.stores.reading.obstore_errors import translated
 
@@ -87,7 +87,7 @@ class ObstoreWriter:
         """See ProbedStore."""
         return "this process"
 
-    def traits(self, key: str) -> StoreTraits | None:  # noqa: ARG002 - nothing to ask
+    def capabilities(self, key: str) -> StoreCapabilities | None:  # noqa: ARG002 - nothing to ask
         """See StoreWriter."""
         return None
 

@@ -17,10 +17,13 @@ from typing import Final
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.stores.s3.options import S3Options
+from tierlog.runtime.stores.settings.ambient_proxy import find_ambient_proxy
 
 #: Port 0: connecting to it is refused at once, and nothing can listen there.
 _NOWHERE: Final = "127.0.0.1:0"
-_HOST: Final = re.compile(r"https?://(?:\[([0-9A-Fa-f:.]+)\]|([^\s/:?#\"'\\]+))", re.IGNORECASE)
+#: How the debug form of obstore 0.12 names a server that was not reached.
+_TRIED_NOWHERE: Final = re.compile(rf'"tcp connect error",\s+{re.escape(_NOWHERE)},')
+_HOST: Final = re.compile(r"(https?)://(?:\[([0-9A-Fa-f:.]+)\]|([^\s/:?#\"'\\]+))", re.IGNORECASE)
 #: What the environment says of a store, its accounts and its sources of credentials.
 _AMBIENT: Final = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_", "AZURITE_", "IDENTITY_", "MSI_")}
 #: Where obstore asks by itself for what options leave open: the store, tokens, the machine's identity.
@@ -37,7 +40,26 @@ _USUAL: Final[dict[str, frozenset[str]]] = {
         )
     ),
 }
-_PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
+#: The store where nothing names another one, and who gives tokens for it.
+_STORE_HOSTS: Final = {"gs": "storage.googleapis.com", "az": "blob.core.windows.net"}
+_TOKEN_HOSTS: Final = {"gs": "oauth2.googleapis.com", "az": "login.microsoftonline.com"}
+#: Credentials with which obstore asks nobody for a token.
+_FIXED: Final = {
+    "gs": frozenset(("bearer_token", "skip_signature")),
+    "az": frozenset(
+        (
+            "account_key",
+            "access_key",
+            "sas_key",
+            "sas_token",
+            "token",
+            "bearer_token",
+            "skip_signature",
+            "use_emulator",
+        )
+    ),
+}
+_BRAND: Final = re.compile(r"google_|azure_storage_|azure_")
 _DIRECTORY_BUCKET: Final = re.compile(r".+--([^-]+(?:-[^-]+)*)--xa?-s3")
 _KEY_FILES: Final = tuple(
     f"{prefix}{name}"
@@ -59,10 +81,9 @@ def own_hosts_only(
         client: What its HTTP client is given.
         files: Where a key of Google's may lie, which may name hosts.
     """
-    if "proxy_url" in client or _has_ambient_proxy():
+    if "proxy_url" in client or any(find_ambient_proxy(*each) for each in _asked(scheme, bucket, config)):
         return {}
-    named = [*config.values(), *(text for name, text in os.environ.items() if name.startswith(_AMBIENT[scheme]))]
-    hosts = {found[1] or found[2] for text in named for found in _HOST.finditer(text)} | _USUAL[scheme]
+    hosts = {host for _, host in _named(scheme, config)} | _USUAL[scheme]
     if scheme == "s3":
         hosts |= _s3_hosts(bucket, config)
     if scheme == "gs":
@@ -72,15 +93,32 @@ def own_hosts_only(
 
 def is_refused_redirect(debug_text: str) -> bool:
     """Whether obstore's long form of an error tells of another host that it was sent to."""
-    return _NOWHERE in debug_text
+    return _TRIED_NOWHERE.search(debug_text) is not None
 
 
-def _has_ambient_proxy() -> bool:
-    return any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXY_VARIABLES)
+def _named(scheme: str, config: Mapping[str, str]) -> set[tuple[str, str]]:
+    """(scheme, host) of all URLs that options and environment name."""
+    texts = [*config.values(), *(text for name, text in os.environ.items() if name.startswith(_AMBIENT[scheme]))]
+    return {(found[1].lower(), found[2] or found[3]) for text in texts for found in _HOST.finditer(text)}
+
+
+def _asked(scheme: str, bucket: str, config: Mapping[str, str]) -> set[tuple[str, str]]:
+    """(scheme, host) of the servers that obstore sends requests to: where one goes by a proxy, none may be put in
+    its place. The machine's own identity is never behind one, and S3's credentials are not obstore's to fetch.
+    """
+    if scheme == "s3":
+        endpoint = _HOST.match(S3Options(config).endpoint())
+        if endpoint is not None:
+            return {(endpoint[1].lower(), endpoint[2] or endpoint[3])}
+        return {("https", host) for host in _s3_hosts(bucket, config)}
+    ambient = [(name, text) for name, text in os.environ.items() if name.startswith(_AMBIENT[scheme])]
+    said = {_BRAND.sub("", name.lower(), count=1) for name, text in (*ambient, *config.items()) if text != "false"}
+    found = _named(scheme, config) or {("https", _STORE_HOSTS[scheme])}
+    return found if said & _FIXED[scheme] else {*found, ("https", _TOKEN_HOSTS[scheme])}
 
 
 def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
-    """Amazon's, and of a directory bucket; a host below such a one, as a bucket's own, counts as it."""
+    """Amazon's hosts of the region and of a directory bucket; names below them, as a bucket has one, count too."""
     region = S3Options(config).find("region", "default_region") or "us-east-1"
     found = {f"s3.{region}.amazonaws.com"}
     if zone := _DIRECTORY_BUCKET.fullmatch(bucket):
@@ -89,7 +127,7 @@ def _s3_hosts(bucket: str, config: Mapping[str, str]) -> set[str]:
 
 
 def _google_hosts(config: Mapping[str, str], files: Files) -> set[str]:
-    """Those of the machine's identity, and those that a key file names, an emulator's say."""
+    """The hosts of the machine's identity, and those that a key file names (an emulator's, say)."""
     found = {text.partition(":")[0] for name, text in os.environ.items() if name.startswith("GCE_METADATA_")}
     ambient = {name.lower(): text for name, text in os.environ.items()}
     for name in _KEY_FILES:
@@ -97,5 +135,5 @@ def _google_hosts(config: Mapping[str, str], files: Files) -> set[str]:
         if path is not None:
             with contextlib.suppress(StoreError):  # obstore says what is wrong with it
                 text = files.read_whole(path, limit_bytes=_KEY_FILE_BYTES_MAX).decode("utf-8", "replace")
-                found |= {host[1] or host[2] for host in _HOST.finditer(text)}
+                found |= {host[2] or host[3] for host in _HOST.finditer(text)}
     return found

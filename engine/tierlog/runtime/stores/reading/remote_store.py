@@ -32,11 +32,11 @@ from tierlog.runtime.stores.protocol.object_store import (
 )
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
-from tierlog.runtime.stores.protocol.store_probe import plain_traits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
-from tierlog.runtime.stores.reading.obstore_errors import BEHIND_END, translate, translated
+from tierlog.runtime.stores.reading.obstore_errors import is_behind_end, translate, translated
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -85,7 +85,7 @@ class RemoteStore:
 
     @property
     def upload_limits(self) -> UploadLimits:
-        """Of the kind of store."""
+        """The limits of this kind of store."""
         return self._writing().limits
 
     @property
@@ -145,7 +145,7 @@ class RemoteStore:
                     )
                 )
             except exceptions.GenericError as error:
-                if BEHIND_END.search(str(error)):
+                if is_behind_end(error):
                     return b""
                 raise
 
@@ -157,7 +157,7 @@ class RemoteStore:
         def told(answer: Answer) -> None:
             if not isinstance(answer, BaseException):
                 on_answer(_noted(answer))
-            elif isinstance(answer, exceptions.GenericError) and BEHIND_END.search(str(answer)):
+            elif is_behind_end(answer):
                 on_answer(b"")
             else:
                 on_answer(answer if isinstance(answer, TierlogError) else translate(answer, self._place(key)))
@@ -205,16 +205,18 @@ class RemoteStore:
         self._writing().abort_upload(upload)
 
     def describe(self) -> str:
-        """The URL."""
+        """The URL of the store."""
         return self._name
 
     def identity(self) -> str:
         """See ProbedStore."""
         return self._writing().identity()
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
-        return self._writing().traits(key) or plain_traits(self, key, checksums=self._writing().checksum_name)
+        return self._writing().capabilities(key) or plain_capabilities(
+            self, key, checksums=self._writing().checksum_name
+        )
 
     def close(self) -> None:
         """Ends what is being written; obstore keeps its connections until the process ends."""
@@ -225,7 +227,7 @@ class RemoteStore:
 
 
 def _noted(answer: _Answer) -> _Answer:
-    """An answer, whose memory is the client's: malloc's arenas would keep it when it is free."""
+    """The answer, whose memory is noted as the client's: malloc's arenas would keep it once it is free."""
     note_foreign(memoryview(answer).nbytes)
     return answer
 

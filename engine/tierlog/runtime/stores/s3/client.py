@@ -12,8 +12,8 @@ from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.credentials.aws import AwsCredentials, AwsKeys
 from tierlog.runtime.stores.writing.bucket_client import BucketClient
+from tierlog.runtime.stores.writing.faults import StoreFault
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpRequest
-from tierlog.runtime.stores.writing.messages import StoreFault
 
 _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
@@ -71,20 +71,20 @@ class S3Client:
         self._client = client
 
     def place(self, key: str | None) -> str:
-        """Of an object, for messages."""
+        """The name of an object, or of the store, as messages have it."""
         return self._client.place(key)
 
     @property
     def clock(self) -> Clock:
-        """Of its pauses."""
+        """The clock of its pauses."""
         return self._client.clock
 
     def scope(self) -> CancelScope:
-        """For requests that end together."""
+        """A new scope, for requests that end together."""
         return self._client.scope()
 
     def close(self) -> None:
-        """Cancel what runs."""
+        """Cancel the requests that run."""
         self._client.close()
 
     def send(
@@ -99,7 +99,7 @@ class S3Client:
             return self._signed(call, digest, used[-1])
 
         def renewed(fault: StoreFault) -> bool:
-            """Credentials that expired between signing and arrival: the source has others by now."""
+            """Whether the credentials expired between signing and arrival, and the source has others by now."""
             return fault.code in ("ExpiredToken", "InvalidAccessKeyId") and self.credentials.keys() != used[-1]
 
         listing = call.verb == "GET" and "uploads" in call.query
@@ -108,7 +108,7 @@ class S3Client:
         )
 
     def _digest(self, call: S3Call) -> str:
-        """What the signature says of the body."""
+        """The digest of the body that the signature covers."""
         if call.body and (self.settings.unsigned_payload or self.settings.bucket_url.startswith("https://")):
             return _UNSIGNED
         found = hashlib.sha256()
@@ -117,7 +117,7 @@ class S3Client:
         return found.hexdigest()
 
     def url(self, key: str | None, query: Mapping[str, str]) -> str:
-        """Encoded as it is signed."""
+        """The address of an object or of the bucket, encoded as it is signed."""
         path = "" if key is None else f"/{quote(self.settings.folder + key, safe='/-_.~')}"
         if key is None and self.settings.bucket_url.count("/") == 2:
             path = "/"

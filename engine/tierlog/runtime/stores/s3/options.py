@@ -26,7 +26,7 @@ class S3Options:
         self._config = config
 
     def find(self, *names: str) -> str | None:
-        """The first that is set."""
+        """The first of these names that an option sets, else the environment; None if neither does."""
         for where in (self._option, self._environment):
             for name in names:
                 if found := where(name):
@@ -39,13 +39,17 @@ class S3Options:
     def _environment(self, name: str) -> str | None:
         return os.environ.get(f"AWS_{name.upper()}")
 
+    def endpoint(self) -> str:
+        """The server that is named in place of Amazon's, without "/" at its end; "" if none is."""
+        return (self.find("endpoint_url_s3", "endpoint_url", "endpoint") or "").rstrip("/")
+
     def is_set(self, name: str) -> bool:
-        """Of a boolean."""
+        """Whether a boolean is true."""
         return (self.find(name) or "").lower() in ("true", "1", "yes", "on", "y", "t")
 
 
 def choose_s3_credentials(options: StoreOptions, machine: Machine) -> AwsCredentials:
-    """The one source of the options. Raises ConfigError."""
+    """The one source of keys that the options name. Raises ConfigError."""
     return choose_credentials(
         options.config,
         machine,
@@ -56,7 +60,7 @@ def choose_s3_credentials(options: StoreOptions, machine: Machine) -> AwsCredent
 
 
 def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credential] | None:
-    """The source as obstore asks for it; None where obstore finds the same by itself."""
+    """The source in the form that obstore asks; None where obstore finds the same by itself."""
     if isinstance(credentials, FixedCredentials):
         return None
 
@@ -74,10 +78,10 @@ def credential_provider(credentials: AwsCredentials) -> Callable[[], S3Credentia
 
 
 def address_config(bucket: str, options: StoreOptions, files: Files) -> dict[str, str]:
-    """What the crate under obstore is given in another process: a file of keys as it is now."""
+    """Options for the crate under obstore in another process, which gets the keys that a file has now."""
     config = _placed(bucket, options)
     if options.credentials_file is not None:
-        keys = read_key_file("storage.aws.credentials.file", options.credentials_file, files)
+        keys = read_key_file(options.credentials_file, files)
         config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
         config |= {"session_token": keys.session_token} if keys.session_token else {}
     if options.credentials_source == "anonymous":
@@ -94,7 +98,7 @@ def _placed(bucket: str, options: StoreOptions) -> dict[str, str]:
 
 
 def obstore_config(bucket: str, options: StoreOptions, credentials: AwsCredentials) -> dict[str, str]:
-    """What obstore's own half is given."""
+    """Options for obstore's store."""
     config = _placed(bucket, options)
     if isinstance(credentials, FixedCredentials) and credentials.keys() is None:
         config["skip_signature"] = "true"

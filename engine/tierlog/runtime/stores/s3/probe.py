@@ -9,7 +9,7 @@ from typing import Final
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.runtime.stores.protocol.object_store import ABSENT
 from tierlog.runtime.stores.protocol.part_checksums import CRC32C_HEADER, ChecksumMode, crc32c_base64
-from tierlog.runtime.stores.protocol.store_capabilities import StoreTraits
+from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, removing
 from tierlog.runtime.stores.s3.client import S3Call
 from tierlog.runtime.stores.s3.writer import LIMITS, S3Writer
@@ -19,18 +19,20 @@ _BODY: Final = b"tierlog"
 _OTHER: Final = b"another"
 #: How a store says that a checksum is wrong; those that say something else do not check it.
 _DIGEST: Final = frozenset(("BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "InvalidRequest", "400"))
+#: How a store says that a part which is not the last is smaller than it takes.
+_TOO_SMALL: Final = frozenset(("EntityTooSmall",))
 
 
 class ProbedS3Writer(S3Writer):
-    """The whole StoreWriter of S3."""
+    """The StoreWriter of S3: S3Writer, and what it finds out about its store."""
 
-    def traits(self, key: str) -> StoreTraits:
+    def capabilities(self, key: str) -> StoreCapabilities:
         """See ProbedStore."""
         return _probe(self, key)
 
 
-def _probe(writer: S3Writer, key: str) -> StoreTraits:
-    """Ask with a few small objects; the writer is told what checksum the store checks."""
+def _probe(writer: S3Writer, key: str) -> StoreCapabilities:
+    """The capabilities of the store, asked with a few small objects; tells the writer what checksum it checks."""
     with removing(writer.delete, [key, f"{key}{PARTS_SUFFIX}"]):
         checked = _find_checked(writer, key)
         if checked is not None:
@@ -39,7 +41,7 @@ def _probe(writer: S3Writer, key: str) -> StoreTraits:
         part_bytes_min = 1 if _takes_small_parts(writer, f"{key}{PARTS_SUFFIX}") else LIMITS.part_bytes_min
     settings = writer.client.settings
     where = "in the path" if settings.bucket_url.count("/") > 2 else "in the host name"
-    return StoreTraits(
+    return StoreCapabilities(
         addressing=f"{settings.bucket_url} (bucket {where}, region {settings.region})",
         checksums=writer.requests.checksums.value,
         checks_bodies=checked is writer.requests.checksums,
@@ -50,7 +52,7 @@ def _probe(writer: S3Writer, key: str) -> StoreTraits:
 
 
 def _find_checked(writer: S3Writer, key: str) -> ChecksumMode | None:
-    """The better checksum of which the store refuses a wrong one."""
+    """The best checksum of which the store refuses a wrong one; None if it refuses none."""
     digest = hashlib.md5(_OTHER, usedforsecurity=False).digest()
     wrong = {
         ChecksumMode.CRC32C: {CRC32C_HEADER: crc32c_base64([memoryview(_OTHER)])},
@@ -82,10 +84,11 @@ def _takes_small_parts(writer: S3Writer, key: str) -> bool:
     try:
         upload.put_part(1, [_BODY])
         upload.put_part(2, [_BODY])
-        upload.complete()
-    except StoreError as error:
+        upload.finish(passing=_TOO_SMALL)
+    except RefusedError:
         upload.abort()
-        if "EntityTooSmall" in str(error) or "too small" in str(error):
-            return False
+        return False
+    except StoreError:
+        upload.abort()
         raise
     return True

@@ -55,17 +55,17 @@ class S3Requests:
 
     @property
     def checksums(self) -> ChecksumMode:
-        """What is sent now."""
+        """The checksum that is sent now."""
         return self._mode
 
     def write_headers(self) -> dict[str, str]:
-        """What every new object carries."""
+        """The headers that every new object carries."""
         settings = self.client.settings
         storage_class = {"x-amz-storage-class": settings.storage_class} if settings.storage_class else {}
         return {**settings.encryption, **settings.customer_key, **storage_class}
 
     def find(self, key: str) -> ObjectInfo | None:
-        """HEAD, with our own requests."""
+        """Size and ETag of an object; None if it is not there."""
         try:
             answer = self.client.send(S3Call("HEAD", key, {}, self.client.settings.customer_key))
         except ObjectNotFoundError:

@@ -12,7 +12,6 @@ from tierlog.runtime.stores.protocol.object_store import (
     ABSENT,
     StoredObject,
     UnfinishedUpload,
-    Upload,
     UploadLimits,
 )
 from tierlog.runtime.stores.protocol.part_checksums import (
@@ -24,11 +23,12 @@ from tierlog.runtime.stores.protocol.part_checksums import (
     plain_etag,
 )
 from tierlog.runtime.stores.s3.client import S3Call
+from tierlog.runtime.stores.s3.messages import delete_body, delete_faults, fits_xml, upload_page
 from tierlog.runtime.stores.s3.requests import UNKNOWN, S3Requests
 from tierlog.runtime.stores.s3.upload import S3Upload
 from tierlog.runtime.stores.writing.bucket_client import RefusedError
+from tierlog.runtime.stores.writing.faults import error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
-from tierlog.runtime.stores.writing.messages import delete_body, delete_faults, error_of, fits_xml, upload_page
 
 _log = logging.getLogger(__name__)
 
@@ -76,14 +76,14 @@ class S3Writer:
         return StoredObject(sum(len(view) for view in data), answer.headers.get("etag"))
 
     def _conflict(self, key: str, data: Sequence[memoryview], failure: RefusedError) -> StoredObject:
-        """The condition does not hold: perhaps since a try of ours, whose answer got lost, has stored the object."""
+        """The object, if a lost try of ours has stored it after all. Raises ObjectConflictError: it is another one."""
         if failure.tries:
             found = self.requests.find(key)
             if found is not None and found.etag and plain_etag(found.etag) == md5_digest(data).hex():
                 return StoredObject(found.size_bytes, found.etag)
         raise ObjectConflictError(str(error_of(self.client.place(key), "PUT", failure.answer, failure.fault)))
 
-    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
+    def begin_upload(self, key: str, *, part_bytes: int) -> S3Upload:
         """See StoreWriter."""
         headers = self.requests.write_headers()
         if self.requests.checksums is ChecksumMode.CRC32C:
@@ -123,7 +123,7 @@ class S3Writer:
             raise deletion_error(self.client.settings.name, failed)
 
     def _delete_batch(self, keys: Sequence[str], failed: dict[str, StoreError]) -> Sequence[str]:
-        """One request for up to a thousand keys; returns those that must be removed one by one."""
+        """Remove up to a thousand objects by one request; returns the keys that must be removed one by one."""
         folder = self.client.settings.folder
         body = [memoryview(delete_body([folder + key for key in keys]))]
         headers = {"Content-MD5": content_md5(body), "Content-Type": "application/xml"}

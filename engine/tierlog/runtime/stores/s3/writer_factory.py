@@ -12,6 +12,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.credentials.aws import AwsCredentials
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.s3.client import S3Client, S3Settings
+from tierlog.runtime.stores.s3.faults import find_fault
 from tierlog.runtime.stores.s3.options import S3Options, with_host
 from tierlog.runtime.stores.s3.probe import ProbedS3Writer
 from tierlog.runtime.stores.s3.requests import S3Requests
@@ -19,7 +20,6 @@ from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.client_factory import make_client
 
 _REGION: Final = "us-east-1"
-_ENDPOINTS: Final = ("endpoint_url_s3", "endpoint_url", "endpoint")
 
 
 def make_s3_writer(
@@ -31,7 +31,7 @@ def make_s3_writer(
     machine: Machine,
     counts: RequestCounts,
 ) -> ProbedS3Writer:
-    """The write half. Nothing is asked of anybody yet."""
+    """The write half of a bucket; sends nothing yet."""
     given = S3Options(options.config)
     region = given.find("region", "default_region") or _REGION
     settings = S3Settings(
@@ -45,14 +45,14 @@ def make_s3_writer(
         customer_key=_customer_key(given),
         payer={"x-amz-request-payer": "requester"} if given.find("request_payer") else {},
     )
-    client = S3Client(settings, make_client(name, options, machine, counts, extra="s3"), credentials)
+    client = S3Client(settings, make_client(name, options, find_fault, machine, counts, extra="s3"), credentials)
     batched = not given.is_set("disable_bulk_delete")
     return ProbedS3Writer(S3Requests(client, options.checksums), batch_deletes=batched)
 
 
 def _bucket_url(bucket: str, region: str, given: S3Options, options: StoreOptions) -> str:
-    """As obstore makes it."""
-    endpoint = (given.find(*_ENDPOINTS) or "").rstrip("/")
+    """The address of the bucket, as obstore makes it."""
+    endpoint = given.endpoint()
     in_host = given.is_set("virtual_hosted_style_request")
     if not endpoint:
         host = f"s3.{region}.amazonaws.com"

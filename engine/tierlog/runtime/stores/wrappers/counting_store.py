@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
-from typing_extensions import Buffer
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, views_of
+from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore, answer_bytes
 
-from tierlog.runtime.stores.protocol.object_store import (
-    FolderListing,
-    ObjectInfo,
-    ObjectStore,
-    StoredObject,
-    UnfinishedUpload,
-    Upload,
-    UploadLimits,
-    views_of,
-)
+Result = TypeVar("Result")
+#: What a call counts as, of StoreCounts.
+_FIELDS: Final = {"LIST": "lists", "HEAD": "heads", "PUT": "puts", "POST": "posts", "DELETE": "deletes"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """Calls so far.
+    """How many calls were made, and how many bytes they moved.
 
     Args:
-        bytes: That came back.
+        gets: Reads that were answered with bytes.
+        bytes: Bytes that came back.
         puts: Whole objects, and parts of uploads.
         posts: Uploads begun and completed.
         deletes: Objects asked to be removed, and uploads aborted.
-        put_bytes: That were sent and taken.
+        put_bytes: Bytes that were sent and taken.
     """
 
     gets: int = 0
@@ -42,26 +38,17 @@ class StoreCounts:
     put_bytes: int = 0
 
 
-class CountingStore:
+class CountingStore(PassingStore):
     """Passes everything on and counts it. Thread-safe; a listing counts once, however many pages it takes."""
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+        super().__init__(store)
         self._lock = threading.Lock()
         self._counts = StoreCounts()
 
     @property
     def counts(self) -> StoreCounts:
         return self._counts
-
-    @property
-    def inner(self) -> ObjectStore:
-        """What answers."""
-        return self._store
-
-    @property
-    def is_local(self) -> bool:
-        return self._store.is_local
 
     def reset(self) -> StoreCounts:
         """The counts so far, which begin again at zero."""
@@ -70,103 +57,19 @@ class CountingStore:
         return counts
 
     def add(self, **more: int) -> None:
-        """Count; names of StoreCounts."""
+        """Add to the counts, by names of StoreCounts."""
         with self._lock:
             now = self._counts
             self._counts = replace(now, **{name: getattr(now, name) + count for name, count in more.items()})
 
-    @property
-    def upload_limits(self) -> UploadLimits:
-        """Of the store inside."""
-        return self._store.upload_limits
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        """Of the store inside."""
-        return self._store.requests
-
-    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """See ObjectStore."""
-        self.add(lists=1)
-        return self._store.iter_objects(prefix)
-
-    def list_folder(self, prefix: str = "") -> FolderListing:
-        """See ObjectStore."""
-        self.add(lists=1)
-        return self._store.list_folder(prefix)
-
-    def fetch(self, key: str) -> Buffer:
-        """See ObjectStore."""
-        found = self._store.fetch(key)
-        self.add(gets=1, bytes=memoryview(found).nbytes)
-        return found
-
-    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        """See ObjectStore."""
-        found = self._store.fetch_range(
-            key, start_position=start_position, end_position_exclusive=end_position_exclusive
-        )
-        self.add(gets=1, bytes=memoryview(found).nbytes)
-        return found
-
-    def find(self, key: str) -> ObjectInfo | None:
-        """See ObjectStore."""
-        self.add(heads=1)
-        return self._store.find(key)
-
-    def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
-        """See ObjectStore."""
-        self.add(puts=1)
-        stored = self._store.put(key, data, expected_etag=expected_etag)
-        self.add(put_bytes=stored.size_bytes)
-        return stored
-
-    def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        """See ObjectStore."""
-        self.add(posts=1)
-        return _CountingUpload(self._store.begin_upload(key, part_bytes=part_bytes), self)
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """See ObjectStore."""
-        self.add(deletes=len(keys))
-        self._store.delete(keys)
-
-    def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """See ObjectStore."""
-        self.add(lists=1)
-        return self._store.iter_uploads(prefix)
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See ObjectStore."""
-        self.add(deletes=1)
-        self._store.abort_upload(upload)
-
-    def describe(self) -> str:
-        """Of the store inside."""
-        return self._store.describe()
-
-    def close(self) -> None:
-        """Of the store inside."""
-        self._store.close()
-
-
-class _CountingUpload:
-    """See Upload."""
-
-    def __init__(self, upload: Upload, store: CountingStore) -> None:
-        self.key = upload.key
-        self._upload = upload
-        self._store = store
-
-    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
-        self._store.add(puts=1)
-        self._upload.put_part(number, data)
-        self._store.add(put_bytes=sum(len(view) for view in views_of(data)))
-
-    def complete(self) -> StoredObject:
-        self._store.add(posts=1)
-        return self._upload.complete()
-
-    def abort(self) -> None:
-        self._store.add(deletes=1)
-        self._upload.abort()
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
+        """See PassingStore."""
+        if call.verb == "GET":
+            found = run()
+            self.add(gets=1, bytes=answer_bytes(found))
+            return found
+        self.add(**{_FIELDS[call.verb]: call.objects})
+        done = run()
+        if call.verb == "PUT":
+            self.add(put_bytes=sum(len(view) for view in views_of(call.body)))
+        return done

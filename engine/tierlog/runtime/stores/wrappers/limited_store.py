@@ -17,7 +17,7 @@ LIMITED_REQUEST_BYTES: Final = 4 << 20
 
 
 class LimitedStore(PassingStore):
-    """Large ranges become several requests. Listings and writes pass.
+    """The store, with reads held to a limit of bytes a second. Large ranges become several requests; all else passes.
 
     Args:
         store: What answers.
@@ -29,7 +29,7 @@ class LimitedStore(PassingStore):
         self._limiter = limiter
 
     def fetch(self, key: str) -> Buffer:
-        """See ObjectStore. A description, whose size nobody knows before: what comes next waits for it."""
+        """See ObjectStore. Nobody knows the size before, so that it is the next read which waits for this one."""
         found = super().fetch(key)
         self._limiter.acquire(memoryview(found).nbytes)
         return found
@@ -57,7 +57,7 @@ class LimitedStore(PassingStore):
 
 
 def limited_reads(store: ObjectStore, bytes_per_second: int | None, machine: Machine) -> ObjectStore:
-    """The store, by a limit of its own; as it is without one."""
+    """The store with its reads held to a limit of their own; the store itself where there is no limit."""
     if bytes_per_second is None:
         return store
     return LimitedStore(store, RateLimiter(bytes_per_second, machine=machine))

@@ -1,11 +1,18 @@
-"""A store around a store that passes everything on: what others are made of by changing a method or two."""
+"""A store around a store that passes everything on: what others are made of by changing one method.
+
+Every call of the store and of its uploads goes through ``PassingStore.pass_on``, also the answers of reads that were
+begun. A wrapper that counts, translates or breaks calls overrides that; one that changes a single method overrides the
+method.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 from typing_extensions import Buffer
 
+from tierlog.runtime.stores.protocol.direct_reads import DirectReads, find_direct_reads
 from tierlog.runtime.stores.protocol.object_store import (
     FolderListing,
     ObjectInfo,
@@ -15,10 +22,32 @@ from tierlog.runtime.stores.protocol.object_store import (
     Upload,
     UploadLimits,
 )
+from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer, StartedReads, find_started_reads
+
+Result = TypeVar("Result")
+Entry = TypeVar("Entry")
+
+
+class Call(NamedTuple):
+    """One call on its way to the store inside.
+
+    Args:
+        verb: Of request_counts.VERBS, as a bucket would be asked.
+        key: The object's; the prefix of a listing, and the first key of a deletion.
+        objects: How many objects a deletion names.
+        body: What is sent.
+    """
+
+    verb: str
+    key: str
+    objects: int = 1
+    body: Sequence[Buffer] | Buffer = ()
 
 
 class PassingStore:
-    """See the module, and ObjectStore for the methods. Thread safety: as the store's.
+    """See ObjectStore, StartedReads and DirectReads for the methods. Thread safety: as the store's.
+
+    A class that overrides ``fetch_range`` alone blocks in all its reads: see ``find_started_reads``.
 
     Args:
         store: What answers.
@@ -27,14 +56,35 @@ class PassingStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:  # noqa: ARG002 - for those who override
+        """Answer a call by ``run``, which asks the store inside, and may be run later or not at all.
+
+        For a read that was begun it is called in the thread that has the answer, where it must not wait.
+        """
+        return run()
+
+    def pass_listing(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """Give what a listing gives, page by page; its beginning has gone through ``pass_on`` already."""
+        return entries
+
     @property
     def inner(self) -> ObjectStore:
-        """What answers."""
+        """The store inside."""
         return self._store
 
     @property
     def is_local(self) -> bool:
         return self._store.is_local
+
+    @property
+    def starts_reads(self) -> bool:
+        """Whether the store inside begins reads: see ``find_started_reads``."""
+        return find_started_reads(self._store) is not None
+
+    @property
+    def reads_directly(self) -> bool:
+        """Whether the store inside reads into given memory: see ``find_direct_reads``."""
+        return find_direct_reads(self._store) is not None
 
     @property
     def upload_limits(self) -> UploadLimits:
@@ -45,39 +95,95 @@ class PassingStore:
         return self._store.requests
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        return self._store.iter_objects(prefix)
+        return self.pass_listing(self.pass_on(Call("LIST", prefix), lambda: self._store.iter_objects(prefix)))
 
     def list_folder(self, prefix: str = "") -> FolderListing:
-        return self._store.list_folder(prefix)
+        return self.pass_on(Call("LIST", prefix), lambda: self._store.list_folder(prefix))
 
     def fetch(self, key: str) -> Buffer:
-        return self._store.fetch(key)
+        return self.pass_on(Call("GET", key), lambda: self._store.fetch(key))
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
-        return self._store.fetch_range(
-            key, start_position=start_position, end_position_exclusive=end_position_exclusive
+        return self.pass_on(
+            Call("GET", key),
+            lambda: self._store.fetch_range(
+                key, start_position=start_position, end_position_exclusive=end_position_exclusive
+            ),
         )
 
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        """See StartedReads; only where ``starts_reads``."""
+
+        def told(answer: Answer) -> None:
+            try:
+                passed: Answer = self.pass_on(Call("GET", key), lambda: _given(answer))
+            except BaseException as error:  # noqa: BLE001 - told, as it would be raised by fetch_range
+                passed = error.with_traceback(None)
+            on_answer(passed)
+
+        return cast(StartedReads, self._store).start_fetch_range(
+            key, start_position=start_position, end_position_exclusive=end_position_exclusive, on_answer=told
+        )
+
+    def fetch_range_into(self, key: str, out: memoryview, *, start_position: int) -> int:
+        """See DirectReads; only where ``reads_directly``."""
+        inner = cast(DirectReads, self._store)
+        return self.pass_on(Call("GET", key), lambda: inner.fetch_range_into(key, out, start_position=start_position))
+
     def find(self, key: str) -> ObjectInfo | None:
-        return self._store.find(key)
+        return self.pass_on(Call("HEAD", key), lambda: self._store.find(key))
 
     def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
-        return self._store.put(key, data, expected_etag=expected_etag)
+        return self.pass_on(
+            Call("PUT", key, body=data), lambda: self._store.put(key, data, expected_etag=expected_etag)
+        )
 
     def begin_upload(self, key: str, *, part_bytes: int) -> Upload:
-        return self._store.begin_upload(key, part_bytes=part_bytes)
+        begun = self.pass_on(Call("POST", key), lambda: self._store.begin_upload(key, part_bytes=part_bytes))
+        return PassingUpload(begun, self)
 
     def delete(self, keys: Sequence[str]) -> None:
-        self._store.delete(keys)
+        self.pass_on(Call("DELETE", keys[0] if keys else "", len(keys)), lambda: self._store.delete(keys))
 
     def iter_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        return self._store.iter_uploads(prefix)
+        return self.pass_listing(self.pass_on(Call("LIST", prefix), lambda: self._store.iter_uploads(prefix)))
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        self._store.abort_upload(upload)
+        self.pass_on(Call("DELETE", upload.key), lambda: self._store.abort_upload(upload))
 
     def describe(self) -> str:
         return self._store.describe()
 
     def close(self) -> None:
         self._store.close()
+
+
+class PassingUpload:
+    """See Upload: calls go through the store's ``pass_on``."""
+
+    def __init__(self, upload: Upload, store: PassingStore) -> None:
+        self.key = upload.key
+        self._upload = upload
+        self._store = store
+
+    def put_part(self, number: int, data: Sequence[Buffer]) -> None:
+        self._store.pass_on(Call("PUT", self.key, body=data), lambda: self._upload.put_part(number, data))
+
+    def complete(self) -> StoredObject:
+        return self._store.pass_on(Call("POST", self.key), self._upload.complete)
+
+    def abort(self) -> None:
+        self._store.pass_on(Call("DELETE", self.key), self._upload.abort)
+
+
+def answer_bytes(answer: object) -> int:
+    """The size of what a GET answered: a buffer, or the number of bytes that a direct read gives."""
+    return answer if isinstance(answer, int) else memoryview(cast(Buffer, answer)).nbytes
+
+
+def _given(answer: Answer) -> Buffer:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer

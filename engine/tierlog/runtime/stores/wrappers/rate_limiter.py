@@ -56,7 +56,7 @@ class RateLimiter:
         return self._limit
 
     def change(self, bytes_per_second: float | None) -> None:
-        """Set another limit; who waits goes by it within a tenth of a second. Raises ValueError if not positive."""
+        """Set another limit, which waiting calls follow within a tenth of a second. Raises ValueError: not positive."""
         limit = _checked(bytes_per_second)
         with self._turn:
             self._settle()
@@ -104,7 +104,7 @@ class RateLimiter:
             yield
 
     def _try_grant(self, ticket: object, size_bytes: int) -> float:
-        """0 and the bytes are counted, or the seconds after which to ask again."""
+        """0 if the bytes are granted and counted, else the seconds after which to ask again."""
         with self._turn:
             if self._waiting[0] is not ticket:
                 return _LOOK_SECONDS

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
+from tierlog.errors import StoreNotReachedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.cancelling import CancelScope, ended_by_scopes
+from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope, ended_by_scopes
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.protocol.resend_hook import before_resending
+from tierlog.runtime.stores.writing.faults import FaultReader, StoreFault, error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpClient, HttpRequest
-from tierlog.runtime.stores.writing.messages import StoreFault, error_of, find_fault
 from tierlog.runtime.stores.writing.retrying import RetryPolicy, retrying
 
 
@@ -35,13 +35,24 @@ class BucketClient:
 
     Args:
         name: The URL of the store, for messages.
-        http: What sends; closed by its owner.
+        http: What sends; closed with this.
+        find_fault: Reads the errors of the cloud.
+        policy: How often a request is tried.
+        machine: Its clock, chance and threads.
+        counts: Gets each request.
     """
 
     def __init__(
-        self, name: str, http: HttpClient, policy: RetryPolicy, machine: Machine, counts: RequestCounts
+        self,
+        name: str,
+        http: HttpClient,
+        find_fault: FaultReader,
+        policy: RetryPolicy,
+        machine: Machine,
+        counts: RequestCounts,
     ) -> None:
         self.name = name
+        self._find_fault = find_fault
         self._http = http
         self._policy = policy
         self._machine = machine
@@ -49,20 +60,20 @@ class BucketClient:
         self._closing = CancelScope(machine.scheduler)
 
     def place(self, key: str | None) -> str:
-        """Of an object, for messages."""
+        """The name of an object, or of the store, as messages have it."""
         return f"{self.name}/{key}" if key else self.name
 
     @property
     def clock(self) -> Clock:
-        """Of its pauses."""
+        """The clock of its pauses."""
         return self._machine.clock
 
     def scope(self) -> CancelScope:
-        """For requests that end together."""
+        """A new scope, for requests that end together."""
         return CancelScope(self._machine.scheduler)
 
     def close(self) -> None:
-        """Cancel what runs, and what waits for its next try."""
+        """Cancel requests that run, and those that wait for their next try."""
         self._closing.cancel()
         self._http.close()
 
@@ -76,7 +87,7 @@ class BucketClient:
         counted: str | None = None,
         mends: Callable[[StoreFault], bool] = lambda _: False,
     ) -> HttpAnswer:
-        """Send until an answer comes that is no passing failure.
+        """Send a request, again after each passing failure, until it is answered or the tries are used up.
 
         Args:
             key: For messages.
@@ -87,7 +98,8 @@ class BucketClient:
             mends: Whether an error that is none of a passing kind is worth another try.
 
         Raises:
-            RefusedError: one of ``passing``. StoreError and its kinds: all others, after the tries that make sense.
+            RefusedError: one of ``passing``. CancelledCallError: a scope, or the close, ended it. StoreError and its
+                kinds: all others, after the tries that make sense.
         """
 
         has_body = False
@@ -104,7 +116,7 @@ class BucketClient:
                 unreached = isinstance(error, StoreNotReachedError)
                 kind = StoreNotReachedError if unreached else StoreUnavailableError
                 raise kind(f"{self.place(key)}: {error}") from None
-            fault = find_fault(answer)
+            fault = self._find_fault(answer)
             if fault is None:
                 return answer
             if fault.code in passing or str(answer.status) in passing:
@@ -121,8 +133,6 @@ class BucketClient:
             try:
                 again = lambda: before_resending() if has_body else None  # noqa: E731 - read when it is called
                 return retrying(self._machine, self._policy, attempt, ending, again=again)
-            except StoreError as error:
-                if str(error) == "cancelled":
-                    why = "the store is closed" if self._closing.cancelled else "cancelled"
-                    raise StoreError(f"{self.place(key)}: {why}") from None
-                raise
+            except CancelledCallError:
+                why = "the store is closed" if self._closing.cancelled else "cancelled"
+                raise CancelledCallError(f"{self.place(key)}: {why}") from None

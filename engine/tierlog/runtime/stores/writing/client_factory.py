@@ -7,18 +7,26 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.bucket_client import BucketClient
+from tierlog.runtime.stores.writing.faults import FaultReader
 from tierlog.runtime.stores.writing.http_client import HttpClient, HttpSettings
 from tierlog.runtime.stores.writing.retrying import RetryPolicy
 
 
 def make_client(
-    name: str, options: StoreOptions, machine: Machine, counts: RequestCounts, *, extra: str
+    name: str,
+    options: StoreOptions,
+    find_fault: FaultReader,
+    machine: Machine,
+    counts: RequestCounts,
+    *,
+    extra: str,
 ) -> BucketClient:
-    """With the limits and the trust of obstore's.
+    """A client with the limits and the trust of obstore's.
 
     Args:
         name: URL of the store.
-        options: Of it.
+        options: Its time limits, certificates and proxy.
+        find_fault: Reads the errors of the cloud.
         machine: Its threads.
         counts: Of its requests.
         extra: Of the packages that writing there takes.
@@ -41,4 +49,4 @@ def make_client(
     )
     policy = RetryPolicy(options.max_retries, options.retry_timeout.total_seconds())
     http = HttpClient(settings, machine.scheduler, name=name.partition(":")[0])
-    return BucketClient(name, http, policy, machine, counts)
+    return BucketClient(name, http, find_fault, policy, machine, counts)

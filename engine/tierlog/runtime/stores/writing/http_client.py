@@ -21,9 +21,10 @@ from tierlog.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from tierlog.runtime.machine.cancelling import CancelScope
+from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import PendingFuture, Scheduler
+from tierlog.runtime.stores.settings.ambient_proxy import find_ambient_proxy
 
 if TYPE_CHECKING:
     import aiohttp
@@ -39,7 +40,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How a server is reached.
+    """How servers are reached, and how long they may take.
 
     Args:
         timeout_seconds: Without a byte sent or received.
@@ -67,7 +68,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Names of headers are in lower case."""
+    """A whole answer. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -79,7 +80,8 @@ class HttpClient:
 
     Raises (send):
         StoreUnavailableError: no answer, or half of one; StoreNotReachedError: no connection. StorePermissionError: the
-        server's certificate is not trusted. StoreError: cancelled or closed, or an answer that is no store's.
+        server's certificate is not trusted. CancelledCallError: a scope, or the close of this client, ended it.
+        StoreError: the client is closed, or the answer is no store's.
     """
 
     def __init__(self, settings: HttpSettings, scheduler: Scheduler, *, name: str) -> None:
@@ -110,7 +112,7 @@ class HttpClient:
 
         def finish(ended: asyncio.Task[HttpAnswer]) -> None:
             if ended.cancelled():
-                done.set_exception(StoreError(f"{request.method} was cancelled"))
+                done.set_exception(CancelledCallError(f"{request.method} was cancelled"))
             elif (error := ended.exception()) is not None:
                 done.set_exception(error)
             else:
@@ -270,32 +272,25 @@ def _begin_end(loop: asyncio.AbstractEventLoop, sessions: list[aiohttp.ClientSes
 
 
 def ambient_proxy(scheme: str, host: str) -> str | None:
-    """The environment's proxy for a host (``HTTPS_PROXY`` and its kin, ``NO_PROXY``), as reads take it.
+    """The environment's proxy for a host; None for one that is reached directly.
 
     Raises:
         StoreError: it is no URL, or a SOCKS proxy, which writes take from the configuration alone.
     """
-    import urllib.request
-
     import yarl
 
-    if not host or urllib.request.proxy_bypass(host):
+    found = find_ambient_proxy(scheme, host)
+    if found is None:
         return None
-    proxies = urllib.request.getproxies()
-    kind = scheme if proxies.get(scheme) else "all"
-    found, name = proxies.get(kind), f"{kind}_proxy".upper()
-    if not found:
-        return None
-    found = found if "://" in found else f"http://{found}"
-    if _is_socks(found):
-        raise StoreError(f"{name} of the environment is a SOCKS proxy; writing needs it as store.proxy_url")
+    if _is_socks(found.url):
+        raise StoreError(f"{found.variable} of the environment is a SOCKS proxy; writing needs it as store.proxy_url")
     try:
-        is_host = bool(yarl.URL(found).host)
+        is_host = bool(yarl.URL(found.url).host)
     except ValueError:
         is_host = False
     if not is_host:
-        raise StoreError(f"{name} of the environment is no URL of a proxy")
-    return found
+        raise StoreError(f"{found.variable} of the environment is no URL of a proxy")
+    return found.url
 
 
 def _is_socks(proxy_url: str | None) -> bool:
@@ -303,7 +298,7 @@ def _is_socks(proxy_url: str | None) -> bool:
 
 
 def _connector(proxy_url: str | None, limits: dict[str, Any]) -> aiohttp.BaseConnector:
-    """Through a SOCKS proxy, host names are resolved by the proxy."""
+    """A pool of connections; through a SOCKS proxy, which then resolves host names."""
     import aiohttp
 
     if proxy_url is None or not _is_socks(proxy_url):
@@ -330,7 +325,7 @@ async def _whole_body(answer: aiohttp.ClientResponse, progress: Callable[[], Non
 
 @functools.cache
 def _body_class() -> Any:
-    """What sends views. Made once, by the first request that has any: aiohttp is imported then and not before.
+    """The class of bodies that send views as they lie, made by the first request that has one, which imports aiohttp.
 
     A class for each request would hold its views until the collector comes, since every class refers to itself.
     """

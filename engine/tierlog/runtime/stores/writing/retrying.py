@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
+from tierlog.errors import StoreNotReachedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.cancelling import CancelScope
+from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
 
 Result = TypeVar("Result")
 
@@ -33,7 +33,7 @@ class ThrottledError(StoreUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often again, and for how long no more: no try begins later than this after the first one."""
+    """The limits of trying again: in number, and in the time after the first try in which another one may begin."""
 
     max_retries: int = 4
     retry_seconds: float = 60.0
@@ -58,7 +58,7 @@ def retrying(
 
     Raises:
         StoreUnavailableError: the last one, which says how many tries there were; a StoreNotReachedError if all of them
-            were. StoreError: as the attempt, or the scope was cancelled meanwhile.
+            were. CancelledCallError: the scope was cancelled meanwhile. StoreError: as the attempt.
     """
     clock = machine.clock
     start = clock.monotonic_seconds()
@@ -66,7 +66,7 @@ def retrying(
     reached = False
     while True:
         if scope is not None and scope.cancelled:
-            raise StoreError("cancelled")
+            raise CancelledCallError("cancelled")
         try:
             return attempt(tries)
         except StoreUnavailableError as error:
@@ -83,7 +83,7 @@ def retrying(
 
 
 def _pause(machine: Machine, error: StoreUnavailableError, tries: int) -> float:
-    """Half of the growing time, and up to as much by chance: those who failed together do not come back together."""
+    """Seconds before the next try: they grow, and half of them is chance, or all callers come back at once."""
     throttled = isinstance(error, ThrottledError)
     full = min(_LONGEST_SECONDS, (_FIRST_THROTTLED_SECONDS if throttled else _FIRST_SECONDS) * 2 ** (tries - 1))
     asked = min(error.after_seconds, _LONGEST_SECONDS) if isinstance(error, ThrottledError) else 0.0
@@ -91,7 +91,7 @@ def _pause(machine: Machine, error: StoreUnavailableError, tries: int) -> float:
 
 
 def _sleep(machine: Machine, seconds: float, scope: CancelScope | None) -> None:
-    """In steps, so that cancelling need not wait for the end of a long pause."""
+    """Sleep in steps, so that cancelling need not wait for the end of a long pause."""
     while seconds > 0 and not (scope is not None and scope.cancelled):
         machine.clock.sleep(min(seconds, _SLEEP_STEP_SECONDS))
         seconds -= _SLEEP_STEP_SECONDS

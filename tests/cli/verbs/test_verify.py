@@ -18,7 +18,7 @@ from tests.support.command import Run, config_file, run_process
 from tests.support.golden import tiered_topics
 from tests.support.kip_scripts import SCRIPTS
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 RUNS = sorted({case.run for case in tiered_topics(DATA)})
 ADDRESS_SPACE_BYTES = 3_000_000 << 10
 

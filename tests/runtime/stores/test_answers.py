@@ -1,9 +1,10 @@
-"""Answers of S3 and Google, good and hostile."""
+"""Answers of S3, Google and Azure, good and hostile."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from tierlog.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from tierlog.runtime.stores.azure import faults as azure
+from tierlog.runtime.stores.gcs import faults as gcs
 from tierlog.runtime.stores.protocol.object_store import views_of
 from tierlog.runtime.stores.protocol.part_checksums import (
     combined_crc32c,
@@ -26,56 +29,82 @@ from tierlog.runtime.stores.protocol.part_checksums import (
     plain_etag,
 )
 from tierlog.runtime.stores.protocol.part_sizes import PartSizes
+from tierlog.runtime.stores.s3 import faults as s3
+from tierlog.runtime.stores.s3.messages import complete_body, delete_body, delete_faults, fits_xml, upload_page
+from tierlog.runtime.stores.writing.faults import FaultReader, error_of
 from tierlog.runtime.stores.writing.http_client import HttpAnswer
-from tierlog.runtime.stores.writing.messages import (
-    complete_body,
-    delete_body,
-    delete_faults,
-    error_of,
-    find_fault,
-    fits_xml,
-    parse,
-    upload_page,
-)
 from tierlog.runtime.stores.writing.retrying import ThrottledError
+from tierlog.runtime.stores.writing.xml_answers import parse
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> HttpAnswer:
     return HttpAnswer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
 
 
+READERS: dict[str, FaultReader] = {"s3": s3.find_fault, "gcs": gcs.find_fault, "azure": azure.find_fault}
+
+
+def xml(code: str, message: str = "") -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+
+
+def google(reason: str, message: str = "m") -> bytes:
+    return json.dumps({"error": {"message": message, "errors": [{"reason": reason}]}}).encode()
+
+
 @pytest.mark.parametrize(
-    ("status", "body", "kind"),
+    ("cloud", "status", "body", "kind"),
     [
-        (503, b"<Error><Code>SlowDown</Code></Error>", ThrottledError),
-        (429, b"", ThrottledError),
-        (500, b"<Error><Code>InternalError</Code></Error>", StoreUnavailableError),
-        (200, b"  <?xml version='1.0'?><Error><Code>InternalError</Code></Error>", StoreUnavailableError),
-        (200, b"<?xml version='1.0'?>" + b" " * 9000 + b"<Error><Code>SlowDown</Code></Error>", ThrottledError),
-        (400, b"<Error><Code>RequestTimeout</Code></Error>", StoreUnavailableError),
-        (400, b"<Error><Code>BadDigest</Code></Error>", StoreUnavailableError),
-        (400, b"<Error><Code>ExpiredToken</Code></Error>", StorePermissionError),
-        (403, b"", StorePermissionError),
-        (404, b"<Error><Code>NoSuchBucket</Code></Error>", ObjectNotFoundError),
-        (412, b"", ObjectConflictError),
-        (409, b"<Error><Code>BlobAlreadyExists</Code></Error>", ObjectConflictError),
-        (409, b"<Error><Code>ConditionalRequestConflict</Code></Error>", StoreUnavailableError),
-        (400, b"not xml", StoreError),
-        (301, b"<Error><Code>PermanentRedirect</Code></Error>", StoreError),
-        (403, b'{"error": {"code": 403, "message": "m", "errors": [{"reason": "forbidden"}]}}', StorePermissionError),
-        (400, b'{"error": [1]}', StoreError),
+        ("s3", 503, xml("SlowDown"), ThrottledError),
+        ("s3", 429, b"", ThrottledError),
+        ("s3", 500, xml("InternalError"), StoreUnavailableError),
+        ("s3", 200, b"  <?xml version='1.0'?>" + xml("InternalError"), StoreUnavailableError),
+        ("s3", 200, b"<?xml version='1.0'?>" + b" " * 9000 + xml("SlowDown"), ThrottledError),
+        ("s3", 400, xml("RequestTimeout"), StoreUnavailableError),
+        ("s3", 400, xml("BadDigest"), StoreUnavailableError),
+        ("s3", 400, xml("EntityTooSmall"), StoreError),
+        ("s3", 400, xml("ExpiredToken"), StorePermissionError),
+        ("s3", 403, b"", StorePermissionError),
+        ("s3", 404, xml("NoSuchBucket"), ObjectNotFoundError),
+        ("s3", 412, b"", ObjectConflictError),
+        ("s3", 409, xml("ConditionalRequestConflict"), StoreUnavailableError),
+        ("s3", 400, b"not xml", StoreError),
+        ("s3", 301, xml("PermanentRedirect"), StoreError),
+        ("azure", 409, xml("BlobAlreadyExists"), ObjectConflictError),
+        ("azure", 400, xml("Md5Mismatch"), StoreUnavailableError),
+        ("azure", 400, xml("", "The MD5 doesn't match"), StoreUnavailableError),
+        ("azure", 503, xml("ServerBusy"), ThrottledError),
+        ("azure", 400, xml("InvalidBlobOrBlock"), StoreError),
+        ("gcs", 403, google("forbidden"), StorePermissionError),
+        ("gcs", 412, google("conditionNotMet"), ObjectConflictError),
+        ("gcs", 400, google("invalid", 'Provided CRC32C "x" doesn\'t match calculated'), StoreUnavailableError),
+        ("gcs", 400, google("invalid", "Invalid bucket name"), StoreError),
+        ("gcs", 400, b'{"error": [1]}', StoreError),
+        ("gcs", 503, b"Service Unavailable", ThrottledError),
     ],
 )
-def test_what_an_error_means(status: int, body: bytes, kind: type[StoreError]) -> None:
+def test_what_an_error_means(cloud: str, status: int, body: bytes, kind: type[StoreError]) -> None:
     """If this fails, a caller gives up what would have worked, or tries for ever what never will."""
     found = answer(status, body)
-    fault = find_fault(found)
+    fault = READERS[cloud](found)
     assert fault is not None
     assert type(error_of("s3://b/k", "PUT", found, fault)) is kind
 
 
-def test_a_good_answer_is_no_error() -> None:
+def test_azures_code_where_there_is_no_body() -> None:
+    """If this fails, who looks into a conflict of Azure's sees a status and no reason."""
+    found = answer(409, b"", x_ms_error_code="BlobAlreadyExists")
+    fault = azure.find_fault(found)
+    assert fault is not None
+    error = error_of("az://c/k", "PUT", found, fault)
+    assert isinstance(error, ObjectConflictError)
+    assert "BlobAlreadyExists" in str(error)
+
+
+@pytest.mark.parametrize("cloud", READERS)
+def test_a_good_answer_is_no_error(cloud: str) -> None:
     """If this fails, every success fails."""
+    find_fault = READERS[cloud]
     assert find_fault(answer(200, b"<CompleteMultipartUploadResult/>")) is None
     assert find_fault(answer(204)) is None
     assert find_fault(answer(200, b"text that says <Error somewhere behind" + bytes(600))) is None
@@ -84,11 +113,15 @@ def test_a_good_answer_is_no_error() -> None:
 def test_what_a_store_asks_for() -> None:
     """If this fails, the region of a bucket, or the time to wait, is not told."""
     moved = answer(301, b"<Error><Code>PermanentRedirect</Code></Error>", x_amz_bucket_region="eu-west-9")
-    assert "eu-west-9" in str(error_of("b", "PUT", moved, find_fault(moved)))  # type: ignore[arg-type]
+    assert "eu-west-9" in str(error_of("b", "PUT", moved, s3.find_fault(moved)))  # type: ignore[arg-type]
     slow = answer(503, b"", retry_after="7")
-    error = error_of("b", "PUT", slow, find_fault(slow))  # type: ignore[arg-type]
+    error = error_of("b", "PUT", slow, s3.find_fault(slow))  # type: ignore[arg-type]
     assert isinstance(error, ThrottledError)
     assert error.after_seconds == 7
+    elsewhere = answer(301, b"", x_amz_bucket_region="eu-west-9")
+    assert str(error_of("b", "PUT", elsewhere, s3.find_fault(elsewhere))).endswith(  # type: ignore[arg-type]
+        "status 301 : the bucket is in region eu-west-9"
+    )
 
 
 def test_hostile_xml() -> None:
@@ -113,7 +146,9 @@ def test_what_a_batch_could_not_remove() -> None:
         b"<Code>AccessDenied</Code><Message>no</Message></Error>"
         b"<Error><Key>gone</Key><Code>NoSuchKey</Code></Error></DeleteResult>"
     )
-    assert [(key, fault.code) for key, fault in delete_faults(body)] == [("a&b", "AccessDenied")]
+    ((key, fault),) = delete_faults(body)
+    assert (key, fault.code) == ("a&b", "AccessDenied")
+    assert isinstance(error_of("s3://b/a&b", "DELETE", answer(200), fault), StorePermissionError)
     assert list(delete_faults(b" ")) == []
     assert not fits_xml("a\x01b")
     assert not fits_xml("a\uffff")
@@ -175,9 +210,13 @@ def test_an_object_with_a_hole_is_never_whole(sizes: list[int], missing: int, da
 def test_a_redirect_is_refused_and_says_where_to() -> None:
     """An operator would see "status 307" and nothing of the endpoint that she should have named."""
     answer = HttpAnswer(307, {"location": "https://user:s3cret@other.example:9000/b/k?X-Amz-Signature=5ec2e7"}, b"")
-    fault = find_fault(answer)
-    assert fault is not None
-    text = str(error_of("s3://b/k", "PUT", answer, fault))
+    for find_fault in READERS.values():
+        fault = find_fault(answer)
+        assert fault is not None
+        _shows_where_to(str(error_of("s3://b/k", "PUT", answer, fault)))
+
+
+def _shows_where_to(text: str) -> None:
     assert "it redirects to other.example:9000, which is not followed" in text
     assert "s3cret" not in text
     assert "5ec2e7" not in text

@@ -10,7 +10,13 @@ import pytest
 from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket, message
 from tests.support.golden import config_of
-from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, UnknownTopicError
+from tierlog.errors import (
+    ConfigError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+    UnknownTopicError,
+)
 from tierlog.remote.storage import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
@@ -130,6 +136,14 @@ class TestPrefix:
             with pytest.raises(CorruptObjectError, match=r"^<prefix>/fx-custom-") as corrupt:
                 list(tier.iter_segments())
             assert "dev-cluster" not in str(corrupt.value)
+
+    def test_a_masked_prefix_is_not_shown_by_a_store_that_cannot_be_listed(self) -> None:
+        """If this fails, the error of a store that does not answer shows the prefix that its operator hides."""
+        store = {"endpoint": "http://127.0.0.1:1", "max_retries": "0", "region": "r", "skip_signature": "true"}
+        config = {"key.prefix": "secret-prefix/", "key.prefix.mask": "true"}
+        with pytest.raises(StoreUnavailableError, match="s3://tier/<prefix>/") as caught:
+            open_tier("s3://tier", config=config | {f"store.{name}": value for name, value in store.items()})
+        assert "secret-prefix" not in str(caught.value)
 
 
 class TestNoTier:

@@ -16,7 +16,7 @@ from tests.support.command import Run, command_line, config_file, environment
 from tests.support.golden import Case, tiered_offsets, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]
 TEMPORARY = "*.tierlog-part"
 

@@ -23,7 +23,7 @@ from tests.support.kip_scripts import SCRIPTS
 from tierlog.cli.records.record_lines import JsonLines
 from tierlog.cli.records.record_output import COLUMNS
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 TOPICS = {str(case): case for case in tiered_topics(DATA)}
 CASES = [case for case in TOPICS.values() if answers(case, "read_uncommitted")]
 KEYS = ["topic", "partition", "offset", "timestamp", "timestampType", "leaderEpoch", "key", "value", "headers"]

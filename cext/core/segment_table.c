@@ -1,0 +1,288 @@
+/* Events into the table: the life of segments. Questions are segment_queries.c's. */
+#include "segment_table_parts.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+tl_status tl_segment_table_create(tl_segment_table **out, tl_segment_table_options options) {
+    tl_segment_table *table = calloc(1, sizeof *table);
+    if (!table) return TL_NO_MEMORY;
+    table->as_kafka = options.as_kafka;
+    tl_status status = tl_cells_create(&table->cells);
+    if (status == TL_OK) status = tl_segment_ids_open(&table->ids, table->cells, options.hash_seed);
+    if (status == TL_OK) status = tl_partitions_open(&table->partitions, options.hash_seed);
+    if (status != TL_OK) {
+        tl_segment_table_destroy(table);
+        return status;
+    }
+    *out = table;
+    return TL_OK;
+}
+
+void tl_segment_table_destroy(tl_segment_table *table) {
+    if (!table) return;
+    tl_partitions_close(&table->partitions);
+    tl_segment_ids_close(&table->ids);
+    tl_cells_destroy(table->cells);
+    free(table);
+}
+
+static bool is_sound(const tl_segment *segment) {
+    if (segment->start_offset < 0 || segment->end_offset < segment->start_offset || segment->size_bytes < 0)
+        return false;
+    if (segment->state > TL_DELETE_STARTED || !segment->epoch_count || !segment->epochs) return false;
+    for (size_t i = 0; i < segment->epoch_count; i++) {
+        if (segment->epochs[i].epoch < 0 || segment->epochs[i].start_offset < 0) return false;
+        if (i && segment->epochs[i].epoch <= segment->epochs[i - 1].epoch) return false;
+    }
+    return true;
+}
+
+static bool may_become(int from, int to) {
+    switch (from) {
+    case -1: return to == TL_COPY_STARTED;
+    case TL_COPY_STARTED: return to != TL_DELETE_FINISHED;
+    case TL_COPY_FINISHED: return to == TL_COPY_FINISHED || to == TL_DELETE_STARTED;
+    case TL_DELETE_STARTED: return to == TL_DELETE_STARTED || to == TL_DELETE_FINISHED;
+    default: return false;
+    }
+}
+
+static tl_cell row_of(const tl_segment_table *table, tl_cell partition, const uint8_t id[16]) {
+    uint64_t words[2];
+    memcpy(words, id, 16);
+    return partition ? tl_segment_ids_find(&table->ids, table->cells, partition, words) : 0;
+}
+
+static void set_order(uint8_t *partition, tl_order order) {
+    tl_cell_store(partition, 3, order.root | (uint64_t)order.height << 32);
+}
+
+static void add_segments(uint8_t *partition, int by) {
+    uint64_t word = tl_cell_load(partition, 4);
+    tl_cell_store(partition, 4, (word & ~(uint64_t)UINT32_MAX) | (uint32_t)((uint32_t)word + (uint32_t)by));
+}
+
+/* To the entry of a row's epoch; it is there. */
+static bool go_to(const tl_segment_table *table, const uint8_t *partition, tl_cell row_cell, uint32_t ordinal,
+                  tl_order_cursor *at, tl_order_entry *entry) {
+    tl_row row;
+    tl_epoch_span span;
+    if (!tl_row_load(table->cells, row_cell, &row) || !tl_row_span(table->cells, &row, ordinal, &span)) return false;
+    tl_order_key key = {span.epoch, span.start_offset, {row.words[0], row.words[1]}};
+    return tl_order_lower(table->cells, tl_partition_order(partition), &key, at) && tl_order_read(at, entry) &&
+           entry->row_cell == row_cell;
+}
+
+static void take_out_of_order(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t epochs) {
+    tl_order order = tl_partition_order(partition);
+    for (uint32_t i = 0; i < epochs; i++) {
+        bool was_there = tl_order_remove(table->cells, &order, row_cell, i);
+        assert(was_there), (void)was_there;
+    }
+    set_order(partition, order);
+}
+
+static tl_status put_in_order(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t epochs) {
+    for (uint32_t i = 0; i < epochs; i++) {
+        tl_order order = tl_partition_order(partition);
+        bool overlaps;
+        tl_status status = tl_order_insert(table->cells, &order, row_cell, i, &overlaps);
+        set_order(partition, order);
+        if (status != TL_OK) {
+            take_out_of_order(table, partition, row_cell, i);
+            return status;
+        }
+        if (overlaps) tl_cell_store(partition, 4, tl_cell_load(partition, 4) | (uint64_t)TL_PARTITION_OVERLAPS << 32);
+    }
+    return TL_OK;
+}
+
+/* Within a change of the partition. */
+static void drop_row(tl_segment_table *table, uint8_t *partition, tl_cell row_cell) {
+    tl_row row;
+    if (!tl_row_load(table->cells, row_cell, &row)) return;
+    take_out_of_order(table, partition, row_cell, tl_row_epoch_count(table->cells, &row));
+    tl_segment_ids_remove(&table->ids, table->cells, row_cell);
+    tl_row_drop(table->cells, row_cell);
+    add_segments(partition, -1);
+    table->segments--;
+}
+
+tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *id, const tl_segment *segment,
+                               tl_event_outcome *outcome, int *found_state) {
+    if (!is_sound(segment) || segment->state != TL_COPY_STARTED || id->partition < 0) return TL_BAD_ARGUMENT;
+    tl_cell cell;
+    tl_status status = tl_partition_make(&table->partitions, table->cells, id, &cell);
+    if (status != TL_OK) return status;
+    uint8_t *partition = tl_cell_own(table->cells, cell);
+    tl_cell old = row_of(table, cell, segment->id), made;
+    tl_row row;
+    *found_state = old && tl_row_load(table->cells, old, &row) ? (int)tl_row_state(&row) : -1;
+    *outcome = TL_EVENT_BAD_TRANSITION;
+    if (!may_become(*found_state, TL_COPY_STARTED)) return TL_OK;
+    status = tl_row_make(table->cells, cell, segment, &made);
+    if (status != TL_OK) return status;
+    tl_partition_begin(partition);
+    if (old) drop_row(table, partition, old);
+    status = put_in_order(table, partition, made, (uint32_t)segment->epoch_count);
+    if (status == TL_OK) {
+        status = tl_segment_ids_insert(&table->ids, table->cells, made);
+        if (status != TL_OK) take_out_of_order(table, partition, made, (uint32_t)segment->epoch_count);
+    }
+    if (status == TL_OK) {
+        add_segments(partition, 1);
+        table->segments++;
+        *outcome = TL_EVENT_APPLIED;
+    } else {
+        tl_row_drop(table->cells, made);
+    }
+    tl_partition_end(partition);
+    return status;
+}
+
+/* Kafka's finished segment: entries of its epoch that begin at it or behind are no longer found, if none reaches
+ * further than it does; one that begins with it is in no list of the epoch any more. */
+static void refer_as_kafka(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t ordinal,
+                           int64_t highest_before) {
+    tl_order_cursor at, other;
+    tl_order_entry entry, found;
+    if (!go_to(table, partition, row_cell, ordinal, &at, &entry)) return;
+    tl_order order = tl_partition_order(partition);
+    if (highest_before <= entry.span.end_offset &&
+        tl_order_floor(table->cells, order, entry.span.epoch, INT64_MAX, &other)) {
+        do {
+            if (!tl_order_read(&other, &found) || found.span.epoch != entry.span.epoch) break;
+            if (found.span.start_offset < entry.span.start_offset) break;
+            if (found.marks & TL_ORDER_REFERENCED) tl_order_mark(&other, 0);
+        } while (tl_order_previous(&other));
+    }
+    if (tl_order_floor(table->cells, order, entry.span.epoch, entry.span.start_offset, &other)) {
+        do {
+            if (!tl_order_read(&other, &found) || found.span.epoch != entry.span.epoch) break;
+            if (found.span.start_offset != entry.span.start_offset) break;
+            if (found.marks & TL_ORDER_REFERENCED) tl_order_mark(&other, TL_ORDER_LOST);
+        } while (tl_order_previous(&other));
+    }
+    tl_order_mark(&at, TL_ORDER_REFERENCED);
+}
+
+static void unrefer(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t epochs) {
+    for (uint32_t i = 0; i < epochs; i++) {
+        tl_order_cursor at;
+        tl_order_entry entry;
+        if (go_to(table, partition, row_cell, i, &at, &entry)) tl_order_mark(&at, 0);
+    }
+}
+
+/* What an epoch's readable segments reached, kept when the one that reached it goes. */
+static tl_status remember(tl_segment_table *table, uint8_t *partition, int32_t epoch, int64_t end) {
+    uint64_t word = tl_cell_load(partition, 5);
+    tl_cell cell = (tl_cell)word;
+    uint32_t count = (uint32_t)(word >> 32), at = 0;
+    uint8_t *records = tl_cell_at(table->cells, cell);
+    while (at < count && (int32_t)tl_cell_load(records, 2 * at) < epoch) at++;
+    if (at < count && (int32_t)tl_cell_load(records, 2 * at) == epoch) {
+        if ((int64_t)tl_cell_load(records, 2 * at + 1) < end) tl_cell_store(records, 2 * at + 1, (uint64_t)end);
+        return TL_OK;
+    }
+    if (!cell || (count + 1) * (size_t)16 > tl_cell_size(cell)) {
+        tl_cell wider;
+        tl_status status = tl_cell_take(table->cells, (count + 1) * (size_t)16, &wider);
+        if (status != TL_OK) return status;
+        uint8_t *to = tl_cell_own(table->cells, wider);
+        for (size_t i = 0; i < 2 * (size_t)count; i++) tl_cell_store(to, i, tl_cell_load(records, i));
+        if (cell) tl_cell_give(table->cells, cell);
+        cell = wider;
+        records = to;
+    }
+    for (uint32_t i = count; i > at; i--) {
+        tl_cell_store(records, 2 * i, tl_cell_load(records, 2 * (i - 1)));
+        tl_cell_store(records, 2 * i + 1, tl_cell_load(records, 2 * (i - 1) + 1));
+    }
+    tl_cell_store(records, 2 * at, (uint32_t)epoch);
+    tl_cell_store(records, 2 * at + 1, (uint64_t)end);
+    tl_cell_store(partition, 5, cell | (uint64_t)(count + 1) << 32);
+    return TL_OK;
+}
+
+/* Before a row goes: the highest offsets that only it holds up. */
+static tl_status remember_row(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, const tl_row *row) {
+    if (!(tl_row_flags(row) & TL_ROW_WAS_FINISHED)) return TL_OK;
+    tl_epoch_span span;
+    for (uint32_t i = 0; tl_row_span(table->cells, row, i, &span); i++) {
+        int64_t others = tl_derived_highest(table->cells, partition, span.epoch, row_cell);
+        tl_status status = others < span.end_offset ? remember(table, partition, span.epoch, span.end_offset) : TL_OK;
+        if (status != TL_OK) return status;
+    }
+    return TL_OK;
+}
+
+static tl_status change_within(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, const tl_row *row,
+                               const tl_segment_change *change) {
+    uint32_t epochs = tl_row_epoch_count(table->cells, row);
+    if (change->state == TL_DELETE_FINISHED) {
+        tl_status status = remember_row(table, partition, row_cell, row);
+        if (status == TL_OK) drop_row(table, partition, row_cell);
+        return status;
+    }
+    bool finishes = change->state == TL_COPY_FINISHED && tl_row_state(row) == TL_COPY_STARTED;
+    if (!table->as_kafka || !finishes) {
+        tl_status status = tl_row_change(table->cells, row_cell, change);
+        if (status == TL_OK && table->as_kafka && change->state == TL_DELETE_STARTED)
+            unrefer(table, partition, row_cell, epochs);
+        return status;
+    }
+    int64_t before[TL_EPOCHS_AS_KAFKA_MAX];
+    if (epochs > TL_EPOCHS_AS_KAFKA_MAX) return TL_OVER_LIMIT;
+    tl_epoch_span span;
+    for (uint32_t i = 0; tl_row_span(table->cells, row, i, &span); i++)
+        before[i] = tl_highest_of(table->cells, partition, span.epoch);
+    tl_status status = tl_row_change(table->cells, row_cell, change);
+    for (uint32_t i = 0; status == TL_OK && i < epochs; i++) refer_as_kafka(table, partition, row_cell, i, before[i]);
+    return status;
+}
+
+tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *id, const tl_segment_change *change,
+                                  tl_event_outcome *outcome, int *found_state) {
+    if (change->state == TL_COPY_STARTED || change->state > TL_DELETE_FINISHED) return TL_BAD_ARGUMENT;
+    tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);
+    tl_cell row_cell = row_of(table, cell, change->id);
+    tl_row row;
+    *found_state = -1;
+    *outcome = TL_EVENT_UNKNOWN_SEGMENT;
+    if (!row_cell || !tl_row_load(table->cells, row_cell, &row)) return TL_OK;
+    *found_state = (int)tl_row_state(&row);
+    *outcome = TL_EVENT_BAD_TRANSITION;
+    if (!may_become(*found_state, change->state)) return TL_OK;
+    uint8_t *partition = tl_cell_own(table->cells, cell);
+    tl_partition_begin(partition);
+    tl_status status = change_within(table, partition, row_cell, &row, change);
+    tl_partition_end(partition);
+    if (status == TL_OK) *outcome = TL_EVENT_APPLIED;
+    return status;
+}
+
+bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *id) {
+    tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);
+    if (!cell) return false;
+    uint8_t *partition = tl_cell_own(table->cells, cell);
+    tl_partition_begin(partition);
+    tl_order_cursor at;
+    tl_order_entry entry;
+    tl_order_key first = {.epoch = 0};
+    while (tl_order_lower(table->cells, tl_partition_order(partition), &first, &at) && tl_order_read(&at, &entry))
+        drop_row(table, partition, entry.row_cell);
+    tl_cell remembered = (tl_cell)tl_cell_load(partition, 5);
+    if (remembered) tl_cell_give(table->cells, remembered);
+    tl_cell_store(partition, 5, 0);
+    tl_partition_drop(&table->partitions, table->cells, cell);
+    tl_partition_end(partition);
+    return true;
+}
+
+tl_segment_table_figures tl_segment_table_figures_of(const tl_segment_table *table) {
+    return (tl_segment_table_figures){
+        .segments = table->segments, .partitions = table->partitions.count, .held_bytes = table->cells->held_bytes};
+}

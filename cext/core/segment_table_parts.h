@@ -1,0 +1,23 @@
+/* What the halves of the segment table share. Internal. */
+#ifndef TIERLOG_SEGMENT_TABLE_PARTS_H
+#define TIERLOG_SEGMENT_TABLE_PARTS_H
+
+#include "segment_ids.h"
+#include "segment_partitions.h"
+
+enum { TL_EPOCHS_AS_KAFKA_MAX = 4096 };
+
+struct tl_segment_table {
+    tl_cells *cells;
+    tl_segment_ids ids;
+    tl_partitions partitions;
+    uint64_t segments;
+    bool as_kafka;
+};
+
+/* The largest last offset in an epoch of a segment that was readable once; -1. What was remembered of segments that
+ * went does not count in the first, nor does the row that is left out. */
+int64_t tl_derived_highest(const tl_cells *cells, const uint8_t *partition, int32_t epoch, tl_cell left_out);
+int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t epoch);
+
+#endif

@@ -1,0 +1,83 @@
+"""What an answer that is an error means for a caller, whatever the cloud.
+
+Each cloud reads the errors of its own answers (``s3.faults``, ``gcs.faults``, ``azure.faults``) and says what a code
+means; where a code says nothing, the status of HTTP does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from tierlog.errors import (
+    ObjectConflictError,
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from tierlog.runtime.stores.writing.http_client import HttpAnswer
+from tierlog.runtime.stores.writing.retrying import ThrottledError
+
+MESSAGE_CHARACTERS_MAX: Final = 300
+_THROTTLED_STATUS: Final = frozenset((429, 503))
+_PASSING_STATUS: Final = frozenset((408, 425, 500, 502, 504))
+
+
+class Meaning(enum.Enum):
+    """What a code says that the status does not."""
+
+    REFUSED = "credentials or rights must change"
+    CONFLICT = "the condition of the request does not hold"
+    THROTTLED = "the store asks for fewer requests"
+    PASSING = "the same request may work later"
+    FINAL = "no further try helps"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFault:
+    """An error in an answer.
+
+    Args:
+        code: The store's, or "".
+        message: The store's words, shortened.
+        meaning: Of the code; None leaves it to the status.
+    """
+
+    code: str
+    message: str
+    meaning: Meaning | None = None
+
+
+#: The error that an answer is; None for a success.
+FaultReader = Callable[[HttpAnswer], StoreFault | None]
+
+
+def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> StoreError:
+    """What an error means for a caller."""
+    status, meaning = answer.status, fault.meaning
+    told = f"{place}: {verb}: status {status} {fault.code}: {fault.message}".rstrip(": ")
+    if meaning is Meaning.FINAL:
+        return StoreError(told)
+    if 300 <= status < 400 and "location" in answer.headers:
+        elsewhere = urlsplit(answer.headers["location"]).netloc.rpartition("@")[2] or "itself"
+        return StoreError(f"{told}; it redirects to {elsewhere}, which is not followed: name the endpoint that answers")
+    if status in (401, 403) or meaning is Meaning.REFUSED:
+        return StorePermissionError(told)
+    if status == 412 or meaning is Meaning.CONFLICT:
+        return ObjectConflictError(told)
+    if status in _THROTTLED_STATUS or meaning is Meaning.THROTTLED:
+        return ThrottledError(told, _seconds_asked(answer))
+    if status in _PASSING_STATUS or meaning is Meaning.PASSING:
+        return StoreUnavailableError(told)
+    if status == 404:
+        return ObjectNotFoundError(told)
+    return StoreError(told)
+
+
+def _seconds_asked(answer: HttpAnswer) -> float:
+    asked = answer.headers.get("retry-after", "")
+    return float(asked) if asked.isascii() and asked.isdigit() else 0.0

@@ -1,0 +1,95 @@
+"""Who reads on gets what lies ahead, across segments too; who does not gets nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fetchers import MIB, fetcher_over
+from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
+from tests.support.waiting import wait_until
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+
+CACHE = {
+    "fetch_chunk_cache_class": "memory",
+    "fetch_chunk_cache_size": 64 * MIB,
+    "fetch_prefetch_max_bytes": 8 * MIB,
+}
+
+
+def segment_at(start_offset: int, name: str) -> Segment:
+    """Twelve mebibytes in chunks of one."""
+    log, end_offset = sound_log(12 * MIB, start_offset=start_offset, batch_bytes=256 * 1024)
+    return make_segment(log, start_offset=start_offset, end_offset=end_offset, chunk_size=MIB, name=name)
+
+
+@pytest.fixture(scope="module")
+def first() -> Segment:
+    return segment_at(0, "a")
+
+
+@pytest.fixture(scope="module")
+def second(first: Segment) -> Segment:
+    return segment_at(first.metadata.end_offset + 1, "b")
+
+
+@pytest.fixture(scope="module")
+def other(first: Segment) -> Segment:
+    """Of the same partition, and not the next one."""
+    return segment_at(first.metadata.end_offset + 1000, "c")
+
+
+def ahead_after(bucket: Bucket, segments: list[Segment], last: Segment) -> float:
+    """Bytes that were fetched ahead once some segments were read whole, and then ten bytes of the last one."""
+    metrics = StorageMetrics()
+
+    def fetched() -> float:
+        return metrics.value("prefetched_bytes_total")
+
+    with fetcher_over(bucket, metrics=metrics, **CACHE) as fetcher:
+        for segment in segments:
+            with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
+                assert stream.read() == segment.log
+        wait_until(lambda: fetcher._budget.held_bytes == 0)
+        before = fetched()
+        with fetcher.fetch_log_segment(last.metadata, 0) as stream:
+            assert stream.read(10) == last.log[:10]
+        wait_until(lambda: fetcher._budget.held_bytes == 0)
+        return fetched() - before
+
+
+def test_a_reader_of_the_next_segment_is_the_one_of_the_segment_before(
+    first: Segment, second: Segment, other: Segment
+) -> None:
+    """If this fails, a replay begins anew at each segment's end, or a stranger's read is paid for as if it went on."""
+    bucket = Bucket(first.objects | second.objects | other.objects)
+    assert ahead_after(bucket, [first], second) >= 2 * MIB
+    assert ahead_after(bucket, [first], other) == 0
+    assert ahead_after(bucket, [], second) == 0
+
+
+def test_what_was_fetched_ahead_is_counted_and_read_once(first: Segment) -> None:
+    """If this fails, nobody sees what reading ahead costs, or each byte of it is fetched twice."""
+    bucket, metrics = Bucket(first.objects), StorageMetrics()
+    with fetcher_over(bucket, metrics=metrics, **CACHE) as fetcher:
+        for start in range(0, len(first.log), MIB // 2):
+            with fetcher.fetch_log_segment(first.metadata, start) as stream:
+                assert stream.read(MIB // 2) == first.log[start : start + MIB // 2]
+        wait_until(lambda: fetcher._budget.held_bytes == 0)
+    assert sum(end - start for start, end in bucket.asked("log")) == len(first.log)
+    assert len(first.log) - 4 * MIB <= metrics.value("prefetched_bytes_total") < len(first.log)
+    assert metrics.value("prefetch_unused_bytes_total") == 0
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_each_chunk_is_one_hit_or_one_miss(first: Segment, is_local: bool) -> None:
+    """If this fails, a dashboard's hit ratio says that a cache works which does not."""
+    metrics = StorageMetrics()
+    bucket = Bucket(first.objects, is_local=is_local)
+    with fetcher_over(bucket, metrics=metrics, **CACHE | {"fetch_prefetch_enabled": "false"}) as fetcher:
+        for _ in range(2):
+            for number in (0, 3, 6):
+                with fetcher.fetch_log_segment(first.metadata, number * MIB, (number + 1) * MIB - 1) as stream:
+                    assert stream.read() == first.log[number * MIB : (number + 1) * MIB]
+    assert metrics.value("cache_misses_total", cache="chunks_memory") == 3
+    assert metrics.value("cache_hits_total", cache="chunks_memory") == 3
+    assert metrics.value("cache_hit_bytes_total", cache="chunks_memory") == 3 * MIB

@@ -1,0 +1,106 @@
+"""The words that obstore's errors are told by, made by obstore itself: those of a new version fail here."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import obstore
+import pytest
+from obstore.exceptions import BaseError, GenericError
+from obstore.store import MemoryStore, S3Store
+
+from tierlog.errors import (
+    ObjectNotFoundError,
+    StoreError,
+    StoreNotReachedError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from tierlog.runtime.stores.reading.obstore_errors import is_behind_end, translate
+
+VERSION = f"obstore {obstore.__version__}"
+ADVICE = f"{VERSION} has other words than obstore 0.12: adapt reading/obstore_errors, and the range in pyproject.toml"
+
+
+def said(call: Callable[[], object]) -> BaseError:
+    with pytest.raises(BaseError) as caught:
+        call()
+    return caught.value
+
+
+def s3(port: int, **more: object) -> S3Store:
+    return S3Store(
+        "b",
+        config={
+            "endpoint": f"http://127.0.0.1:{port}",
+            "region": "r",
+            "skip_signature": "credential_provider" not in more,
+        },
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def dead_port() -> Iterator[int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        yield free.getsockname()[1]
+
+
+def test_a_range_behind_the_end() -> None:
+    """If this fails, a truncated object looks like a broken store."""
+    store = MemoryStore()
+    obstore.put(store, "k", b"abc")
+    error = said(lambda: obstore.get_range(store, "k", start=3, end=9))
+    assert isinstance(error, GenericError), ADVICE
+    assert is_behind_end(error), ADVICE
+
+
+def test_nobody_answers(dead_port: int) -> None:
+    """If this fails, a store that is down for a minute is given up for ever."""
+    error = said(lambda: obstore.get_range(s3(dead_port), "k", start=0, end=1))
+    assert isinstance(error, GenericError), ADVICE
+    meant = translate(error, "s3://b/k")
+    assert type(meant) is StoreUnavailableError, ADVICE
+    assert str(meant).endswith("connection refused"), ADVICE
+    listed = said(lambda: next(iter(obstore.list(s3(dead_port)))))
+    assert type(translate(listed, "s3://b/")) is StoreUnavailableError, ADVICE
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (StoreUnavailableError("it does not answer"), StoreUnavailableError),
+        (StoreNotReachedError("it does not answer"), StoreUnavailableError),
+        (StorePermissionError("it has none: no StoreUnavailableError: this"), StorePermissionError),
+    ],
+)
+def test_our_source_of_credentials_fails(dead_port: int, raised: StoreError, kind: type[StoreError]) -> None:
+    """If this fails, credentials whose source is down for a minute are taken for refused, or the other way."""
+
+    def give() -> None:
+        raise raised
+
+    error = said(lambda: obstore.get_range(s3(dead_port, credential_provider=give), "k", start=0, end=1))
+    assert type(translate(error, "s3://b/k")) is kind, ADVICE
+
+
+def test_no_name_of_an_object_is_taken_for_an_error(dead_port: int) -> None:
+    """If this fails, an object whose name has obstore's words in it is read as nothing, or its errors are others."""
+    words = "StartTooLarge InvalidRange 416 Range Not Satisfiable"
+    names = f"{words} - Server returned non-2xx status code: 404 Not Found InvalidCertificate(Expired) 127.0.0.1:0,"
+    error = said(lambda: obstore.get_range(s3(dead_port), names, start=0, end=1))
+    assert not is_behind_end(error)
+    assert type(translate(error, "s3://b/k")) is StoreUnavailableError
+    missing = said_missing(names)
+    assert not is_behind_end(missing)
+    assert type(translate(missing, "memory://b/k")) is ObjectNotFoundError
+
+
+def said_missing(name: str) -> FileNotFoundError:
+    with pytest.raises(FileNotFoundError) as caught:
+        obstore.get_range(MemoryStore(), name, start=0, end=1)
+    return caught.value
