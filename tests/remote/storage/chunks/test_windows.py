@@ -14,6 +14,7 @@ from typing_extensions import Buffer
 
 from tests.support.bad_objects import key_config
 from tests.support.buckets import Bucket, message
+from tests.support.tiered_segments import make_segment
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError, TierlogError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage import StoredSegment, Tier
@@ -62,6 +63,22 @@ def local(root: pathlib.Path) -> LocalStore:
 
 def largest(tier: Tier) -> StoredSegment:
     return max(tier.iter_segments(), key=lambda segment: segment.size_bytes)
+
+
+def test_the_last_chunk_is_opened_no_further_than_is_asked_for(tmp_path: pathlib.Path) -> None:
+    """If this fails, each step of a search by time or offset decompresses a whole chunk for one batch header."""
+    log = random.Random(1).randbytes(200_000).hex().encode()  # four blocks of zstd's
+    made = make_segment(log, end_offset=9, chunk_size=1 << 20, compression=True)
+    for key, content in made.objects.items():
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        damaged = content[:-40] + b"\xff" * 40  # which only the last block's decoder can tell
+        path.write_bytes(damaged if key.endswith(".log") else content)
+    with tier_over(local(tmp_path)) as tier:
+        segment = largest(tier)
+        assert b"".join(window for _, window in tier.iter_log_windows(segment, 3, 64)) == log[3:64]
+        with pytest.raises(CorruptObjectError):
+            list(tier.iter_log_windows(segment))
 
 
 class TestRequests:
