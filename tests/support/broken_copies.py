@@ -13,6 +13,7 @@ from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import FaultProxy
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.servers import StoreServer
+from tierlog.remote.storage.config.storage_keys import storage_options
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
@@ -33,10 +34,12 @@ class Broken:
     options: dict[str, str]
 
     def manager(self, tmp_path: pathlib.Path, shape: str = "aiven-plain", **options: str) -> TieredStorageManager:
-        store = open_store(self.url, self.options | {"store.endpoint": self.proxy.endpoint} | QUICK | options)
+        named = {key: options.pop(key) for key in list(options) if key.startswith("storage.")}
+        keys = self.options | {"store.endpoint": self.proxy.endpoint} | QUICK | options
+        store = open_store(self.url, keys, begin=storage_options(named))
         manager = TieredStorageManager(wrap_store=lambda _: store)
-        keys = {"upload.part.size": str(PART), "chunk.size": str(1 << 20)}
-        manager.configure(local_keys(tmp_path / "unused") | SHAPES[shape] | keys)
+        sizes = {"upload.part.size": str(PART), "chunk.size": str(1 << 20)}
+        manager.configure(local_keys(tmp_path / "unused") | SHAPES[shape] | sizes)
         return manager
 
     def names(self) -> list[str]:

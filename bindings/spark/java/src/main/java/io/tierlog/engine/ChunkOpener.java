@@ -51,13 +51,18 @@ final class ChunkOpener implements AutoCloseable {
     long chunkBytes = segment.originalChunkSize();
     long lastBytes = last == chunks.transformedSizes().length - 1 ? chunks.lastOriginalSize() : chunkBytes;
     window.reserve((last - first) * chunkBytes + lastBytes);
+    Chunk[] wanted = new Chunk[last - first + 1];
     long at = 0;
     for (int chunk = first; chunk <= last; chunk++) {
       int storedBytes = chunks.transformedSizes()[chunk];
       Chunk one =
           new Chunk(segment, stored.start() + at, stored.stored(), at, storedBytes, chunk == last ? lastBytes : chunkBytes);
-      open(one, key, inPlace, (chunk - first) * chunkBytes);
+      requireStoredSize(one, chunks.firstOriginalPosition() / chunkBytes + chunk);
+      wanted[chunk - first] = one;
       at += storedBytes;
+    }
+    for (int chunk = 0; chunk < wanted.length; chunk++) {
+      open(wanted[chunk], key, inPlace, chunk * chunkBytes);
     }
     long skipped = piece.start() - (chunks.firstOriginalPosition() + first * chunkBytes);
     return new Window(window.address() + skipped, piece.end() - piece.start());
@@ -155,6 +160,15 @@ final class ChunkOpener implements AutoCloseable {
       throw corrupt(chunk, text, Native.statusName(status), null);
     }
     requireSize(chunk, answer[0]);
+  }
+
+  /** No way to store a chunk makes it larger: what zstd adds to noise, IV and tag, and room. */
+  private static void requireStoredSize(Chunk chunk, long number) {
+    long bytes = chunk.originalBytes();
+    if (chunk.storedBytes() > bytes + bytes / 64 + 4096) {
+      String text = "chunk %d of %d bytes is said to be stored in %d".formatted(number, bytes, chunk.storedBytes());
+      throw corrupt(chunk, text, "OVER_LIMIT", null);
+    }
   }
 
   private static void requireSize(Chunk chunk, long found) {
