@@ -10,6 +10,7 @@ import pytest
 from tests.support.fetchers import MIB, segment_of
 from tests.support.tiered_segments import Bucket, chunk_key, make_segment, sound_log
 from tests.support.waiting import wait_until
+from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.config import read_storage_config
@@ -52,7 +53,8 @@ def test_hits_and_bytes_are_counted(data: pathlib.Path) -> None:
     fetcher.close()
 
 
-def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("is_local", [False, True])
+def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path, is_local: bool) -> None:
     """If this fails, the disk cache looks useless, whatever it saves."""
     segment, keys = segment_of(data, "zstd")
     metrics = StorageMetrics()
@@ -61,7 +63,7 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path) -
         "fetch.chunk.cache.size": str(MIB),
         "fetch.chunk.cache.path": str(tmp_path),
     }
-    bucket = Bucket(segment.objects)
+    bucket = Bucket(segment.objects, is_local)
     fetcher = SegmentFetcher(bucket, read_storage_config(options), keys, metrics=metrics)  # type: ignore[arg-type]
     cache = fetcher._cache
     assert cache is not None
@@ -74,6 +76,25 @@ def test_the_disk_cache_is_counted(data: pathlib.Path, tmp_path: pathlib.Path) -
     assert metrics.value("cache_misses_total", cache="chunks_disk") == 1
     assert metrics.value("cache_hits_total", cache="chunks_disk") == 1
     assert metrics.value("cache_hit_bytes_total", cache="chunks_disk") == 32_768
+
+
+def test_a_fetch_that_fails_is_counted_for_its_partition(data: pathlib.Path) -> None:
+    """If this fails, nobody sees which topic's consumers get errors."""
+    segment, keys = segment_of(data, "zstd")
+    bucket = Bucket(segment.objects, failures={"log": [StoreUnavailableError("away")]})
+    metrics = StorageMetrics()
+    metrics.record_partitions()
+    fetcher = SegmentFetcher(bucket, read_storage_config({}), keys, metrics=metrics)  # type: ignore[arg-type]
+    partition = segment.metadata.topic_id_partition
+    labels = {"topic": partition.topic, "partition": str(partition.partition), "operation": "fetch_segment"}
+    series = "tierlog_remote_partition_errors_total"
+    with fetcher.fetch_log_segment(segment.metadata, 0) as stream:
+        with pytest.raises(StoreUnavailableError):
+            stream.read()
+        assert metrics.registry.get_sample_value(series, labels) == 1
+        assert len(stream.read()) == len(segment.log)
+    assert metrics.registry.get_sample_value(series, labels) == 1
+    fetcher.close()
 
 
 class TimedBucket(Bucket):
