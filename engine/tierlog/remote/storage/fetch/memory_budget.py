@@ -97,7 +97,7 @@ class MemoryBudget:
         self._total_bytes = self._left_bytes = total_bytes
         self._waiting: FairQueue[Ticket] = FairQueue()
         self._resting: collections.OrderedDict[int, weakref.ref[Holder]] = collections.OrderedDict()
-        self._is_serving = self._again = False
+        self._is_serving = False
         self._dropped: collections.deque[Holder] = collections.deque()
         self._granted_at_seconds = 0.0
         self._looking: Ticket | None = None  # of those in line, the one that looks for dropped streams
@@ -218,18 +218,14 @@ class MemoryBudget:
     def _serve(self) -> None:
         """Let streams at rest give memory back while somebody waits; one thread at a time: calls do not nest."""
         with self._lock:
-            self._again = True
-            if self._is_serving:
+            if self._is_serving:  # whoever serves looks under the lock before the end, and sees who waits now
                 return
             self._is_serving = True
         while True:
             with self._lock:
                 if not (self._waiting and self._resting):
-                    if not self._again:
-                        self._is_serving = False
-                        return
-                    self._again = False
-                    continue
+                    self._is_serving = False
+                    return
                 try:
                     _, reference = self._resting.popitem(last=False)
                 except KeyError:  # it was read on just now
