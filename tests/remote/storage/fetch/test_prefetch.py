@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.fetchers import MIB, fetcher_over
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
 from tests.support.waiting import wait_until
+from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.remote.storage.chunks.segment_log import ChunkView, SegmentLog
+from tierlog.remote.storage.fetch.prefetch import Prefetcher
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.runtime.machine import Machine
 
 CACHE = {
     "fetch_chunk_cache_class": "memory",
@@ -93,3 +99,85 @@ def test_each_chunk_is_one_hit_or_one_miss(first: Segment, is_local: bool) -> No
     assert metrics.value("cache_misses_total", cache="chunks_memory") == 3
     assert metrics.value("cache_hits_total", cache="chunks_memory") == 3
     assert metrics.value("cache_hit_bytes_total", cache="chunks_memory") == 3 * MIB
+
+
+class Asked:
+    """What a Prefetcher asks for, in the place of the loads ahead."""
+
+    is_possible = True
+
+    def __init__(self, machine: Machine) -> None:
+        self.pool = machine.scheduler.pool(0, name="ahead")
+        self.ranges: list[tuple[str, int, int]] = []
+        self.opened: list[str] = []
+
+    def request(self, log: SegmentLog, views: list[ChunkView], **_: object) -> None:
+        self.ranges.append((log.name, views[0].number, views[-1].number))
+
+    def open_next(self, metadata: RemoteLogSegmentMetadata, _opened: object) -> None:
+        self.opened.append(str(metadata.remote_log_segment_id.id))
+
+
+@pytest.fixture
+def logs(first: Segment, second: Segment, other: Segment) -> Iterator[list[SegmentLog]]:
+    bucket = Bucket(first.objects | second.objects | other.objects)
+    with fetcher_over(bucket, **CACHE) as fetcher:
+        for segment in (first, second, other):
+            fetcher.fetch_log_segment(segment.metadata, 0).close()  # its manifest is there then
+        found = [fetcher._manifests.find(segment.metadata) for segment in (first, second, other)]
+        yield [described.log for described in found if described is not None]
+
+
+@pytest.fixture
+def asked() -> tuple[Asked, Prefetcher]:
+    machine = Machine()
+    seen = Asked(machine)
+    made = Prefetcher(
+        seen,  # type: ignore[arg-type]
+        open_next=seen.open_next,
+        ahead_bytes_max=8 * MIB,
+        crosses_segments=True,
+        machine=machine,
+    )
+    return seen, made
+
+
+def test_who_goes_back_a_little_keeps_her_distance(
+    first: Segment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
+) -> None:
+    """If this fails, a consumer whose calls begin at the batch before her offset never gets far ahead."""
+    seen, prefetcher = asked
+    reader, _ = prefetcher.begin(first.metadata, logs[0], 0)
+    prefetcher.advance(reader, MIB, MIB)
+    assert seen.ranges == []
+    prefetcher.advance(reader, 2 * MIB, 2 * MIB)
+    prefetcher.advance(reader, 2 * MIB - 1000, 2 * MIB)
+    prefetcher.advance(reader, 3 * MIB, 3 * MIB)
+    assert [(start, end) for _, start, end in seen.ranges] == [(2, 2), (3, 4)]
+
+
+def test_small_calls_are_steps_too(first: Segment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]) -> None:
+    """If this fails, a consumer that takes a few kilobytes a call waits for the store at each chunk's border."""
+    seen, prefetcher = asked
+    for call in range(3):
+        reader, again = prefetcher.begin(first.metadata, logs[0], call * 10_000)
+        assert again == (call > 0)
+        prefetcher.advance(reader, (call + 1) * 10_000, (call + 1) * 10_000)
+        assert len(seen.ranges) == (call == 2)
+
+
+def test_each_segment_leads_to_its_next_one_once(
+    first: Segment, second: Segment, other: Segment, logs: list[SegmentLog], asked: tuple[Asked, Prefetcher]
+) -> None:
+    """If this fails, a replay stops at each segment's end for a description, or asks for it at each step."""
+    seen, prefetcher = asked
+    reader, _ = prefetcher.begin(first.metadata, logs[0], 0)
+    for position in range(MIB, 13 * MIB, MIB):
+        prefetcher.advance(reader, position, position)
+    assert seen.opened == [str(first.metadata.remote_log_segment_id.id)]
+    assert prefetcher.begin(other.metadata, logs[2], 0)[0] is not reader
+    following, _ = prefetcher.begin(second.metadata, logs[1], 0)
+    assert following is reader
+    for position in range(MIB, 13 * MIB, MIB):
+        prefetcher.advance(reader, position, position)
+    assert seen.opened == [str(each.metadata.remote_log_segment_id.id) for each in (first, second)]
