@@ -288,7 +288,11 @@ def _parent(path: str) -> str:
 
 
 def _read_error(cause: OSError | ValueError, path: str) -> StoreError:
-    return store_error(cause, path) if isinstance(cause, OSError) else StoreError(f"{path!r}: {cause}")
+    return (
+        store_error(cause, path)
+        if isinstance(cause, OSError)
+        else StoreError(f"{path if path.isprintable() else repr(path)}: {cause}")
+    )
 
 
 def _fsync_directory(path: str) -> None:

@@ -24,7 +24,7 @@ from tierlog.runtime.stores.reading.redirects import is_refused_redirect
 # All that follows is the text of obstore 0.12, which has no type or field for it: a GenericError says what happened in
 # its message, and why in the debug form behind that. The name of an object is in there too, in a URL or a path, so each
 # pattern has what no URL can have, a space above all. test_obstore_texts makes obstore say each of these.
-_BEHIND_END: Final = re.compile(r"Generic \w+ error: Invalid range: Wanted range starting at \d+")
+_BEHIND_END: Final = re.compile(r"Generic \w+ error: (?:Invalid range: )?Wanted range starting at \d+")
 _STATUS: Final = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
 _PASSING_STATUS: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 #: No answer came, or it broke off.
