@@ -58,7 +58,7 @@ bool tl_order_read(const tl_order_cursor *cursor, tl_order_entry *out);
 /* The writer's. An entry for one epoch of a row; *overlaps: a neighbour of that epoch has some of its offsets too.
  * TL_NO_MEMORY, TL_OVER_LIMIT: nothing was changed. */
 tl_status tl_order_insert(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal, bool *overlaps);
-/* Whether it was there. */
+/* Takes the entry for one epoch of a row out; false if the order has none. */
 bool tl_order_remove(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal);
 void tl_order_mark(const tl_order_cursor *cursor, uint32_t marks);
 void tl_order_clear(tl_cells *cells, tl_order *order);

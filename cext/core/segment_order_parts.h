@@ -14,7 +14,7 @@ enum {
 };
 #define TL_ENTRY_MARKS ((uint32_t)TL_ORDER_REFERENCED | (uint32_t)TL_ORDER_LOST)
 
-/* What a branch says of one child. */
+/* A child of a branch: its cell, the lower bound of its keys, the upper bound of its last offsets. */
 typedef struct tl_order_fence {
     tl_cell child;
     int32_t epoch;

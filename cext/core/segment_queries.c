@@ -123,12 +123,6 @@ tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partitio
     return TL_OK;
 }
 
-void tl_segment_table_find_many(const tl_segment_table *table, size_t count, const tl_partition_id *partitions,
-                                const int32_t *epochs, const int64_t *offsets, tl_segment_copy *out, bool *found) {
-    for (size_t i = 0; i < count; i++)
-        tl_segment_table_find(table, &partitions[i], epochs[i], offsets[i], NULL, &out[i], &found[i]);
-}
-
 int64_t tl_derived_highest(const tl_cells *cells, const uint8_t *partition, int32_t epoch, tl_cell left_out) {
     tl_order_cursor at;
     tl_order_entry entry;
@@ -159,7 +153,7 @@ int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t e
             high = middle;
         }
     }
-    if (low * 2 < (word >> 32) * 2 && (int32_t)tl_cell_load(records, 2 * low) == epoch) {
+    if (low < word >> 32 && (int32_t)tl_cell_load(records, 2 * low) == epoch) {
         int64_t remembered = (int64_t)tl_cell_load(records, 2 * low + 1);
         if (remembered > highest) highest = remembered;
     }

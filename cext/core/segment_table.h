@@ -49,7 +49,7 @@ typedef struct tl_segment_change {
     int64_t custom_size;
 } tl_segment_change;
 
-/* What an event came to. Only the first changes the table. */
+/* The outcome of an event. Only an applied one has changed the table. */
 typedef enum tl_event_outcome {
     TL_EVENT_APPLIED = 0,
     TL_EVENT_UNKNOWN_SEGMENT = 1, /* a change of a segment that is not there */
@@ -63,8 +63,7 @@ typedef struct tl_segment_table_options {
 
 typedef struct tl_segment_table_figures {
     uint64_t segments, partitions;
-    uint64_t held_bytes;   /* cells in use, custom metadata's among them */
-    uint64_t custom_bytes; /* cells of custom metadata */
+    uint64_t held_bytes; /* cells in use, custom metadata's among them */
 } tl_segment_table_figures;
 
 TL_API tl_status tl_segment_table_create(tl_segment_table **out, tl_segment_table_options options);
@@ -106,10 +105,6 @@ typedef struct tl_segment_room {
 /* The readable segment with this offset in this leader epoch; *found is false if there is none. `room` may be NULL. */
 TL_API tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch,
                                        int64_t offset, tl_segment_room *room, tl_segment_copy *out, bool *found);
-/* Many of them: found[i] says whether out[i] was filled. */
-TL_API void tl_segment_table_find_many(const tl_segment_table *table, size_t count, const tl_partition_id *partitions,
-                                       const int32_t *epochs, const int64_t *offsets, tl_segment_copy *out,
-                                       bool *found);
 /* The largest offset that any readable segment ever had in this epoch; -1 if none had one. */
 TL_API int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch);
 

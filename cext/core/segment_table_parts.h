@@ -1,4 +1,4 @@
-/* What the halves of the segment table share. Internal. */
+/* The segment table itself, for its events (segment_table.c) and its queries (segment_queries.c). Internal. */
 #ifndef TIERLOG_SEGMENT_TABLE_PARTS_H
 #define TIERLOG_SEGMENT_TABLE_PARTS_H
 

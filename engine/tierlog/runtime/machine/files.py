@@ -171,7 +171,7 @@ class Files(ReadableFiles, Protocol):
     """
 
     def find(self, path: str) -> FileInfo | None:
-        """What is known of a file or directory; None if there is none."""
+        """Size, kind and times of a file or directory; None if the path names nothing."""
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
         """The content of anything that can be read, also of a pipe or a terminal, until its writer closes it."""

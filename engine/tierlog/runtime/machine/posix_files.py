@@ -307,12 +307,12 @@ class PosixFiles:
     """The Files of this machine."""
 
     def stat(self, path: str) -> FileInfo:
-        """What is known of a file or directory. Raises ObjectNotFoundError."""
+        """Size, kind and times of a file or directory. Raises ObjectNotFoundError."""
         with translated(path):
             return _info(path, os.stat(path))
 
     def find(self, path: str) -> FileInfo | None:
-        """What is known of a file or directory; None if there is none."""
+        """Size, kind and times of a file or directory; None if the path names nothing."""
         try:
             return self.stat(path)
         except ObjectNotFoundError:

@@ -51,7 +51,7 @@ class MemoryFiles:
         return left
 
     def find(self, path: str) -> FileInfo | None:
-        """What is known of a file or directory; None if there is none."""
+        """Size, kind and times of a file or directory; None if the path names nothing."""
         name = normal(path)
         with self._disk.held():
             content = self._disk.files.get(name)
@@ -60,7 +60,7 @@ class MemoryFiles:
             return FileInfo(path, 0, 0, is_directory=True) if self._disk.is_directory(name) else None
 
     def stat(self, path: str) -> FileInfo:
-        """What is known of a file or directory. Raises ObjectNotFoundError."""
+        """Size, kind and times of a file or directory. Raises ObjectNotFoundError."""
         found = self.find(path)
         if found is None:
             raise ObjectNotFoundError(f"{path}: no such file or directory")

@@ -136,7 +136,7 @@ class Leftovers:
         self._closing = True
 
     def remedy(self) -> str:
-        """What becomes of what stays, in words for messages."""
+        """How the objects that could not be removed will be removed later, as text for error messages."""
         kept = "it is tried again while this process runs, and " if self._keeps and not self._closing else ""
         return f"{kept}`tierlog orphans` finds it"
 

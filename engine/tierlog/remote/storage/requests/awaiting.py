@@ -35,7 +35,7 @@ class Pending(Protocol):
 
     @property
     def needs_looks(self) -> bool:
-        """Whether it may never be done unless who waits looks."""
+        """Whether the answer may never come unless the waiting thread looks for it."""
 
     def add_done_callback(self, function: Callable[[], None]) -> None:
         """Called once it is done, in the thread that did it; at once if it is. It must not raise, nor wait.

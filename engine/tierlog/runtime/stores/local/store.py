@@ -119,7 +119,7 @@ class LocalStore:
                 yield from self._walk(f"{key}/", above | {entry.identity}, temporary=temporary)
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
-        """What lies in one folder; nothing if it is gone."""
+        """The entries of one folder; none if the folder is gone."""
         path = self._path(folder.rstrip("/")) if folder else self._root
         try:
             yield from self._files.iter_directory(path)
