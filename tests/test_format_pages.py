@@ -31,7 +31,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.record_serde import decode_record
+from tierlog.remote.metadata.records.record_serde import decode_record
 
 pytestmark = needs_checkout
 

@@ -160,6 +160,16 @@ int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t e
     return highest;
 }
 
+void tl_segment_table_find_many(const tl_segment_table *table, const tl_segment_question *questions, size_t count,
+                                tl_segment_copy *out, uint8_t *found) {
+    for (size_t i = 0; i < count; i++) {
+        bool is_there = false;
+        tl_status status = tl_segment_table_find(table, &questions[i].partition, questions[i].epoch,
+                                                 questions[i].offset, NULL, &out[i], &is_there);
+        found[i] = status == TL_OK && is_there;
+    }
+}
+
 int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *id, int32_t epoch) {
     view v = {.table = table};
     while (begin(&v, id)) {

@@ -264,6 +264,17 @@ tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id
     return status;
 }
 
+tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *events, size_t count, size_t *done) {
+    for (*done = 0; *done < count; ++*done) {
+        tl_segment_event *e = &events[*done];
+        tl_status status =
+            e->is_change ? tl_segment_table_change(table, &e->partition, &e->of.change, &e->outcome, &e->found_state)
+                         : tl_segment_table_add(table, &e->partition, &e->of.segment, &e->outcome, &e->found_state);
+        if (status != TL_OK) return status;
+    }
+    return TL_OK;
+}
+
 bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *id) {
     tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);
     if (!cell) return false;

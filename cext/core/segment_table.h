@@ -78,6 +78,22 @@ TL_API tl_status tl_segment_table_add(tl_segment_table *table, const tl_partitio
 /* The change of a segment's state; COPY_STARTED is no such change. */
 TL_API tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *partition,
                                          const tl_segment_change *change, tl_event_outcome *outcome, int *found_state);
+
+/* An event and its outcome. */
+typedef struct tl_segment_event {
+    tl_partition_id partition;
+    bool is_change; /* `change` is told, else `segment` */
+    union {
+        tl_segment segment;
+        tl_segment_change change;
+    } of;
+    tl_event_outcome outcome;
+    int found_state;
+} tl_segment_event;
+
+/* Applies events in their order, as tl_segment_table_add and _change do; `*done`: how many have an outcome, all of them
+ * if it returns TL_OK. */
+TL_API tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *events, size_t count, size_t *done);
 /* Forgets a partition with all its segments; whether it was there. */
 TL_API bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *partition);
 
@@ -105,6 +121,16 @@ typedef struct tl_segment_room {
 /* The readable segment with this offset in this leader epoch; *found is false if there is none. `room` may be NULL. */
 TL_API tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch,
                                        int64_t offset, tl_segment_room *room, tl_segment_copy *out, bool *found);
+
+typedef struct tl_segment_question {
+    tl_partition_id partition;
+    int32_t epoch;
+    int64_t offset;
+} tl_segment_question;
+
+/* The same for many questions, each answered as of a moment of its own; `found` has one byte a question. */
+TL_API void tl_segment_table_find_many(const tl_segment_table *table, const tl_segment_question *questions,
+                                       size_t count, tl_segment_copy *out, uint8_t *found);
 /* The largest offset that any readable segment ever had in this epoch; -1 if none had one. */
 TL_API int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch);
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command import Run
 from tests.support.key_pairs import pairs
-from tierlog.remote.metadata.record_serde import encode_record
+from tierlog.remote.metadata.records.record_serde import encode_record
 from tierlog.remote.storage import open_tier
 
 

@@ -5,11 +5,13 @@ can then be written without the others. What does not: behaviour.
 """
 
 from tierlog.remote.api.errors import (
+    InvalidTransitionError,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageNotReadyException,
     RetriableRemoteStorageException,
 )
+from tierlog.remote.api.log_metadata_manager import RemoteLogMetadataManager
 from tierlog.remote.api.storage_manager import LogSegmentData, RemoteStorageManager, SegmentStream
 from tierlog.remote.api.values import (
     ZERO_UUID,
@@ -34,7 +36,9 @@ __all__ = [
     "EpochEntry",
     "EpochMap",
     "IndexType",
+    "InvalidTransitionError",
     "LogSegmentData",
+    "RemoteLogMetadataManager",
     "RemoteLogSegmentId",
     "RemoteLogSegmentMetadata",
     "RemoteLogSegmentMetadataUpdate",

@@ -23,3 +23,7 @@ class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError)
 
 class RemoteStorageNotReadyException(RetriableRemoteStorageException):
     """The partition's metadata is not loaded yet."""
+
+
+class InvalidTransitionError(RemoteStorageException, ValueError):
+    """A segment's, or a partition removal's, state does not allow the new one: nothing was changed."""

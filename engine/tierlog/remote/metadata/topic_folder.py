@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import pyarrow as pa
 
@@ -23,11 +22,10 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord, decode_record
+from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record
+from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.tier.tier import Tier
-
-METADATA_TOPIC: Final = "__remote_log_metadata"
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.record_serde import (
+from tierlog.remote.metadata.records.record_serde import (
     RemoteLogMetadataRecord,
     decode_record,
     encode_record,

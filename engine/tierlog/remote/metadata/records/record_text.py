@@ -14,7 +14,7 @@ from tierlog.remote.api import (
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from tierlog.remote.metadata.record_serde import RemoteLogMetadataRecord
+from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
 
 
 def record_text(record: RemoteLogMetadataRecord) -> str:

@@ -1,0 +1,136 @@
+"""The KIP's RemoteLogMetadataManager: which segments a tier has, in which state, and for which leader epochs.
+
+A third party's manager implements this class and is named by its dotted path (``my_package.SqlMetadataManager``);
+``tests/contract`` is the suite that it must pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from types import TracebackType
+from typing import Self
+
+from tierlog.remote.api.values import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
+from tierlog.runtime.machine.scheduling import Future
+
+
+class RemoteLogMetadataManager(ABC):
+    """Keeps the metadata of the segments in a tier, with strong consistency for who wrote it: what a completed future
+    stored is in all later answers of this instance. Other brokers' instances follow.
+
+    Answers are those of one moment between call and return. They cover the partitions that this broker leads or
+    follows, as ``on_partition_leadership_changes`` last told.
+
+    Raises (all methods but ``close`` and the two notices): ``RemoteResourceNotFoundException`` for a partition that
+    this broker neither leads nor follows; ``RemoteStorageNotReadyException``, which is retriable, for one whose
+    metadata is still loaded; ``RemoteStorageException`` once the manager is closed or has failed for good.
+
+    Thread safety: any number of threads, but for ``configure``, which is called once and first.
+    Source: KIP-405 RemoteLogMetadataManager; Kafka 4.3 storage-api.
+    """
+
+    @abstractmethod
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Take the configuration: keys without the broker's prefix, and ``broker.id``, ``log.dir`` and ``cluster.id``.
+
+        Raises:
+            ConfigError: a malformed value, values that contradict each other, or a required key that is missing.
+        """
+
+    @abstractmethod
+    def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> Future[None]:
+        """Store a new segment. The future completes when it is stored and later answers of this instance have it.
+
+        Args:
+            metadata: In state COPY_SEGMENT_STARTED, under an id that no other segment has.
+
+        Raises:
+            ValueError: the state is another one. The future raises RemoteStorageException and its kinds.
+        """
+
+    @abstractmethod
+    def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> Future[None]:
+        """Store a new state of a segment, with the time, broker and custom metadata that now count: an update without
+        custom metadata takes it away. The same state may be stored again.
+
+        Raises:
+            ValueError: the state is COPY_SEGMENT_STARTED. The future raises InvalidTransitionError if the segment's
+                state does not allow the new one, RemoteResourceNotFoundException if there is no such segment, else
+                RemoteStorageException and its kinds.
+        """
+
+    @abstractmethod
+    def remote_log_segment_metadata(
+        self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The segment in state COPY_SEGMENT_FINISHED whose part of a leader epoch holds an offset, or None."""
+
+    @abstractmethod
+    def next_segment_with_txn_index(
+        self, topic_id_partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The first segment from the one with the offset on, of this epoch and without a gap before it, that may have a
+        transaction index; None if there is none.
+        """
+
+    @abstractmethod
+    def highest_offset_for_epoch(self, topic_id_partition: TopicIdPartition, epoch: int) -> int | None:
+        """The largest offset of an epoch that any segment in state COPY_SEGMENT_FINISHED ever had; None if none had
+        one. It does not go back when segments are deleted.
+        """
+
+    @abstractmethod
+    def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> Future[None]:
+        """Store a state of a partition's removal: DELETE_PARTITION_MARKED, then _STARTED, then _FINISHED. The future
+        raises InvalidTransitionError for another order, else as ``add_remote_log_segment_metadata``.
+        """
+
+    @abstractmethod
+    def list_remote_log_segments(
+        self, topic_id_partition: TopicIdPartition, epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments of a partition in every state but DELETE_SEGMENT_FINISHED.
+
+        Args:
+            topic_id_partition: Of which partition.
+            epoch: Only those with offsets of this leader epoch, ascending by start offset. None: all, in any order.
+        """
+
+    @abstractmethod
+    def remote_log_size(self, topic_id_partition: TopicIdPartition, epoch: int) -> int:
+        """The sum of ``segment_size_in_bytes`` of all segments that the list of an epoch has."""
+
+    @abstractmethod
+    def on_partition_leadership_changes(
+        self, leader_partitions: AbstractSet[TopicIdPartition], follower_partitions: AbstractSet[TopicIdPartition]
+    ) -> None:
+        """Tell which partitions this broker has begun to lead or to follow. Returns at once; ``is_ready`` tells when
+        their metadata is there.
+        """
+
+    @abstractmethod
+    def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
+        """Tell which partitions this broker neither leads nor follows any more; what is kept of them may go."""
+
+    def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:  # noqa: ARG002 - a plugin that loads nothing is ready
+        """Whether the partition's metadata is loaded, so that it can be asked for."""
+        return True
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held; futures that are not complete end with an error. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
