@@ -164,7 +164,8 @@ class MemoryMetadataTopic:
         if position == found.end_offset:
             return None
         at = bisect.bisect_right(found.batches, position, key=lambda batch: batch.next_offset)
-        taken, left = [], max_bytes
+        taken: list[_Batch] = []
+        left = max_bytes
         for batch in found.batches[at:]:
             if taken and batch.size_bytes > left:
                 break
