@@ -161,7 +161,7 @@ _OURS: Final[dict[str, dict[str, str | int | bool]]] = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "allow.auto.create.topics": False,
-        "enable.partition.eof": False,
+        "enable.partition.eof": True,
     },
 }
 

@@ -16,12 +16,14 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
 _log = logging.getLogger(__name__)
 
 #: How often a read that waits looks whether it shall end: librdkafka cannot be woken.
 _POLL_SECONDS: Final = 0.05
+#: What a read under way gets to end in.
+_ENDING_SECONDS: Final = 5.0
 _MESSAGES_MAX: Final = 50_000
 #: What a record is taken to be before any was seen.
 _RECORD_SIZE_BYTES: Final = 256
@@ -29,13 +31,16 @@ _RECORD_SIZE_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """Records of one partition in the order of their offsets; all sequences are of one length, at least 1.
+    """Records of one partition in the order of their offsets; all sequences are of one length. None of them: the
+    partition ends further on, behind control records or what was deleted.
 
     Attributes:
+        next_offset: Where the next read goes on.
         timestamps_ms: -1 for a record without.
     """
 
     partition: int
+    next_offset: int
     offsets: Sequence[int]
     timestamps_ms: Sequence[int]
     keys: Sequence[bytes | None]
@@ -101,7 +106,7 @@ class RecordConsumer:
 
     def _leave(self) -> None:
         with self._changed:
-            self._reading = self._woken = False
+            self._reading = False
             self._changed.notify_all()
 
     def _require_open(self) -> None:
@@ -111,38 +116,43 @@ class RecordConsumer:
     def _read(self, positions: Mapping[int, int], max_bytes: int, until: float) -> list[PartitionRecords]:
         if self._positions != dict(positions):
             self._assign(positions)
-        first = self._wait_for_first(until) if positions else self._wait_without(until)
-        if first is None:
+        if not positions:
+            self._wait_without(until)
             return []
-        wanted = int(max_bytes / self._record_bytes)
-        messages = [first]
-        if wanted > 1:
-            messages += self._client.consume(min(wanted, _MESSAGES_MAX), timeout=0)
-        good = [message for message in messages if message.error() is None]
-        if len(good) != len(messages):
-            self._raise_first([message for message in messages if message.error() is not None])
-        if not good:
-            return []
-        self._complaints.forget()
-        self._record_bytes = max(sum(map(len, good)) / len(good), 1.0)
-        return self._by_partition(good)
+        while True:
+            first = self._wait_for_first(until)
+            if first is None:
+                return []
+            messages = [first]
+            wanted = int(max_bytes / self._record_bytes)
+            if wanted > 1:
+                messages += self._client.consume(min(wanted, _MESSAGES_MAX), timeout=0)
+            found = self._by_partition(messages)
+            if found:
+                return found
 
     def _assign(self, positions: Mapping[int, int]) -> None:
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
 
-        self._client.assign([TopicPartition(self._topic, number, offset) for number, offset in positions.items()])
+        self._positions = None
+        wanted = [TopicPartition(self._topic, number, offset) for number, offset in positions.items()]
+        try:
+            self._client.assign(wanted)
+        except KafkaException as cause:
+            raise our_error(f"reading {self._topic}", cause.args[0]) from cause
         self._positions = dict(positions)
 
     def _wait_for_first(self, until: float) -> Message | None:
-        """The next message, an error perhaps. Raises StorePermissionError, StoreUnavailableError: there will be none."""
+        """The next message, which may be an error; None once the time is up or ``wake`` was called."""
         while True:
             left = until - self._clock.monotonic_seconds()
-            message: Message | None = self._client.poll(min(max(left, 0.0), _POLL_SECONDS))
+            message: Message | None = self._client.poll(0 if self._woken else min(max(left, 0.0), _POLL_SECONDS))
             self._require_open()
             if message is not None:
                 return message
             if left <= 0 or self._woken:
                 break
+        self._woken = False
         if self._complaints.is_refusal:
             raise StorePermissionError(f"reading {self._topic}{self._complaints.told_lately()}")
         return None
@@ -156,39 +166,48 @@ class RecordConsumer:
                     break
                 self._changed.wait(left)
             self._require_open()
+            self._woken = False
         self._client.poll(0)
 
-    def _raise_first(self, failed: Sequence[Message]) -> None:
-        for message in failed:
-            error = message.error()
-            if error is None or names_a_group(error):
-                continue
-            partition, offset = message.partition(), message.offset()
-            place = self._topic if partition is None or partition < 0 else f"{self._topic}-{partition}"
-            raise our_error(
-                f"reading {place} from offset {offset} on"
-                if offset is not None and offset >= 0
-                else f"reading {place}",
-                error,
-                partition=-1 if partition is None else partition,
-                offset=-1 if offset is None else offset,
-            )
-
     def _by_partition(self, messages: Sequence[Message]) -> list[PartitionRecords]:
+        """What the messages bring: records, or that a partition ends further on than its last record."""
+        ends: list[tuple[int, int]] = []
         by_number: dict[int, list[Message]] = {}
         for message in messages:
-            by_number.setdefault(message.partition() or 0, []).append(message)
-        positions, found = self._positions, []
-        assert positions is not None
-        for number, each in by_number.items():
-            offsets = [message.offset() or 0 for message in each]
-            if number not in positions or offsets[0] < positions[number]:
-                raise StoreUnavailableError(f"reading {self._topic}-{number}: a fetch from before came late")
-            positions[number] = offsets[-1] + 1
-            times = [message.timestamp()[1] for message in each]
-            keys, values = [message.key() for message in each], [message.value() for message in each]
-            found.append(PartitionRecords(number, offsets, times, keys, values))
+            error = message.error()
+            if error is None:
+                by_number.setdefault(message.partition() or 0, []).append(message)
+            elif error.name() == "_PARTITION_EOF":
+                ends.append((message.partition() or 0, message.offset() or 0))
+            elif not names_a_group(error):
+                raise self._failure(message, error)
+        found = [self._records(number, each) for number, each in by_number.items()]
+        if found:
+            self._complaints.forget()
+            self._record_bytes = max(sum(map(len, messages)) / len(messages), 1.0)
+        for number, end in ends:
+            if self._positions is not None and self._positions.get(number, end) < end:
+                self._positions[number] = end
+                found.append(PartitionRecords(number, end, (), (), (), ()))
         return found
+
+    def _records(self, number: int, messages: Sequence[Message]) -> PartitionRecords:
+        offsets = [message.offset() or 0 for message in messages]
+        positions = self._positions
+        if positions is None or number not in positions or offsets[0] < positions[number]:
+            raise StoreUnavailableError(f"reading {self._topic}-{number}: a fetch from before came late")
+        positions[number] = offsets[-1] + 1
+        times = [message.timestamp()[1] for message in messages]
+        keys, values = [message.key() for message in messages], [message.value() for message in messages]
+        return PartitionRecords(number, offsets[-1] + 1, offsets, times, keys, values)
+
+    def _failure(self, message: Message, error: KafkaError) -> Exception:
+        partition, offset = message.partition(), message.offset()
+        number = -1 if partition is None else partition
+        at = -1 if offset is None else offset
+        what = f"reading {self._topic}" + (f"-{number}" if number >= 0 else "")
+        what += f" from offset {at} on" if at >= 0 else ""
+        return our_error(what, error, partition=number, offset=at)
 
     def wake(self) -> None:
         """End a read that waits in another thread within 50 milliseconds, or the next one."""
@@ -198,11 +217,15 @@ class RecordConsumer:
 
     def close(self) -> None:
         """End a read under way, and release what is held; idempotent."""
+        until = self._clock.monotonic_seconds() + _ENDING_SECONDS
         with self._changed:
             closed, self._closed = self._closed, True
             self._changed.notify_all()
-            while self._reading:  # it looks every 50 ms
+            while self._reading and self._clock.monotonic_seconds() < until:
                 self._changed.wait(_POLL_SECONDS)
+            if self._reading:
+                _log.warning("a read of %s does not end: its client is left to it", self._topic)
+                return
         if not closed and self._origin.is_here:
             client, self._client = self._client, None
             client.close()

@@ -1,7 +1,7 @@
 """Who we are to a Kafka cluster, and whom we trust: Java's ``security.*``, ``ssl.*`` and ``sasl.*`` as librdkafka's.
 
-Key and trust stores are PEM (KIP-651), or PKCS#12 for the key; a JVM's own store (JKS, which is what Kafka takes where no
-type is given) can be read by a JVM alone, and is refused with what to do. No value is ever shown.
+Key and trust stores are PEM (KIP-651), or PKCS#12 for the key; a JVM's own store (JKS, which is what Kafka takes where
+no type is given) can be read by a JVM alone, and is refused with what to do. No value is ever shown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[
 
 
 def security_settings(keys: Mapping[str, str]) -> Values:
-    """librdkafka's keys for Java's of ``SECURITY_KEYS``.
+    """The keys of librdkafka for Java's of ``SECURITY_KEYS``.
 
     Raises:
         ConfigError: a value that is malformed, that only a JVM can obey, or that contradicts another one.

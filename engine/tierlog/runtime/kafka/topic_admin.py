@@ -40,8 +40,8 @@ class TopicDescription:
 class TopicAdmin:
     """Asks a cluster about topics.
 
-    Raises (all methods): StoreUnavailableError, which is retriable: the cluster is not reached, is not ready, or did not
-    answer in time; ConfigError: it refuses what was asked for; StorePermissionError; ClientClosedError; StoreError.
+    Raises (all methods): StoreUnavailableError, which is retriable: the cluster is not reached, is not ready, or did
+    not answer in time; ConfigError: it refuses what was asked for; StorePermissionError; ClientClosedError; StoreError.
     ForkedProcessError: this is a fork of the process that made it.
 
     Thread safety: any number of threads.
