@@ -178,3 +178,51 @@ void tl_segment_ids_remove(tl_segment_ids *ids, tl_cells *cells, tl_cell row_cel
         }
     }
 }
+
+tl_status tl_segment_ids_reserve(tl_segment_ids *ids, uint64_t rows) {
+    uint64_t buckets = rows / BUCKET_ROWS + 1, most = (uint64_t)PAGES_MAX * TL_IDS_PAGE;
+    if (ids->count) return TL_BAD_ARGUMENT;
+    if (buckets > most) buckets = most;
+    for (uint64_t page = 0; page * TL_IDS_PAGE < buckets; page++) {
+        if (ids->pages[page]) continue;
+        ids->pages[page] = calloc(TL_IDS_PAGE, sizeof(tl_cell));
+        if (!ids->pages[page]) return TL_NO_MEMORY;
+    }
+    ids->buckets = buckets;
+    for (ids->base = 1; ids->base * 2 <= buckets;) ids->base *= 2;
+    ids->split = buckets - ids->base;
+    return TL_OK;
+}
+
+/* Each step asks for the line that the next one reads: the bucket's first cell, its name, the link, the one behind. */
+tl_status tl_segment_ids_insert_many(tl_segment_ids *ids, tl_cells *cells, const tl_cell *rows, size_t count,
+                                     size_t *done) {
+    enum { AHEAD = 32 };
+    for (*done = 0; *done < count;) {
+        size_t some = count - *done < AHEAD ? count - *done : AHEAD;
+        const tl_cell *these = rows + *done;
+        uint64_t hashes[AHEAD];
+        for (size_t i = 0; i < some; i++) {
+            hashes[i] = hash_of_row(ids, cells, these[i]);
+            __builtin_prefetch(head_of(ids, bucket_of(ids, hashes[i])), 1);
+        }
+        for (size_t i = 0; i < some; i++) {
+            tl_cell head = *head_of(ids, bucket_of(ids, hashes[i]));
+            if (head) __builtin_prefetch(tl_cell_own(cells, head), 1);
+        }
+        for (size_t i = 0; i < some; i++) {
+            tl_cell head = *head_of(ids, bucket_of(ids, hashes[i]));
+            tl_cell next = head ? words_of(tl_cell_own(cells, head))[0] : 0;
+            if (next) __builtin_prefetch(tl_cell_own(cells, next));
+        }
+        for (size_t i = 0; i < some; i++) {
+            const uint8_t *row = tl_cell_own(cells, these[i]);
+            uint64_t id[2] = {tl_cell_load(row, 0), tl_cell_load(row, 1)};
+            if (tl_segment_ids_find(ids, cells, (tl_cell)tl_cell_load(row, 7), id)) return TL_BAD_ENTRY;
+            tl_status status = tl_segment_ids_insert(ids, cells, these[i]);
+            if (status != TL_OK) return status;
+            ++*done;
+        }
+    }
+    return TL_OK;
+}

@@ -20,6 +20,12 @@ void tl_segment_ids_close(tl_segment_ids *ids);
 tl_cell tl_segment_ids_find(const tl_segment_ids *ids, const tl_cells *cells, tl_cell partition, const uint64_t id[2]);
 /* TL_NO_MEMORY: nothing was changed. */
 tl_status tl_segment_ids_insert(tl_segment_ids *ids, tl_cells *cells, tl_cell row_cell);
+/* Buckets for so many rows, where there are none yet: what is loaded at once is split nowhere. */
+tl_status tl_segment_ids_reserve(tl_segment_ids *ids, uint64_t rows);
+/* Inserts rows, looking ahead. TL_BAD_ENTRY: a segment of that id and partition is there already; `*done` of them were
+ * inserted. */
+tl_status tl_segment_ids_insert_many(tl_segment_ids *ids, tl_cells *cells, const tl_cell *rows, size_t count,
+                                     size_t *done);
 void tl_segment_ids_remove(tl_segment_ids *ids, tl_cells *cells, tl_cell row_cell);
 
 #endif

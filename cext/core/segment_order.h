@@ -58,6 +58,18 @@ bool tl_order_read(const tl_order_cursor *cursor, tl_order_entry *out);
 /* The writer's. An entry for one epoch of a row; *overlaps: a neighbour of that epoch has some of its offsets too.
  * TL_NO_MEMORY, TL_OVER_LIMIT: nothing was changed. */
 tl_status tl_order_insert(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal, bool *overlaps);
+/* The end of an order while it is filled in order: entries that rise cost no search. Zeroed to begin with; nothing else
+ * may change the order while it is used. */
+typedef struct tl_order_tail {
+    bool valid;
+    tl_order_cursor at; /* the last entry */
+    tl_order_key key;   /* its key */
+    int64_t end_offset;
+} tl_order_tail;
+
+/* As tl_order_insert, with marks. */
+tl_status tl_order_append(tl_cells *cells, tl_order *order, tl_order_tail *tail, tl_cell row_cell, uint32_t ordinal,
+                          const tl_epoch_span *span, const uint64_t id[2], uint32_t marks, bool *overlaps);
 /* Takes the entry for one epoch of a row out; false if the order has none. */
 bool tl_order_remove(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal);
 void tl_order_mark(const tl_order_cursor *cursor, uint32_t marks);

@@ -28,7 +28,7 @@ void tl_segment_table_destroy(tl_segment_table *table) {
     free(table);
 }
 
-static bool is_sound(const tl_segment *segment) {
+bool tl_segment_is_sound(const tl_segment *segment) {
     if (segment->start_offset < 0 || segment->end_offset < segment->start_offset || segment->size_bytes < 0)
         return false;
     if (segment->state > TL_DELETE_STARTED || !segment->epoch_count || !segment->epochs) return false;
@@ -112,7 +112,7 @@ static void drop_row(tl_segment_table *table, uint8_t *partition, tl_cell row_ce
 
 tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *id, const tl_segment *segment,
                                tl_event_outcome *outcome, int *found_state) {
-    if (!is_sound(segment) || segment->state != TL_COPY_STARTED || id->partition < 0) return TL_BAD_ARGUMENT;
+    if (!tl_segment_is_sound(segment) || segment->state != TL_COPY_STARTED || id->partition < 0) return TL_BAD_ARGUMENT;
     tl_cell cell;
     tl_status status = tl_partition_make(&table->partitions, table->cells, id, &cell);
     if (status != TL_OK) return status;

@@ -145,7 +145,7 @@ class TierHistory:
             _refuse_ambiguous(found)
         ordered = sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition, item[0].topic_id))
         with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
-            return list(run_all(pool, lambda item: self.resolve(*item), ordered))
+            return list(run_all(pool, lambda item: self.history_of(*item), ordered))
 
     def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}
@@ -153,7 +153,7 @@ class TierHistory:
             found.setdefault(segment.topic_id_partition, []).append(segment)
         return dict(sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition)))
 
-    def resolve(self, partition: TopicIdPartition, segments: Sequence[StoredSegment]) -> PartitionHistory:
+    def history_of(self, partition: TopicIdPartition, segments: Sequence[StoredSegment]) -> PartitionHistory:
         """The history of one partition, by its segments: at least one, in any order.
 
         Raises:

@@ -327,7 +327,7 @@ class BucketMetadata:
         history = None
         if segments:
             faults: list[TierlogError] = []
-            history = TierHistory(self._tier, faults=faults).resolve(
+            history = TierHistory(self._tier, faults=faults).history_of(
                 listing.partition, [each.stored for each in segments]
             )
         return RestoredPartition(
