@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         RestoredSegment,
     )
     from tierlog.upkeep.restore.restore_target import RestoreTarget
-    from tierlog.upkeep.restore.topic_map import TopicMap
+    from tierlog.upkeep.topic_map import TopicMap
 
 _QUIET_MINUTES = 10
 _PARTITIONS = 50
@@ -127,7 +127,7 @@ def restore(
     """
     from tierlog.cli.topics import check_topic
     from tierlog.runtime.machine import Machine
-    from tierlog.upkeep.restore.topic_map import TopicMap
+    from tierlog.upkeep.topic_map import TopicMap
 
     machine = Machine()
     mapped = TopicMap.parse(maps or ())
@@ -146,7 +146,7 @@ def restore(
             if target is not None and not dry_run:
                 _check_quiet((found.newest_ms, found.newest), quiet_minutes, machine, refuses=True)
                 for segment in found.segments:
-                    target.add(segment)
+                    target.add(segment.metadata, started_ms=segment.started_ms)
             run.say(found)
         run.check_names(topics or (), bucket.found_old_ids)
         if target is not None and not dry_run:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tierlog.upkeep.restore.bucket_metadata import BucketMetadata, RestoredSegment
+from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.upkeep.restore.bucket_metadata import BucketMetadata
 
 
 class RestoreTarget(Protocol):
@@ -17,8 +18,13 @@ class RestoreTarget(Protocol):
             ConfigError: the target contradicts the bucket. StoreError and its kinds.
         """
 
-    def add(self, segment: RestoredSegment) -> None:
-        """Take one segment."""
+    def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:
+        """Take one segment.
+
+        Args:
+            metadata: In state COPY_SEGMENT_FINISHED.
+            started_ms: Event time of its COPY_SEGMENT_STARTED.
+        """
 
     def finish(self) -> None:
         """Make what was taken durable and whole."""
