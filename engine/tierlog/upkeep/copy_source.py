@@ -281,10 +281,11 @@ class _SourceLog(ReadableFile):
         self._reached = 0
         self._digest = xxhash.xxh3_128()
         self._crc32c = 0
+        self._whole_digest: bytes | None = None
 
     def digest(self) -> bytes | None:
-        """XXH3 of the whole log; None unless all of it was read."""
-        return self._digest.digest() if self._reached == self.size_bytes else None
+        """XXH3 of the whole log, by the last read of all of it; None if there was none."""
+        return self._digest.digest() if self._reached == self.size_bytes else self._whole_digest
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         """Fill a buffer from a position, as ReadableFile does.
@@ -307,6 +308,8 @@ class _SourceLog(ReadableFile):
         return wanted
 
     def _begin_anew(self) -> None:
+        if self._reached == self.size_bytes:  # an entry of the remote log index looks at the first batch again
+            self._whole_digest = self._digest.digest()
         self._reached, self._crc32c = 0, 0
         self._digest = xxhash.xxh3_128()
         if self._window_position or not self._window:

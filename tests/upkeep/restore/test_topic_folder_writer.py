@@ -65,10 +65,7 @@ def test_what_was_written_is_read_back(segments: list[RestoredSegment], tmp_path
         known = topic.segments[segment.metadata.remote_log_segment_id.id]
         assert known.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
         assert known.metadata == both_of(segment)[0]
-        assert (
-            known.metadata.create_with_updates(both_of(segment)[1])
-            == segment.metadata
-        )
+        assert known.metadata.create_with_updates(both_of(segment)[1]) == segment.metadata
     for (topic_id, partition), places in topic.partitions.items():
         assert places == {metadata_partition(TopicIdPartition(topic_id, "orders", partition), 5)}
 

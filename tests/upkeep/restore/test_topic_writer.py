@@ -60,8 +60,10 @@ def restore(bucket: BucketMetadata, topic: MemoryMetadataTopic, timeout_seconds:
     with topic.open(timeout_seconds=1) as log:
         writer = TopicWriter(log, MACHINE, timeout_seconds=timeout_seconds)
         writer.read_topic()
-        writer.survey(bucket)
-        for segment in segments_of(bucket):
+        segments = segments_of(bucket)
+        bucket.survey(writer.look)
+        writer.check(lambda: ((each.metadata, each.started_ms) for each in segments))
+        for segment in segments:
             writer.add(segment.metadata, started_ms=segment.started_ms)
         writer.finish()
         return writer
@@ -81,11 +83,7 @@ def test_both_records_of_each_go_where_brokers_look(bucket: BucketMetadata, topi
     """A broker refuses FINISHED of what was not STARTED, and reads one metadata partition for each user partition."""
     writer = restore(bucket, topic)
     assert (writer.written, writer.known) == (12, 0)
-    wanted = [
-        (place_of(each), record)
-        for each in segments_of(bucket)
-        for record in both_of(each)
-    ]
+    wanted = [(place_of(each), record) for each in segments_of(bucket) for record in both_of(each)]
     found = records_in(topic)
     assert len(found) == len(wanted)
     assert all(each in found for each in wanted)
@@ -139,12 +137,8 @@ def test_a_record_that_is_lost_ends_the_run(bucket: BucketMetadata, topic: Memor
     with pytest.raises(RetriableRemoteStorageException):
         restore(bucket, topic)
     segment = segments_of(bucket)[0]
-    assert both_of(segment)[1] not in [
-        record for _, record in records_in(topic)
-    ]
-    topic.append(
-        place_of(segment), encode_record(both_of(segment)[1])
-    )  # as another tool may have left it
+    assert both_of(segment)[1] not in [record for _, record in records_in(topic)]
+    topic.append(place_of(segment), encode_record(both_of(segment)[1]))  # as another tool may have left it
     restore(bucket, topic)
     mine = [
         record.state

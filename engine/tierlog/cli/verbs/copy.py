@@ -58,7 +58,7 @@ def copy(
         typer.Option(
             "--map",
             metavar="OLD=NEW",
-            help="Copy the topic of id OLD under the id NEW. DEST may be SRC then, of which only mapped topics are copied.",
+            help="Copy the topic of id OLD under the id NEW. DEST may be SRC: then only mapped topics are copied.",
         ),
     ] = None,
     layout: LayoutOption = LayoutName.AUTO,

@@ -7,7 +7,7 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import (
@@ -17,6 +17,8 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+
+_INT32_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def _segment(told: dict[str, Any]) -> CopiedSegment:
     if told["state"] not in ("copied", "present"):
         raise ValueError(f"state {told['state']!r:.40}")
     custom = told["customMetadata"]
+    if not 0 <= told["sizeBytes"] <= _INT32_MAX:
+        raise ValueError(f"size {told['sizeBytes']!r:.40}")
     partition = TopicIdPartition(Uuid.from_text(told["topicId"]), told["topic"], told["partition"])
     metadata = RemoteLogSegmentMetadata(
         RemoteLogSegmentId(partition, Uuid.from_text(told["segmentId"])),

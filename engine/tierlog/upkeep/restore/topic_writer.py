@@ -8,7 +8,7 @@ died between the two records); any other state is refused before a record is wri
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,6 @@ from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, Ba
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future
-from tierlog.upkeep.restore.bucket_metadata import BucketMetadata
 from tierlog.upkeep.restore.segment_records import records_of
 
 #: Records that are not acknowledged yet, at most.
@@ -64,6 +63,8 @@ class TopicWriter:
         self._timeout_seconds = timeout_seconds
         self._states: dict[RemoteLogSegmentId, RemoteLogSegmentState] = {}
         self._begun: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
+        self._unfinished: set[RemoteLogSegmentId] = set()
+        self._wrong: list[RemoteLogSegmentId] = []
         self._in_flight: collections.deque[_Appended] = collections.deque()
         self.written = 0
         self.known = 0
@@ -107,34 +108,30 @@ class TopicWriter:
         else:
             self._begun.pop(segment_id, None)
 
-    def survey(self, bucket: BucketMetadata) -> tuple[int, str]:
-        """See ``BucketMetadata.survey``.
+    def look(self, segment_id: RemoteLogSegmentId) -> None:
+        """Compare one segment with what the topic knows."""
+        state = self._states.get(segment_id)
+        if state is _STARTED:
+            self._unfinished.add(segment_id)
+        elif state not in (None, RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
+            self._wrong.append(segment_id)
+
+    def check(self, segments: Callable[[], Iterable[tuple[RemoteLogSegmentMetadata, int]]]) -> None:
+        """See RestoreTarget.
 
         Raises:
-            ConfigError: the topic knows segments of the bucket in other states; they are named.
+            ConfigError: the topic knows segments in other states; they are named.
         """
-        wrong: list[RemoteLogSegmentId] = []
-        begun: set[RemoteLogSegmentId] = set()
-
-        def look(segment_id: RemoteLogSegmentId) -> None:
-            state = self._states.get(segment_id)
-            if state is _STARTED:
-                begun.add(segment_id)
-            elif state not in (None, RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
-                wrong.append(segment_id)
-
-        newest = bucket.survey(look)
-        if begun and not wrong:
-            for segment in (each for partition in bucket.iter_partitions() for each in partition.segments):
-                segment_id = segment.metadata.remote_log_segment_id
-                started, _ = records_of(segment.metadata, started_ms=segment.started_ms)
-                if segment_id in begun and self._begun.get(segment_id) != started:
-                    wrong.append(segment_id)
-        if wrong:
-            shown = ", ".join(f"{each} ({self._states[each].name})" for each in wrong[:_SHOWN])
-            more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-            raise ConfigError(f"{METADATA_TOPIC} knows segments of this bucket in another state: {shown}{more}")
-        return newest
+        if self._unfinished and not self._wrong:
+            for metadata, started_ms in segments():
+                segment_id = metadata.remote_log_segment_id
+                started, _ = records_of(metadata, started_ms=started_ms)
+                if segment_id in self._unfinished and self._begun.get(segment_id) != started:
+                    self._wrong.append(segment_id)
+        if self._wrong:
+            shown = ", ".join(f"{each} ({self._states[each].name})" for each in self._wrong[:_SHOWN])
+            more = f" and {len(self._wrong) - _SHOWN} more" if len(self._wrong) > _SHOWN else ""
+            raise ConfigError(f"{METADATA_TOPIC} knows segments of these in another state: {shown}{more}")
 
     def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:
         """Append the records of a segment that the topic lacks. Raises RemoteStorageException and its kinds."""
