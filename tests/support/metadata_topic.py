@@ -1,0 +1,33 @@
+"""Folders of ``__remote_log_metadata`` as a broker has them."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+from tests.support.batches import Batch, encode
+from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, encode_record
+
+
+def write_topic(
+    root: pathlib.Path,
+    partition: int,
+    records: Sequence[RemoteLogMetadataRecord | bytes | None],
+    *,
+    first_offset: int = 0,
+    timestamp_ms: int = 1_700_000_000_000,
+    key: bytes | None = None,
+) -> pathlib.Path:
+    """Write one metadata partition below a log directory: a batch a record, record i at ``timestamp_ms + i``.
+
+    Records can be values as they are, and None for a tombstone. All have the key.
+    """
+    folder = root / f"__remote_log_metadata-{partition}"
+    folder.mkdir(parents=True, exist_ok=True)
+    batches = []
+    for number, record in enumerate(records):
+        value = record if isinstance(record, bytes) or record is None else encode_record(record)
+        batches.append(encode(Batch(first_offset + number, (value,), timestamp_ms=timestamp_ms + number, keys=(key,))))
+    log = folder / f"{first_offset:020d}.log"
+    log.write_bytes(b"".join(batches))
+    return log
