@@ -1,12 +1,15 @@
-"""Folders of ``__remote_log_metadata`` as a broker has them."""
+"""Folders of ``__remote_log_metadata`` as a broker has them, and what readers make of metadata."""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tests.support.batches import Batch, encode
+from tierlog.remote.api import RemoteLogSegmentMetadata
+from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, encode_record
+from tierlog.remote.metadata.table.segment_table import SegmentTable
 
 
 def write_topic(
@@ -31,3 +34,14 @@ def write_topic(
     log = folder / f"{first_offset:020d}.log"
     log.write_bytes(b"".join(batches))
     return log
+
+
+def view_of(
+    segments: Iterable[RemoteLogSegmentMetadata], *, newest_ms: Mapping[PartitionKey, int] | None = None
+) -> MetadataView:
+    """Metadata that knows these segments as they stand."""
+    table = SegmentTable()
+    for segment in segments:
+        table.assign(segment.topic_id_partition)
+        table.put(segment)
+    return MetadataView("these segments", table, newest_ms=newest_ms)

@@ -67,7 +67,8 @@ class ComparedSegment:
     @property
     def is_lost(self) -> bool:
         """Whether the metadata says that it can be read, and objects of it are missing."""
-        return self.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED and not self.whole
+        finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        return self.metadata is not None and self.metadata.state is finished and not self.whole
 
 
 def compare_with_metadata(
@@ -90,7 +91,14 @@ def compare_with_metadata(
     wholeness = Wholeness(tier)
     wholeness.look(groups.values())
     found = [*_of_metadata(tier, view, groups, wholeness, accepts), *_of_bucket(tier, view, groups, wholeness)]
-    yield from sorted(found, key=lambda each: (each.partition, each.start_offset, each.key))
+    yield from sorted(
+        found,
+        key=lambda each: (
+            (each.partition.topic, each.partition.partition, each.partition.topic_id),
+            each.start_offset,
+            each.key,
+        ),
+    )
 
 
 def _list(tier: Tier, accepts: Callable[[TopicIdPartition], bool]) -> dict[str, ObjectGroup]:

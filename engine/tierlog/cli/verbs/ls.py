@@ -127,7 +127,9 @@ def _compare(
         return chosen and (not partition or found.partition in partition)
 
     with ExitStack() as held:
-        compared = compare_with_metadata(tier, lambda: held.enter_context(read_metadata(metadata)), accepts)
+        compared = compare_with_metadata(
+            tier, lambda: held.enter_context(read_metadata(metadata, remember_departed=True)), accepts
+        )
         by_partition = [(place, list(found)) for place, found in groupby(compared, key=lambda each: each.partition)]
     for pattern in choice.unmatched_patterns(tier, (place.topic for place, _ in by_partition)):
         complain(f"no topic matches {pattern}")

@@ -66,7 +66,7 @@ def verify(
         from tierlog.cli.topics import check_topic
 
         check_topic(path, topic)
-    if is_file(path) and topic is None:
+    if is_file(path) and topic is None and not metadata:
         from tierlog.runtime.machine import Machine
         from tierlog.upkeep.verify.file_verification import verify_file
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError
 from tierlog.records.decoding import decode
 from tierlog.remote.api import (
     RemoteLogSegmentId,
@@ -82,11 +82,11 @@ class _Filling:
         """Apply a run. Raises CorruptRecordError: a record cannot be read; ``where`` is in its message."""
         done = self.table.apply(run)
         if done.error is not None:
-            raise done.error.located(where)
+            raise _explained(done.error, run).located(where)
         self._newest_ms[run.partition] = max(self._newest_ms.get(run.partition, -1), done.newest_timestamp_ms)
         self._tell_refused(done, where)
         if self._states is not None:
-            _remember(_values(run), self._states)
+            _remember((value for _, value in _values(run)), self._states)
         if self.table.figures.partitions != len(self._places):
             for partition in self.table.partitions():
                 self._places.setdefault(partition_key(partition), run.partition)
@@ -120,10 +120,28 @@ class _Filling:
             )
 
 
-def _values(run: BatchRun | ValueRun) -> Iterable[bytes]:
+def _values(run: BatchRun | ValueRun) -> Iterator[tuple[int, bytes]]:
+    """(offset, value) of the records that have one."""
     if isinstance(run, ValueRun):
-        return (value for value in run.values if value is not None)
-    return (value.as_py() for value in decode(run.batches, columns=("value",)).column("value") if value.is_valid)
+        yield from ((at, value) for at, value in zip(run.offsets, run.values, strict=True) if value is not None)
+        return
+    rows = decode(run.batches, columns=("offset", "value"))
+    offsets = rows.column("offset").to_pylist()
+    yield from ((at, value.as_py()) for at, value in zip(offsets, rows.column("value"), strict=True) if value.is_valid)
+
+
+def _explained(error: CorruptRecordError, run: BatchRun | ValueRun) -> CorruptRecordError:
+    """The error of the record that it names, in the words of who reads one record at a time."""
+    try:
+        value = next((value for offset, value in _values(run) if offset == error.base_offset), None)
+        if value is not None:
+            decode_record(value)
+    except CorruptRecordError as explained:
+        explained.base_offset = error.base_offset
+        return explained
+    except CorruptDataError:
+        pass  # not even the batch can be read, which the error says
+    return error
 
 
 def _remember(values: Iterable[bytes], states: dict[RemoteLogSegmentId, RemoteLogSegmentState]) -> None:
