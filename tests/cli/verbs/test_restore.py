@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import time
@@ -10,6 +11,9 @@ import pytest
 
 from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.command import Run
+from tests.support.manager_configs import SHAPES
+from tierlog.remote.metadata.topic_folder import read_metadata_topic
+from tierlog.remote.storage import open_tier
 
 NEW_ID = topic_uuid("made anew")
 
@@ -46,7 +50,7 @@ def test_a_dry_run_tells_each_segment(tierlog: Run, bucket: Bucket) -> None:
     assert (second["startOffset"], second["endOffset"], second["leaderEpochs"]) == (3, 4, {"0": 3})
     text = tierlog("restore", bucket.root).text.splitlines()
     assert "readers will see offsets 0 to 4" in text[0]
-    assert text[-1].endswith("would be registered (nothing is written without --to)")
+    assert text[-1].endswith("would be registered (nothing was written)")
 
 
 def test_a_bucket_that_somebody_writes_to_is_refused(tierlog: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
@@ -114,3 +118,86 @@ def test_wrong_use(tierlog: Run, bucket: Bucket, arguments: tuple[str, ...], cod
     outcome = tierlog("restore", bucket.root, *arguments)
     assert outcome.code == code
     assert reason in outcome.err
+
+
+@pytest.mark.parametrize("shape", ["aiven-plain", "aiven-custom", "aiven-zstd-aes", "kafka"])
+def test_a_copy_under_the_new_id_is_what_the_plugin_looks_for(
+    tierlog: Run, data: pathlib.Path, tmp_path: pathlib.Path, shape: str
+) -> None:
+    """It knows a topic's objects by the id that the topic has now; the old ones stay for who still has the old id."""
+    config = tmp_path / "tier.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in SHAPES[shape].items()))
+    disk, dest = data / "main-plain" / "local-before" / "broker1", tmp_path / "bucket"
+    topic = "fx-txn"
+    assert tierlog("copy", disk, dest, topic, "--dest-config", config).code == 0
+    before = tierlog("cat", dest, topic, "--config", config, "--format", "json").out
+    old = str(tierlog("ls", dest, topic, "--topics", "--output", "json", "--config", config).lines[0]["topicId"])
+    options = ("--config", config, "--dest-config", config, "--map", f"{old}={NEW_ID}", "--output", "json")
+    assert tierlog("copy", dest, dest, "--config", config, "--dest-config", config).code == 2  # nothing is mapped
+    copied = tierlog("copy", dest, dest, *options)
+    assert copied.code == 0, copied.err
+    assert {line["topicId"] for line in copied.lines} == {NEW_ID}
+    assert {line["state"] for line in copied.lines} == {"copied"}
+    assert {line["state"] for line in tierlog("copy", dest, dest, *options).lines} == {"present"}
+    again = tierlog("cat", dest, f"{NEW_ID}:{topic}", "--config", config, "--format", "json")
+    assert (again.code, again.out) == (0, before)
+    assert tierlog("verify", dest, "--config", config).code == 0
+
+    mapped = ("--config", config, "--map", f"{old}={NEW_ID}", "--output", "json")
+    restored = tierlog("restore", dest, *mapped)
+    assert restored.code == 0
+    assert not [line for line in restored.err.splitlines() if "note: " in line]  # nothing is left under the old id
+    told = tmp_path / "copied.json"
+    told.write_bytes(copied.out)
+    age(dest, 3600)
+    for source, folder in ((dest, "one"), (told, "two")):
+        options = () if source == told else ("--config", config, "--map", f"{old}={NEW_ID}")
+        options = ("--from-copy",) if source == told else options
+        outcome = tierlog("restore", source, *options, "--to", f"{tmp_path / folder}/", "--partitions", 1)
+        assert outcome.code == 0, outcome.err
+    assert registered(tmp_path / "one") == registered(tmp_path / "two")
+    assert len(registered(tmp_path / "one")) == len(copied.lines)
+
+
+def registered(folder: pathlib.Path) -> dict[object, object]:
+    """What a folder of the topic says of each segment; times of events left out."""
+    with open_tier(str(folder), layout="log-dir") as tier:
+        known = read_metadata_topic([tier]).segments.values()
+    found = [each.located() for each in known]
+    return {
+        each.remote_log_segment_id: dataclasses.replace(each, event_timestamp_ms=0)
+        for each in found
+        if each is not None
+    }
+
+
+def test_another_layout_in_the_same_bucket_is_refused(tierlog: Run, bucket: Bucket) -> None:
+    """A reader would have to choose one of the two."""
+    topics = f"{bucket.topic_id}={NEW_ID}"
+    config = bucket.root.parent / "kafka.properties"
+    config.write_text("layout=kafka\n")
+    outcome = tierlog("copy", bucket.root, bucket.root, "--map", topics, "--dest-config", config)
+    assert outcome.code == 2
+    assert "has the layout aiven" in outcome.err
+
+
+def test_copies_that_failed_are_left_out(tierlog: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """What was not copied is not there to be read."""
+    path = bucket.root / (bucket.keys["a"] + ".log")
+    path.write_bytes(bytes(len(path.read_bytes())))
+    copied = tierlog("copy", bucket.root, tmp_path / "dest", "--output", "json")
+    assert copied.code == 3
+    (tmp_path / "told").write_bytes(copied.out + b"\n")
+    outcome = tierlog("restore", tmp_path / "told", "--from-copy", "--output", "json")
+    assert outcome.code == 1
+    assert [line["startOffset"] for line in outcome.lines] == [3]
+    assert "it was not copied" in outcome.err
+
+
+@pytest.mark.parametrize("line", ["x", "[]", "{}", '{"state": "copied"}', "[" * 100_000, '{"state": []}'])
+def test_what_is_no_copy_is_refused(tierlog: Run, tmp_path: pathlib.Path, line: str) -> None:
+    """By the number of its line."""
+    (tmp_path / "told").write_text(f"\n{line}\n")
+    outcome = tierlog("restore", tmp_path / "told", "--from-copy")
+    assert outcome.code == 2
+    assert "line 2 is no segment" in outcome.err

@@ -30,7 +30,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 from tierlog.upkeep.restore.bucket_metadata import BucketMetadata, RestoredPartition, RestoredSegment
-from tierlog.upkeep.restore.topic_map import TopicMap
+from tierlog.upkeep.topic_map import TopicMap
 
 NEW_ID = Uuid(b"the-new-topic-id")
 GOLDEN = ["main-plain", "zstd-aes"]

@@ -9,7 +9,13 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tierlog.errors import ConfigError
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint
-from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition, Uuid
+from tierlog.remote.api import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.remote.metadata.topic_folder import read_metadata_topic
 from tierlog.remote.storage import open_tier
@@ -37,10 +43,14 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> list[RestoredSegment]:
         return [segment for each in metadata.iter_partitions() for segment in each.segments]
 
 
+def both_of(segment: RestoredSegment) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]:
+    return records_of(segment.metadata, started_ms=segment.started_ms)
+
+
 def written(folder: pathlib.Path, segments: list[RestoredSegment], **options: object) -> pathlib.Path:
     target = TopicFolder(str(folder), machine=MACHINE, **options)  # type: ignore[arg-type]
     for segment in segments:
-        target.add(segment)
+        target.add(segment.metadata, started_ms=segment.started_ms)
     target.finish()
     return folder
 
@@ -54,8 +64,8 @@ def test_what_was_written_is_read_back(segments: list[RestoredSegment], tmp_path
     for segment in segments:
         known = topic.segments[segment.metadata.remote_log_segment_id.id]
         assert known.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        assert known.metadata == records_of(segment)[0]
-        assert known.metadata.create_with_updates(records_of(segment)[1]) == segment.metadata
+        assert known.metadata == both_of(segment)[0]
+        assert known.metadata.create_with_updates(both_of(segment)[1]) == segment.metadata
     for (topic_id, partition), places in topic.partitions.items():
         assert places == {metadata_partition(TopicIdPartition(topic_id, "orders", partition), 5)}
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import collections
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +29,7 @@ from tierlog.cli.verbs.export import parsed_target
 from tierlog.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from tierlog.remote.api import TopicIdPartition, Uuid
+    from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
     from tierlog.remote.storage import Tier
     from tierlog.runtime.machine import Machine
     from tierlog.upkeep.export.broker_directory import TargetCluster
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
         RestoredSegment,
     )
     from tierlog.upkeep.restore.restore_target import RestoreTarget
-    from tierlog.upkeep.restore.topic_map import TopicMap
+    from tierlog.upkeep.topic_map import TopicMap
 
+_BOOTSTRAP = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+_COPY_BYTES_MAX = 1 << 30
 _QUIET_MINUTES = 10
 _PARTITIONS = 50
 
@@ -53,7 +57,8 @@ def restore(
         str,
         typer.Argument(
             metavar="PATH",
-            help="The bucket, as the storage manager has it: a URL or folder, key.prefix below it.",
+            help="The bucket, as the storage manager has it: a URL or folder, key.prefix below it. With --from-copy "
+            "what `tierlog copy` printed; - is stdin.",
             show_default=False,
         ),
     ],
@@ -69,11 +74,14 @@ def restore(
         str | None,
         typer.Option(
             "--to",
-            metavar="DIR/",
+            metavar="DIR/|HOST:PORT",
             help="Where the metadata goes: a new folder of __remote_log_metadata-N (an empty one, or a path that ends "
-            "in /).",
+            "in /), or the topic of a running Kafka (its bootstrap servers).",
         ),
     ] = None,
+    from_copy: Annotated[
+        bool, typer.Option("--from-copy", help="PATH is what `tierlog copy --output json` printed: register that.")
+    ] = False,
     maps: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="OLD=NEW", help="Register topic id OLD as NEW, of a topic that was made anew."),
@@ -109,6 +117,14 @@ def restore(
             help="With --for-cluster: directory.id in the meta.properties of the log directory that is replaced.",
         ),
     ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            help="For a running Kafka: its client's properties (security.protocol …), as Kafka's own tools take them.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
@@ -127,7 +143,7 @@ def restore(
     """
     from tierlog.cli.topics import check_topic
     from tierlog.runtime.machine import Machine
-    from tierlog.upkeep.restore.topic_map import TopicMap
+    from tierlog.upkeep.topic_map import TopicMap
 
     machine = Machine()
     mapped = TopicMap.parse(maps or ())
@@ -135,18 +151,23 @@ def restore(
         check_topic(path, topic)
     cluster = parsed_target(for_cluster, node_id, topic_id if for_cluster else None, directory_id)
     with ExitStack() as held:
-        tier = held.enter_context(open_path(path, layout=layout, config=config))
-        bucket = held.enter_context(_bucket(tier, config, machine, topics, partition, mapped))
         target = None
         if to is not None:
-            target = held.enter_context(_target(to, machine, partitions, _parsed_id(topic_id), cluster))
-            _check_quiet(target.survey(bucket), quiet_minutes, machine, refuses=not dry_run)
+            place = (partitions, _parsed_id(topic_id), cluster, command_config)
+            target = held.enter_context(_target(to, machine, *place))
+        if from_copy:
+            return _register_copied(path, target, to, machine, output, dry_run=dry_run)
+        tier = held.enter_context(open_path(path, layout=layout, config=config))
+        bucket = held.enter_context(_bucket(tier, config, machine, topics, partition, mapped))
+        if target is not None:
+            _check_quiet(bucket.survey(target.look), quiet_minutes, machine, refuses=not dry_run)
+            target.check(partial(_all_of, bucket))
         run = _Run(tier, path, mapped, output)
         for found in bucket.iter_partitions():
             if target is not None and not dry_run:
                 _check_quiet((found.newest_ms, found.newest), quiet_minutes, machine, refuses=True)
                 for segment in found.segments:
-                    target.add(segment)
+                    target.add(segment.metadata, started_ms=segment.started_ms)
             run.say(found)
         run.check_names(topics or (), bucket.found_old_ids)
         if target is not None and not dry_run:
@@ -155,6 +176,54 @@ def restore(
             _check_quiet(run.newest, quiet_minutes, machine, refuses=False)
         run.sum_up(to if target is not None and not dry_run else None)
     return ExitCode.FAULTS_FOUND if run.left_out else ExitCode.DONE
+
+
+def _all_of(bucket: BucketMetadata) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
+    return ((each.metadata, each.started_ms) for found in bucket.iter_partitions() for each in found.segments)
+
+
+def _register_copied(
+    path: str, target: RestoreTarget | None, to: str | None, machine: Machine, output: Output, *, dry_run: bool
+) -> ExitCode:
+    """What a copy printed: no bucket is looked at."""
+    from tierlog.upkeep.restore.copied_segments import read_copied
+
+    data = machine.files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
+    copied = list(read_copied(data.decode("utf-8", "replace").splitlines()))
+    there = [each.metadata for each in copied if each.metadata is not None]
+    if target is not None:
+        for metadata in there:
+            target.look(metadata.remote_log_segment_id)
+        target.check(lambda: ((each, each.event_timestamp_ms) for each in there))
+    for metadata in there:
+        if target is not None and not dry_run:
+            target.add(metadata, started_ms=metadata.event_timestamp_ms)
+        partition = metadata.topic_id_partition
+        told = {
+            "topic": partition.topic,
+            "topicId": str(partition.topic_id),
+            "partition": partition.partition,
+            "segment": str(metadata.remote_log_segment_id.id),
+            "startOffset": metadata.start_offset,
+            "endOffset": metadata.end_offset,
+            "state": metadata.state.name,
+        }
+        if output is Output.JSON:
+            print(json.dumps(told, ensure_ascii=False))
+        else:
+            print(one_line(f"{metadata.remote_log_segment_id}  {metadata.start_offset}-{metadata.end_offset}"))
+    for each in copied:
+        if each.error is not None:
+            complain(f"left out: {each.name}: it was not copied: {each.error}")
+    if target is not None and not dry_run:
+        target.finish()
+    if output is Output.TEXT:
+        print(one_line(f"{len(there)} segments: {_told(to if target is not None and not dry_run else None)}"))
+    return ExitCode.FAULTS_FOUND if len(there) < len(copied) else ExitCode.DONE
+
+
+def _told(to: str | None) -> str:
+    return f"written to {to}" if to is not None else "would be registered (nothing was written)"
 
 
 @contextmanager
@@ -184,16 +253,42 @@ def _bucket(
 
 @contextmanager
 def _target(
-    to: str, machine: Machine, partitions: int, topic_id: Uuid | None, cluster: TargetCluster | None
+    to: str,
+    machine: Machine,
+    partitions: int,
+    topic_id: Uuid | None,
+    cluster: TargetCluster | None,
+    command_config: Path | None,
 ) -> Iterator[RestoreTarget]:
     from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
 
     there = machine.files.find(to)
-    if to.endswith("/") or (there is not None and there.is_directory):
+    if there is None and all(map(_BOOTSTRAP.fullmatch, to.split(","))):
+        from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
+        from tierlog.upkeep.restore.topic_writer import TopicWriter
+
+        client_keys = _client_keys(command_config, machine)
+        with open_cluster_log(to, client_keys=client_keys, writable=True, machine=machine) as log:
+            writer = TopicWriter(log, machine)
+            writer.read_topic()
+            yield writer
+    elif to.endswith("/") or (there is not None and there.is_directory):
         folder = to.rstrip("/") or "/"
         yield TopicFolder(folder, partition_count=partitions, machine=machine, topic_id=topic_id, target=cluster)
     else:
-        raise ConfigError(f"{to}: a folder is expected: an empty one, or a path that ends in /")
+        raise ConfigError(f"{to}: an empty folder, a path that ends in / or HOST:PORT is expected")
+
+
+def _client_keys(command_config: Path | None, machine: Machine) -> dict[str, str]:
+    from tierlog.runtime.machine.properties import parse_properties
+
+    if command_config is None:
+        return {}
+    data = machine.files.read_stream(str(command_config), limit_bytes=1 << 20)
+    try:
+        return dict(parse_properties(data.decode("utf-8")))
+    except ValueError as error:
+        raise ConfigError(f"{command_config}: {error}") from None
 
 
 def _parsed_id(text: str | None) -> Uuid | None:
@@ -288,10 +383,9 @@ class _Run:
                     f"looks below {new} only, and needs `{copy}` first, then this command again"
                 )
         if self._output is Output.TEXT:
-            done = f"written to {to}" if to is not None else "would be registered (nothing is written without --to)"
             left = f", {self.left_out} left out" if self.left_out else ""
             counted = f"{self._segments} segments of {self._partitions} partitions, {self._size_bytes} bytes{left}"
-            print(one_line(f"{counted}: {done}"))
+            print(one_line(f"{counted}: {_told(to)}"))
 
 
 def _as_dict(segment: RestoredSegment, spans: Sequence[tuple[int, int]]) -> dict[str, object]:

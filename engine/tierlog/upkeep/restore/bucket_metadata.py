@@ -43,7 +43,7 @@ from tierlog.remote.storage.tier.tier import CONCURRENCY, Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.upkeep.restore.partition_folders import PartitionFolder, PartitionFolders
-from tierlog.upkeep.restore.topic_map import TopicMap
+from tierlog.upkeep.topic_map import TopicMap
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

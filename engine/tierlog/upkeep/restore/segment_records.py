@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
-from tierlog.upkeep.restore.bucket_metadata import RestoredSegment
 
 
-def records_of(segment: RestoredSegment) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]:
+def records_of(
+    finished: RemoteLogSegmentMetadata, *, started_ms: int
+) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]:
     """STARTED, without custom metadata as nothing is copied yet, and FINISHED, as Kafka's copy task writes them."""
-    finished = segment.metadata
     started = replace(
         finished,
-        event_timestamp_ms=segment.started_ms,
+        event_timestamp_ms=started_ms,
         custom_metadata=None,
         state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
     )

@@ -10,6 +10,7 @@ already has anything in it is refused, what an interrupted run left among it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tierlog._native.batches import scan_batches
@@ -24,14 +25,13 @@ from tierlog.log.formats.segment_files import (
     segment_file_name,
 )
 from tierlog.records.builder import RecordBatchBuilder
-from tierlog.remote.api import Uuid
+from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.metadata.records.record_serde import encode_record
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
 from tierlog.upkeep.export.broker_directory import BrokerDirectory, LogExtent, TargetCluster
-from tierlog.upkeep.restore.bucket_metadata import BucketMetadata, RestoredSegment
 from tierlog.upkeep.restore.segment_records import records_of
 
 #: What a batch holds at least before it is written; Kafka's producer makes them as large.
@@ -80,18 +80,20 @@ class TopicFolder:
         self._machine = machine
         self._segment_bytes = segment_bytes
 
-    def add(self, segment: RestoredSegment) -> None:
+    def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:
         """Append the records of a segment. Raises StoreError and its kinds: the disk."""
-        place = metadata_partition(segment.metadata.topic_id_partition, self._count)
+        place = metadata_partition(metadata.topic_id_partition, self._count)
         log = self._logs.get(place)
         if log is None:
             log = self._logs[place] = self._begin(place)
-        for record in records_of(segment):
+        for record in records_of(metadata, started_ms=started_ms):
             log.append(encode_record(record), timestamp_ms=self._machine.clock.time_ms())
 
-    def survey(self, bucket: BucketMetadata) -> tuple[int, str]:
-        """See ``BucketMetadata.survey``."""
-        return bucket.survey()
+    def look(self, segment_id: RemoteLogSegmentId) -> None:
+        """Nothing: the folder is new."""
+
+    def check(self, segments: Callable[[], Iterable[tuple[RemoteLogSegmentMetadata, int]]]) -> None:
+        """Nothing: the folder is new."""
 
     def finish(self) -> None:
         """Write what is held, the partitions without records, and what makes it a whole log directory."""
