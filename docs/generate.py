@@ -84,6 +84,13 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`read_uncommitted`, `read_committed`",
         "`read_committed` leaves out aborted transactions and ends at the tier's last stable offset.",
     ),
+    "metadata": (
+        "path, URL or `host:port`, several parted by commas",
+        (
+            "What says which segments count: a broker's log directory with folders of `__remote_log_metadata`, one such "
+            "folder, or `host:port` of a running Kafka. Nothing is listed then, and deletions under way are seen."
+        ),
+    ),
     "log_start_offset": (
         "as `startingOffsets`",
         "Records below were deleted (`DeleteRecords`), which a bucket alone cannot show.",

@@ -9,6 +9,7 @@ from tests.contract.metadata_manager_suite import PARTITION
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.records.record_serde import encode_record
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
+from tierlog.remote.metadata.topic_backed.metadata_log import MetadataLogs
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine.files import Files
@@ -24,13 +25,14 @@ class Rig:
     def __init__(self, seed: int = 1, *, as_batches: bool = False, files: Files | None = None) -> None:
         self.machine, self.scheduler = ManualScheduler.machine(seed, files)
         self.topic = MemoryMetadataTopic(COUNT, machine=self.machine, as_batches=as_batches)
+        self.logs: MetadataLogs = self.topic
         self.managers: list[TopicBasedRemoteLogMetadataManager] = []
 
     def start(self, log_dir: str = LOG_DIR, /, **keys: object) -> TopicBasedRemoteLogMetadataManager:
         """A manager that is configured, and nothing else. Keys are below ``remote.log.metadata``, "_" for each "."."""
         self.machine.files.make_directories(log_dir)
         manager = TopicBasedRemoteLogMetadataManager(
-            machine=self.machine, open_logs=lambda config, *, machine: self.topic
+            machine=self.machine, open_logs=lambda config, *, machine: self.logs
         )
         self.managers.append(manager)
         given = {f"remote.log.metadata.{name.replace('_', '.')}": value for name, value in keys.items()}

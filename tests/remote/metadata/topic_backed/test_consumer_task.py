@@ -29,6 +29,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog
 
 
 class TestConsuming:
@@ -206,6 +207,28 @@ class TestConsuming:
             manager.add_remote_log_segment_metadata(segment(9, 90, 99)).result(60)
             assert listed(manager) == [*expected, 9]
             made.machine.clock.sleep(60)
+
+    def test_made_anew_while_it_is_opened_again(self) -> None:
+        """The second new topic is not the one that was consumed either, though the offsets fit."""
+        with rig() as made:
+            opened = []
+
+            class Logs:
+                def open(self, *, timeout_seconds: float) -> MemoryMetadataLog:
+                    log = made.topic.open(timeout_seconds=timeout_seconds)
+                    opened.append(log)
+                    if len(opened) == 2:
+                        made.topic.recreate()
+                        store(made, segment(7, 0, 9), to(segment(7, 0, 9), FINISHED), segment(8, 10, 19))
+                    return log
+
+            made.logs = Logs()
+            manager = made.leader()
+            bring(manager, segment(1, 0, 9), FINISHED)
+            made.topic.recreate()
+            made.until(lambda: len(opened) == 3)
+            made.until(lambda: manager.is_ready(PARTITION))
+            assert listed(manager) == [7, 8]
 
     def test_one_topic_id_under_two_names(self) -> None:
         """A fault of the broker's: the one that was there goes on."""

@@ -182,7 +182,8 @@ class ConsumerTask:
             _log.warning("%s: the topic is opened again, and what this concerns is loaded anew", error)
             self._assignment.suspend()
             self._metrics.add("metadata_rebuilds_total")
-            self._doubted = self._opened().identity
+            if self._doubted is None:  # what was consumed is of that one, however often it is opened again
+                self._doubted = self._opened().identity
         except RetriableRemoteStorageException as error:
             _log.warning("consuming the metadata topic: %s; it is tried again", error)
             self._metrics.add("metadata_consumer_errors_total")

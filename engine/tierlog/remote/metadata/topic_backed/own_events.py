@@ -7,6 +7,7 @@ offset, which tells its outcome; the two come in any order.
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -212,7 +213,12 @@ class OwnEvents:
         """End the events whose time is up; returns the seconds until the next one's is, None without one."""
         now = self._clock.monotonic_seconds()
         with self._lock:
-            overdue = [event for event in self._events() if event.deadline <= now]
+            # All wait equally long, so that the oldest of each metadata partition come first.
+            overdue = [
+                event
+                for progress in self._progress.values()
+                for event in itertools.takewhile(lambda event: event.deadline <= now, progress.events)
+            ]
         self._fail_those(
             overdue,
             lambda event: RetriableRemoteStorageException(
@@ -221,7 +227,8 @@ class OwnEvents:
             ),
         )
         with self._lock:
-            return min((event.deadline - now for event in self._events()), default=None)
+            oldest = (next(iter(progress.events)) for progress in self._progress.values() if progress.events)
+            return min((event.deadline - now for event in oldest), default=None)
 
     def _events(self) -> Iterator[OwnEvent]:
         for progress in self._progress.values():
