@@ -102,7 +102,7 @@ tl_status tl_row_make(tl_cells *cells, tl_cell partition, const tl_segment *segm
     tl_cell row_cell = 0, more_cell = 0;
     tl_status status = custom ? make_custom(cells, segment->custom, segment->custom_size, &custom_word) : TL_OK;
     if (status == TL_OK && more_words) status = tl_cell_take(cells, more_words * 8, &more_cell);
-    if (status == TL_OK) status = tl_cell_take(cells, TL_ROW_WORDS * 8, &row_cell);
+    if (status == TL_OK) status = tl_cell_take_in(cells, TL_ROW_CLASS, &row_cell);
     if (status != TL_OK) {
         if (more_cell) tl_cell_give(cells, more_cell);
         if ((tl_cell)custom_word) tl_cell_give(cells, (tl_cell)custom_word);
@@ -189,5 +189,6 @@ void tl_row_drop(tl_cells *cells, tl_cell cell) {
     if (!tl_row_load(cells, cell, &row)) return;
     drop_custom(cells, &row);
     if (tl_row_more(&row)) tl_cell_give(cells, tl_row_more(&row));
+    tl_cell_store(tl_cell_own(cells, cell), 7, 0);
     tl_cell_give(cells, cell);
 }
