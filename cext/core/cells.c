@@ -1,4 +1,6 @@
-/* Slabs of cells, cut off areas that are mapped one after another. */
+/* Slabs of cells, cut off areas that are mapped one after another. Memory comes in usual pages, a slab's at once: a
+ * huge page is cleared while whoever touched it first waits, up to 10 ms on a virtual machine that never had it. Where
+ * all of a huge page has been cut the system may make it one (later, aside), or tl_cells_settle does. */
 #define _DEFAULT_SOURCE 1
 #define _DARWIN_C_SOURCE 1
 #include "cells.h"
@@ -8,8 +10,12 @@
 
 enum {
     HUGE_PAGE = 2 << 20,
-    FIRST_AREA = 1 << 20, /* of usual pages: of a small table, the rest of a huge page would weigh more than its walks */
+    FIRST_AREA = 1 << 20, /* a small table has no huge pages */
     AREA = 32 << 20,
+    SLAB_MAX_AT_ONCE = 1 << 16, /* of larger ones a cell may be all that is ever used */
+    SLABS_BY_TOUCH = 2,         /* of a class, before whole ones are asked for */
+    ADVICE_POPULATE = 23,       /* MADV_POPULATE_WRITE, since Linux 5.14 */
+    ADVICE_COLLAPSE = 25,       /* MADV_COLLAPSE, since Linux 6.1 */
 };
 
 tl_status tl_cells_create(tl_cells **out) {
@@ -27,38 +33,63 @@ void tl_cells_destroy(tl_cells *cells) {
     free(cells);
 }
 
-/* Where an area begins at a multiple of a huge page, it can be made of them. */
-static uint8_t *map_area(size_t size, bool huge) {
-    size_t spare = huge ? HUGE_PAGE : 0;
-    void *mapped = mmap(NULL, size + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/* An area begins at a multiple of a huge page, so that it can be made of them. */
+static uint8_t *map_area(size_t size) {
+    void *mapped = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return NULL;
     uint8_t *at = mapped;
-    if (!huge) return at;
     size_t before = (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
     if (before) munmap(at, before);
-    if (spare > before) munmap(at + before + size, spare - before);
-#ifdef MADV_HUGEPAGE
-    madvise(at + before, size, MADV_HUGEPAGE);
+    if (HUGE_PAGE > before) munmap(at + before + size, HUGE_PAGE - before);
+#ifdef MADV_NOHUGEPAGE
+    madvise(at + before, size, MADV_NOHUGEPAGE);
 #endif
     return at + before;
 }
 
-static uint8_t *cut_slab(tl_cells *cells, size_t size) {
-    for (size_t i = cells->area_count; i > 0 && i + 2 > cells->area_count; i--) { /* the last two: sizes differ */
-        struct tl_cell_area *area = &cells->areas[i - 1];
-        if (area->size - area->used < size) continue;
-        area->used += size;
-        return area->at + area->used - size;
+/* Huge pages of which all has been cut. */
+static void let_be_huge(struct tl_cell_area *area) {
+    size_t whole = area->used / HUGE_PAGE * HUGE_PAGE;
+    if (whole == area->huge) return;
+#ifdef MADV_HUGEPAGE
+    madvise(area->at + area->huge, whole - area->huge, MADV_HUGEPAGE);
+#endif
+    area->huge = whole;
+}
+
+static uint8_t *cut_slab(tl_cells *cells, size_t size, bool populate) {
+    struct tl_cell_area *area = NULL;
+    for (size_t i = cells->area_count; !area && i > 0 && i + 2 > cells->area_count; i--) /* the last two */
+        if (cells->areas[i - 1].size - cells->areas[i - 1].used >= size) area = &cells->areas[i - 1];
+    if (!area) {
+        struct tl_cell_area *more = realloc(cells->areas, (cells->area_count + 1) * sizeof *more);
+        if (!more) return NULL;
+        cells->areas = more;
+        size_t whole = cells->area_count == 0 && size < FIRST_AREA ? FIRST_AREA : AREA;
+        uint8_t *at = map_area(whole);
+        if (!at) return NULL;
+        area = &more[cells->area_count++];
+        *area = (struct tl_cell_area){.at = at, .size = whole};
     }
-    struct tl_cell_area *more = realloc(cells->areas, (cells->area_count + 1) * sizeof *more);
-    if (!more) return NULL;
-    cells->areas = more;
-    bool first = cells->area_count == 0 && size < FIRST_AREA;
-    size_t whole = first ? FIRST_AREA : AREA;
-    uint8_t *at = map_area(whole, !first);
-    if (!at) return NULL;
-    more[cells->area_count++] = (struct tl_cell_area){at, whole, size};
-    return at;
+    uint8_t *slab = area->at + area->used;
+    area->used += size;
+#ifdef __linux__
+    if (populate && size <= SLAB_MAX_AT_ONCE) madvise(slab, size, ADVICE_POPULATE); /* else page by page, as ever */
+#endif
+    let_be_huge(area);
+    return slab;
+}
+
+void tl_cells_settle(tl_cells *cells) {
+#ifdef __linux__
+    for (size_t i = 0; i < cells->area_count; i++) {
+        struct tl_cell_area *area = &cells->areas[i];
+        for (; area->settled < area->huge; area->settled += HUGE_PAGE)
+            madvise(area->at + area->settled, HUGE_PAGE, ADVICE_COLLAPSE); /* where it cannot be, nothing is lost */
+    }
+#else
+    (void)cells;
+#endif
 }
 
 /* A number that was never given out. */
@@ -73,7 +104,7 @@ static tl_status take_new(tl_cells *cells, unsigned class, tl_cell *out) {
         if (!kind->slabs) return TL_NO_MEMORY;
     }
     if (!kind->slabs[slab]) {
-        kind->slabs[slab] = cut_slab(cells, tl_cell_class_size(class) << shift);
+        kind->slabs[slab] = cut_slab(cells, tl_cell_class_size(class) << shift, slab >= SLABS_BY_TOUCH);
         if (!kind->slabs[slab]) return TL_NO_MEMORY;
     }
     __atomic_store_n(&kind->used, index + 1, __ATOMIC_RELEASE);

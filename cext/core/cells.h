@@ -4,8 +4,8 @@
  * reader finds behind an old name is another cell's bytes, never a fault. Whoever reads beside the writer loads words
  * by tl_cell_load and checks afterwards (by a sequence number) that nothing changed meanwhile. One writer at a time.
  *
- * Cells of one class lie in slabs; slabs of all classes lie behind one another in areas of huge pages, so that no class
- * holds a huge page of its own that is mostly empty. */
+ * Cells of one class lie in slabs; slabs of all classes lie behind one another in areas, so that no class holds a huge
+ * page of its own that is mostly empty. */
 #ifndef TIERLOG_CELLS_H
 #define TIERLOG_CELLS_H
 
@@ -16,8 +16,8 @@ typedef uint32_t tl_cell;
 
 enum {
     TL_CELL_NUMBER_BITS = 27,
-    TL_CELL_POWERS = 18,                                      /* classes of 8 << class bytes: 8 bytes … 1 MiB, */
-    TL_CELL_CLASSES = TL_CELL_POWERS + 7,                     /* then of 24 << more: 24 bytes … 1536 */
+    TL_CELL_POWERS = 18,                  /* classes of 8 << class bytes: 8 bytes … 1 MiB, */
+    TL_CELL_CLASSES = TL_CELL_POWERS + 7, /* then of 24 << more: 24 bytes … 1536 */
     TL_CELL_BYTES_MAX = 8 << (TL_CELL_POWERS - 1),
     TL_CELL_SLABS_MAX = 1 << 17, /* of one class: 8 GiB where a slab has 64 KiB */
 };
@@ -34,12 +34,15 @@ typedef struct tl_cells {
     struct tl_cell_area {
         uint8_t *at;
         size_t size, used;
+        size_t huge, settled; /* from the beginning: what may be huge pages, what was made so */
     } * areas;
     size_t area_count;
 } tl_cells;
 
 tl_status tl_cells_create(tl_cells **out);
 void tl_cells_destroy(tl_cells *cells);
+/* Huge pages where the system has them, at once. Nothing that readers or the writer see. */
+void tl_cells_settle(tl_cells *cells);
 
 /* A cell of a class, not cleared. TL_OVER_LIMIT for TL_CELL_CLASSES, TL_NO_MEMORY. */
 tl_status tl_cell_take_in(tl_cells *cells, unsigned class, tl_cell *out);

@@ -102,37 +102,38 @@ tl_cell tl_segment_ids_find(const tl_segment_ids *ids, const tl_cells *cells, ui
 
 void tl_segment_ids_ask_name(const tl_segment_ids *ids, uint64_t hash) { __builtin_prefetch(head_for(ids, hash)); }
 
-void tl_segment_ids_ask_bucket(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash) {
-    const uint8_t *bucket = tl_cell_at(cells, load_head(head_for(ids, hash)));
-    if (bucket) __builtin_prefetch(bucket, 1);
-}
-
-void tl_segment_ids_ask_place(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash) {
+tl_cell tl_segment_ids_ask_bucket(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash) {
     tl_cell cell = load_head(head_for(ids, hash));
     const uint8_t *bucket = tl_cell_at(cells, cell);
-    if (!bucket) return;
-    uint32_t count = count_of(bucket, cell), at = count;
+    if (bucket) __builtin_prefetch(bucket, 1);
+    return cell;
+}
+
+void tl_segment_ids_ask_end(const tl_cells *cells, tl_cell cell) {
+    const uint8_t *bucket = tl_cell_at(cells, cell);
+    if (bucket) __builtin_prefetch(bucket + 4 * (size_t)(names_at(cell) + count_of(bucket, cell)), 1);
+}
+
+/* Where the name is of the first row that may be meant; the count, if there is none. */
+static uint32_t first_match(const uint8_t *bucket, uint32_t count, uint64_t hash) {
     for (uint32_t word = 0; 8 * word < 4 + count; word++) {
         uint64_t found = matches(bucket, word, tag_of(hash));
-        if (!found) continue;
-        at = 8 * word + (uint32_t)__builtin_ctzll(found) / 8 - 4;
-        break;
+        uint32_t at = found ? 8 * word + (uint32_t)__builtin_ctzll(found) / 8 - 4 : count;
+        if (at < count) return at;
     }
-    __builtin_prefetch(bucket + 4 * (size_t)(names_at(cell) + at), 1);
+    return count;
 }
 
-void tl_segment_ids_ask_row(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash) {
-    tl_cell cell = load_head(head_for(ids, hash));
+void tl_segment_ids_ask_match(const tl_cells *cells, tl_cell cell, uint64_t hash) {
     const uint8_t *bucket = tl_cell_at(cells, cell);
-    if (!bucket) return;
-    uint32_t count = count_of(bucket, cell), names = names_at(cell);
-    for (uint32_t word = 0; 8 * word < 4 + count; word++) {
-        for (uint64_t found = matches(bucket, word, tag_of(hash)); found; found &= found - 1) {
-            uint32_t at = 8 * word + (uint32_t)__builtin_ctzll(found) / 8 - 4;
-            const uint8_t *row = at < count ? tl_cell_at(cells, tl_cell_load32(bucket, names + at)) : NULL;
-            if (row) __builtin_prefetch(row, 1);
-        }
-    }
+    if (bucket)
+        __builtin_prefetch(bucket + 4 * (size_t)(names_at(cell) + first_match(bucket, count_of(bucket, cell), hash)));
+}
+
+void tl_segment_ids_ask_row(const tl_cells *cells, tl_cell cell, uint64_t hash) {
+    const uint8_t *bucket = tl_cell_at(cells, cell);
+    uint32_t count = bucket ? count_of(bucket, cell) : 0, at = bucket ? first_match(bucket, count, hash) : 0;
+    if (at < count) tl_row_ask(cells, tl_cell_load32(bucket, names_at(cell) + at));
 }
 
 static uint64_t hash_of_row(const tl_segment_ids *ids, const tl_cells *cells, tl_cell row_cell) {
@@ -173,6 +174,22 @@ static tl_status make_page(tl_segment_ids *ids, uint64_t bucket) {
     return TL_OK;
 }
 
+/* Between two splits, a part of what the next one will read is asked for with each row: its bucket's name, the bucket,
+ * its rows. `left`: rows until then. */
+static void ask_split(const tl_segment_ids *ids, const tl_cells *cells, uint64_t left) {
+    enum { NAME = 20, BUCKET = 16, ROWS = 12, ROWS_EACH = 5 };
+    const tl_cell *head = head_of(ids, ids->buckets - base_of(ids->buckets));
+    if (left == NAME) __builtin_prefetch(head);
+    if (left > BUCKET || !*head) return;
+    const uint8_t *bucket = tl_cell_own(cells, *head);
+    if (left == BUCKET)
+        for (size_t at = 0; at < tl_cell_size(*head) && at < 256; at += 64) __builtin_prefetch(bucket + at);
+    if (left > ROWS || left == 0) return;
+    uint32_t first = ROWS_EACH * (ROWS - (uint32_t)left), count = tl_cell_load32(bucket, 0);
+    for (uint32_t i = first; i < first + ROWS_EACH && i < count; i++)
+        __builtin_prefetch(tl_cell_own(cells, tl_cell_load32(bucket, names_at(*head) + i)));
+}
+
 /* One more bucket: the next one to be split gives it what its hash's next bit says. Where memory cannot be had for it,
  * all stays as it is. */
 static void split_one(tl_segment_ids *ids, tl_cells *cells) {
@@ -182,8 +199,6 @@ static void split_one(tl_segment_ids *ids, tl_cells *cells) {
     if (old) {
         uint8_t *bucket = tl_cell_own(cells, old);
         uint32_t count = tl_cell_load32(bucket, 0), names = names_at(old), moving = 0;
-        for (uint32_t i = 0; i < count; i++)
-            __builtin_prefetch(tl_cell_own(cells, tl_cell_load32(bucket, names + i)));
         for (uint32_t i = 0; i < count; i++)
             moving += (hash_of_row(ids, cells, tl_cell_load32(bucket, names + i)) & base) != 0;
         if (new_bucket(cells, count - moving, &made[0]) != TL_OK) return;
@@ -218,8 +233,7 @@ static tl_status widen(tl_segment_ids *ids, tl_cells *cells, tl_cell *head) {
         return TL_OK;
     }
     const uint8_t *bucket = tl_cell_own(cells, old);
-    for (uint32_t i = 0; i < count; i++)
-        push(cells, made, bucket[4 + i], tl_cell_load32(bucket, names_at(old) + i));
+    for (uint32_t i = 0; i < count; i++) push(cells, made, bucket[4 + i], tl_cell_load32(bucket, names_at(old) + i));
     begin_move(ids);
     store_head(head, made);
     tl_cell_give(cells, old);
@@ -234,7 +248,11 @@ tl_status tl_segment_ids_insert(tl_segment_ids *ids, tl_cells *cells, uint64_t h
         if (status != TL_OK) return status;
     }
     push(cells, *head, tag_of(hash), row_cell);
-    if (++ids->count > ids->buckets * BUCKET_ROWS) split_one(ids, cells);
+    if (++ids->count > ids->buckets * BUCKET_ROWS) {
+        split_one(ids, cells);
+    } else {
+        ask_split(ids, cells, ids->buckets * BUCKET_ROWS - ids->count);
+    }
     return TL_OK;
 }
 
@@ -268,5 +286,31 @@ tl_status tl_segment_ids_reserve(tl_segment_ids *ids, uint64_t rows) {
     begin_move(ids);
     __atomic_store_n(&ids->buckets, buckets, __ATOMIC_RELEASE);
     end_move(ids);
+    return TL_OK;
+}
+
+tl_status tl_segment_ids_insert_many(tl_segment_ids *ids, tl_cells *cells, const tl_cell *rows, size_t count,
+                                     size_t *done) {
+    enum { AHEAD = 32 };
+    for (*done = 0; *done < count;) {
+        size_t some = count - *done < AHEAD ? count - *done : AHEAD;
+        const tl_cell *these = rows + *done;
+        uint64_t hashes[AHEAD];
+        for (size_t i = 0; i < some; i++) {
+            hashes[i] = hash_of_row(ids, cells, these[i]);
+            tl_segment_ids_ask_name(ids, hashes[i]);
+        }
+        tl_cell buckets[AHEAD];
+        for (size_t i = 0; i < some; i++) buckets[i] = tl_segment_ids_ask_bucket(ids, cells, hashes[i]);
+        for (size_t i = 0; i < some; i++) tl_segment_ids_ask_end(cells, buckets[i]);
+        for (size_t i = 0; i < some; i++) {
+            const uint8_t *row = tl_cell_own(cells, these[i]);
+            uint64_t id[2] = {tl_cell_load(row, 0), tl_cell_load(row, 1)};
+            if (tl_segment_ids_find(ids, cells, hashes[i], (tl_cell)tl_cell_load(row, 7), id)) return TL_BAD_ENTRY;
+            tl_status status = tl_segment_ids_insert(ids, cells, hashes[i], these[i]);
+            if (status != TL_OK) return status;
+            ++*done;
+        }
+    }
     return TL_OK;
 }

@@ -30,15 +30,20 @@ tl_cell tl_segment_ids_find(const tl_segment_ids *ids, const tl_cells *cells, ui
 /* TL_NO_MEMORY, TL_OVER_LIMIT: nothing was changed. */
 tl_status tl_segment_ids_insert(tl_segment_ids *ids, tl_cells *cells, uint64_t hash, tl_cell row_cell);
 void tl_segment_ids_remove(tl_segment_ids *ids, tl_cells *cells, tl_cell row_cell);
+/* Inserts rows, looking ahead. TL_BAD_ENTRY: a segment of that id and partition is there already; `*done` of them were
+ * inserted. */
+tl_status tl_segment_ids_insert_many(tl_segment_ids *ids, tl_cells *cells, const tl_cell *rows, size_t count,
+                                     size_t *done);
 /* Buckets for so many rows, where there are none yet: what is loaded at once is split nowhere. */
 tl_status tl_segment_ids_reserve(tl_segment_ids *ids, uint64_t rows);
 
-/* What a lookup will read, for whoever looks up many: the place of a bucket's name, then the bucket's first line, then
- * the line of the row's name and the row. Each step reads what the one before asked for. */
+/* What a lookup will read, for whoever looks up many: the place of a bucket's name; the bucket's first line, which is
+ * returned; the line of a row's name, or where the next one goes; the row. Each step reads what the one before asked
+ * for. */
 void tl_segment_ids_ask_name(const tl_segment_ids *ids, uint64_t hash);
-void tl_segment_ids_ask_bucket(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash);
-/* The line in which a row's name is, or the next one's will be. */
-void tl_segment_ids_ask_place(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash);
-void tl_segment_ids_ask_row(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash);
+tl_cell tl_segment_ids_ask_bucket(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash);
+void tl_segment_ids_ask_end(const tl_cells *cells, tl_cell bucket);
+void tl_segment_ids_ask_match(const tl_cells *cells, tl_cell bucket, uint64_t hash);
+void tl_segment_ids_ask_row(const tl_cells *cells, tl_cell bucket, uint64_t hash);
 
 #endif

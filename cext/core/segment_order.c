@@ -74,8 +74,8 @@ static bool seek_in_leaf(tl_order_cursor *cursor, const tl_order_key *key, bool 
     const uint8_t *leaf = tl_node_at(cursor->cells, cursor->node[0]);
     tl_order_scale scale = tl_node_scale(leaf);
     uint32_t low, high;
-    same_shorts(leaf, tl_node_count(leaf, cursor->node[0], true),
-                tl_order_short(&scale, key->epoch, key->start_offset), &low, &high);
+    same_shorts(leaf, tl_node_count(leaf, cursor->node[0], true), tl_order_short(&scale, key->epoch, key->start_offset),
+                &low, &high);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         tl_order_entry entry;
@@ -184,6 +184,15 @@ bool tl_order_floor(const tl_cells *cells, tl_order order, int32_t epoch, int64_
     tl_order_key key = {.epoch = epoch, .start_offset = offset};
     if (!descend(cells, order, epoch, offset, true, out) || !seek_in_leaf(out, &key, true)) return false;
     return tl_order_previous(out);
+}
+
+bool tl_order_floor_in_tail(const tl_cells *cells, tl_order order, int32_t epoch, int64_t offset, tl_order_entry *out) {
+    const uint8_t *leaf = tl_node_at(cells, order.tail);
+    if (!leaf) return false;
+    tl_order_scale scale = tl_node_scale(leaf);
+    uint32_t upto = tl_node_upto(leaf, tl_node_count(leaf, order.tail, true), tl_order_short(&scale, epoch, offset));
+    if (!upto || !tl_entry_read(cells, tl_leaf_entry(leaf, order.tail, upto - 1), out)) return false;
+    return compare(out->span.epoch, out->span.start_offset, epoch, offset) <= 0; /* else one before it, or in front */
 }
 
 bool tl_order_end(const tl_cells *cells, tl_order order, tl_order_cursor *out) {

@@ -51,6 +51,8 @@ typedef struct tl_order_cursor {
 bool tl_order_lower(const tl_cells *cells, tl_order order, const tl_order_key *key, tl_order_cursor *out);
 /* To the last entry at or before (epoch, offset), whatever its id; false if there is none. */
 bool tl_order_floor(const tl_cells *cells, tl_order order, int32_t epoch, int64_t offset, tl_order_cursor *out);
+/* That entry itself, where the last leaf shows that it has it; false says nothing. */
+bool tl_order_floor_in_tail(const tl_cells *cells, tl_order order, int32_t epoch, int64_t offset, tl_order_entry *out);
 /* To the neighbour; false, and nothing moved, at the end. */
 bool tl_order_next(tl_order_cursor *cursor);
 bool tl_order_previous(tl_order_cursor *cursor);
@@ -65,6 +67,9 @@ tl_status tl_order_insert(tl_cells *cells, tl_order *order, tl_cell row_cell, ui
                           const tl_epoch_span *span, const uint64_t id[2], uint32_t marks, bool *overlaps);
 /* Takes the entry for one epoch of a row out; false if the order has none. */
 bool tl_order_remove(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal);
+/* Ask for what an entry behind all others will touch: the last leaf, then its end. */
+void tl_order_ask_tail(const tl_cells *cells, tl_cell tail);
+void tl_order_ask_end(const tl_cells *cells, tl_cell tail);
 void tl_order_mark(const tl_order_cursor *cursor, uint32_t marks);
 void tl_order_clear(tl_cells *cells, tl_order *order);
 

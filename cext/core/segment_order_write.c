@@ -6,6 +6,8 @@
 
 #include <assert.h>
 
+enum { LARGE_FROM = 6 }; /* leaves of an order */
+
 typedef struct place {
     tl_cells *cells;
     tl_order *order;
@@ -65,16 +67,23 @@ static void give_spare(tl_cells *cells, const spare *s) {
     if (s->root) tl_cell_give(cells, s->root);
 }
 
-/* The next larger size of a node: 64, 128, 192, 256 of leaves; of branches every size that there is. */
-static size_t wider_size(size_t size, bool is_leaf) {
-    if (is_leaf) return size < 128 ? 128 : size < 192 ? 192 : TL_LEAF_BYTES_MAX;
-    return size & (size - 1) ? size / 3 * 4 : size / 2 * 3;
+/* The next larger size of a node. Few sizes: cells of one that all orders have outgrown are of use to none. Those of
+ * leaves are those of buckets of ids too; half of a full leaf has one of its own, which what comes in order passes. */
+static size_t wider_size(size_t size, bool is_leaf, bool in_order) {
+    if (is_leaf)
+        return size < 128 ? 128 : size < TL_LEAF_BYTES_HALF && !in_order ? TL_LEAF_BYTES_HALF : TL_LEAF_BYTES_MAX;
+    return size == TL_BRANCH_BYTES_MIN ? 256 : 2 * size;
 }
 
 /* What a full leaf needs where it can grow no more: another one behind it, or a half for either half. */
 static tl_status take_halves(place *p, spare *s) {
     uint32_t count = tl_node_count(tl_cell_own(p->cells, p->at->node[0]), p->at->node[0], true);
-    if (p->at->index[0] == count) return tl_cell_take(p->cells, TL_LEAF_BYTES_MIN, &s->right[0]);
+    if (p->at->index[0] == count) {
+        /* What has grown so far will fill another one: it need not grow step by step. */
+        bool large = p->order->height > 1 || tl_node_count(tl_cell_own(p->cells, p->order->root), p->order->root,
+                                                           p->order->height == 0) >= LARGE_FROM;
+        return tl_cell_take(p->cells, large && p->order->height ? TL_LEAF_BYTES_MAX : TL_LEAF_BYTES_MIN, &s->right[0]);
+    }
     tl_status status = tl_cell_take(p->cells, TL_LEAF_BYTES_HALF, &s->wider[0]);
     return status == TL_OK ? tl_cell_take(p->cells, TL_LEAF_BYTES_HALF, &s->right[0]) : status;
 }
@@ -88,7 +97,8 @@ static tl_status take_spare(place *p, spare *s) {
         if (tl_node_count(tl_cell_own(p->cells, cell), cell, is_leaf) < tl_node_capacity(cell, is_leaf)) return TL_OK;
         size_t size = tl_cell_size(cell), most = is_leaf ? TL_LEAF_BYTES_MAX : TL_BRANCH_BYTES_MAX;
         if (size < most) {
-            status = tl_cell_take(p->cells, wider_size(size, is_leaf), &s->wider[level]);
+            bool in_order = cell == p->order->tail && p->at->index[0] == tl_node_capacity(cell, true);
+            status = tl_cell_take(p->cells, wider_size(size, is_leaf, in_order), &s->wider[level]);
             if (status == TL_OK) return TL_OK;
         } else {
             status = is_leaf ? take_halves(p, s) : tl_cell_take(p->cells, most, &s->right[level]);
@@ -261,6 +271,19 @@ static bool append(tl_cells *cells, tl_order *order, const item *what) {
     return true;
 }
 
+void tl_order_ask_tail(const tl_cells *cells, tl_cell tail) {
+    const uint8_t *leaf = tl_node_at(cells, tail);
+    if (leaf) __builtin_prefetch(leaf, 1);
+}
+
+void tl_order_ask_end(const tl_cells *cells, tl_cell tail) {
+    const uint8_t *leaf = tl_node_at(cells, tail);
+    if (!leaf) return;
+    uint32_t count = tl_node_count(leaf, tail, true);
+    __builtin_prefetch(leaf + TL_NODE_HEAD + 2 * (size_t)count, 1);
+    __builtin_prefetch(leaf + tl_node_items(tail, true) + 4 * (size_t)count, 1);
+}
+
 static bool key_of(const tl_cells *cells, tl_cell row_cell, uint32_t ordinal, tl_order_key *key) {
     tl_row row;
     tl_epoch_span span;
@@ -269,16 +292,20 @@ static bool key_of(const tl_cells *cells, tl_cell row_cell, uint32_t ordinal, tl
     return true;
 }
 
-/* Whether what is before or behind a place, of the same epoch, has offsets in common with what will stand there. */
-static bool touches_neighbours(const tl_order_cursor *at, const item *what) {
+/* Whether what is before or behind a place, of the same epoch, has offsets in common with what will stand there. The
+ * segment that is being replaced does not count. */
+static bool touches_neighbours(const tl_order_cursor *at, const item *what, const uint64_t id[2]) {
     tl_order_cursor moved = *at;
     tl_order_entry other;
-    if (tl_order_previous(&moved) && tl_order_read(&moved, &other) && other.span.epoch == what->span.epoch &&
-        other.span.end_offset >= what->span.start_offset)
-        return true;
+    bool there = tl_order_previous(&moved) && tl_order_read(&moved, &other);
+    if (there && other.row.words[0] == id[0] && other.row.words[1] == id[1])
+        there = tl_order_previous(&moved) && tl_order_read(&moved, &other);
+    if (there && other.span.epoch == what->span.epoch && other.span.end_offset >= what->span.start_offset) return true;
     moved = *at;
-    return tl_order_settle(&moved) && tl_order_read(&moved, &other) && other.span.epoch == what->span.epoch &&
-           other.span.start_offset <= what->span.end_offset;
+    there = tl_order_settle(&moved) && tl_order_read(&moved, &other);
+    if (there && other.row.words[0] == id[0] && other.row.words[1] == id[1])
+        there = tl_order_next(&moved) && tl_order_read(&moved, &other);
+    return there && other.span.epoch == what->span.epoch && other.span.start_offset <= what->span.end_offset;
 }
 
 /* The place of a new entry: mostly the end, since segments come as a log grows. */
@@ -312,14 +339,14 @@ static void first_key(const tl_cells *cells, const tl_order *order, tl_order_key
 
 static tl_status insert_at_place(tl_cells *cells, tl_order *order, const item *what, const uint64_t id[2],
                                  bool *overlaps) {
-    tl_order_key key = {what->span.epoch, what->span.start_offset, {id[0], id[1]}}, first;
+    tl_order_key key = {what->span.epoch, what->span.start_offset, {id[0], id[1]}}, first = {.epoch = 0};
     tl_order_cursor at;
     spare s;
     place p = {cells, order, &at};
     seek_place(cells, *order, &key, &at);
     tl_status status = take_spare(&p, &s);
     if (status != TL_OK) return status;
-    *overlaps = touches_neighbours(&at, what);
+    *overlaps = touches_neighbours(&at, what, id);
     if (s.root) first_key(cells, order, &first);
     raise_path(&p, what->span.end_offset);
     insert_from_leaf(&p, &s, what, &first);
@@ -370,7 +397,11 @@ bool tl_order_remove(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_
     tl_order_cursor at;
     tl_order_entry entry;
     if (!key_of(cells, row_cell, ordinal, &key) || !tl_order_lower(cells, *order, &key, &at)) return false;
-    if (!tl_order_read(&at, &entry) || entry.row_cell != row_cell || entry.span.epoch != key.epoch) return false;
+    bool read = tl_order_read(&at, &entry);
+    while (read && entry.row_cell != row_cell &&
+           tl_order_compare(&key, &entry) == 0) /* what replaces it is there too */
+        read = tl_order_next(&at) && tl_order_read(&at, &entry);
+    if (!read || entry.row_cell != row_cell || entry.span.epoch != key.epoch) return false;
     tl_cell cell = at.node[0];
     uint8_t *node = tl_cell_own(cells, cell);
     drop_entry(cells, tl_leaf_entry(node, cell, at.index[0]));

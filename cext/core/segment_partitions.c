@@ -26,14 +26,6 @@ static uint64_t hash_of_cell(const tl_partitions *partitions, const uint8_t *cel
     return hash_words(partitions, tl_cell_load(cell, 0), tl_cell_load(cell, 1), (uint32_t)tl_cell_load(cell, 2));
 }
 
-bool tl_partition_is(const uint8_t *cell, const tl_partition_id *id) {
-    const uint64_t flags = (uint64_t)TL_PARTITION_USED << 32;
-    uint64_t topic[2];
-    memcpy(topic, id->topic_id, 16);
-    return tl_cell_load(cell, 0) == topic[0] && tl_cell_load(cell, 1) == topic[1] &&
-           (tl_cell_load(cell, 2) & (flags | UINT32_MAX)) == (flags | (uint32_t)id->partition);
-}
-
 tl_status tl_partitions_open(tl_partitions *partitions, uint64_t seed) {
     memset(partitions, 0, sizeof *partitions);
     partitions->seed = seed;

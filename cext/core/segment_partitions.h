@@ -12,6 +12,8 @@
 
 #include "segment_order.h"
 
+#include <string.h>
+
 enum {
     TL_PARTITION_WORDS = 8,
     TL_PARTITION_CLASS = 3,    /* cells of 64 bytes */
@@ -43,7 +45,13 @@ tl_status tl_partition_make(tl_partitions *partitions, tl_cells *cells, const tl
 /* It is in no table any more; its cell waits for another partition. The writer's, within a change of the partition. */
 void tl_partition_drop(tl_partitions *partitions, tl_cells *cells, tl_cell cell);
 
-bool tl_partition_is(const uint8_t *cell, const tl_partition_id *id);
+static inline bool tl_partition_is(const uint8_t *cell, const tl_partition_id *id) {
+    const uint64_t used = (uint64_t)TL_PARTITION_USED << 32;
+    uint64_t topic[2];
+    memcpy(topic, id->topic_id, 16);
+    return tl_cell_load(cell, 0) == topic[0] && tl_cell_load(cell, 1) == topic[1] &&
+           (tl_cell_load(cell, 2) & (used | UINT32_MAX)) == (used | (uint32_t)id->partition);
+}
 
 /* What a lookup will read, for whoever looks up many: the line of the first slot, then what is mostly the cell; 0 if
  * there seems to be none. */
@@ -59,6 +67,7 @@ static inline tl_order tl_partition_order(const uint8_t *cell) {
     return (tl_order){(tl_cell)word, (tl_cell)(word >> 32), (uint32_t)(tl_cell_load(cell, 2) >> 48),
                       (int64_t)tl_cell_load(cell, 7)};
 }
+static inline tl_cell tl_partition_tail(const uint8_t *cell) { return (tl_cell)(tl_cell_load(cell, 3) >> 32); }
 static inline void tl_partition_put_order(uint8_t *cell, tl_order order) {
     const uint64_t below = ((uint64_t)1 << 48) - 1;
     tl_cell_store(cell, 2, (tl_cell_load(cell, 2) & below) | (uint64_t)order.height << 48);

@@ -5,13 +5,6 @@
 
 enum { WIDE_HEAD_WORDS = 3, MAX_TIMESTAMP_BITS = 48 };
 
-bool tl_row_load(const tl_cells *cells, tl_cell cell, tl_row *out) {
-    const uint8_t *at = tl_cell_at(cells, cell);
-    if (!at) return false;
-    for (size_t i = 0; i < TL_ROW_WORDS; i++) out->words[i] = tl_cell_load(at, i);
-    return true;
-}
-
 /* A word of the second cell; 0 where a name or a number no longer fits. */
 static uint64_t more(const tl_cells *cells, const tl_row *row, size_t index) {
     tl_cell cell = tl_row_more(row);

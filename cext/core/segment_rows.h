@@ -58,7 +58,12 @@ static inline void tl_row_ask_more(const tl_cells *cells, tl_cell cell) {
 static inline int32_t tl_row_size_bytes(const tl_row *row) { return (int32_t)(row->words[5] >> 32); }
 
 /* False if no row has that name. */
-bool tl_row_load(const tl_cells *cells, tl_cell cell, tl_row *out);
+static inline bool tl_row_load(const tl_cells *cells, tl_cell cell, tl_row *out) {
+    const uint8_t *at = tl_cell_at(cells, cell);
+    if (!at || tl_cell_class_of(cell) != TL_ROW_CLASS) return false;
+    for (size_t i = 0; i < TL_ROW_WORDS; i++) out->words[i] = tl_cell_load(at, i);
+    return true;
+}
 int64_t tl_row_end(const tl_cells *cells, const tl_row *row);
 int64_t tl_row_max_timestamp(const tl_cells *cells, const tl_row *row);
 uint32_t tl_row_epoch_count(const tl_cells *cells, const tl_row *row);

@@ -27,7 +27,7 @@ class Batch:
     """
 
     base_offset: int
-    values: tuple[bytes, ...] = (b"v",)
+    values: tuple[bytes | None, ...] = (b"v",)
     epoch: int = 0
     timestamp_ms: int = 1_700_000_000_000
     producer_id: int = -1

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from tests.support.batches import Batch, encode
 from tierlog.cli.dump.payloads import java_text
 from tierlog.cli.verbs.dump import register
+from tierlog.records.decoding import decode
 
 RUNNER = CliRunner()
 
@@ -251,6 +252,74 @@ def test_metadata_as_json(data: Path) -> None:
     assert row["payload"]["type"] == "RemoteLogSegmentMetadata"
     assert row["payload"]["topic"] == "fx-gzip"
     assert row["payload"]["segmentLeaderEpochs"] == {"0": 0}
+
+
+KIP_PROPERTIES = ("print.partition", "print.message.offset", "print.version")
+
+
+def test_metadata_as_the_kip_has_it(data: Path) -> None:
+    """Else records are left out of the KIP's form, or have another place in the topic than they have."""
+    topic = sorted((data / "main-plain/broker-after-stop/broker1").glob("__remote_log_metadata-*"))
+    properties = [word for name in KIP_PROPERTIES for word in ("--property", f"{name}=true")]
+    kip = dump("--format", "kip", *properties, *topic)
+    rows = [json.loads(line) for line in dump("--remote-log-metadata", "--format", "json", *topic).lines]
+    records = [row for row in rows if row["kind"] == "record"]
+    assert kip.code == 0
+    assert len(kip.lines) == len(records) > 10
+    for line, row in zip(kip.lines, records, strict=True):
+        partition = Path(row["file"]).parent.name.rpartition("-")[2]
+        kind = row["payload"]["type"]
+        start = f"partition:{partition},message-offset:{row['offset']},type:{kind},version:0,event-value:{{"
+        assert line.startswith(start)
+        assert row["payload"]["segmentId"] in line
+        assert line.endswith(f"remote-log-segment-state:{row['payload']['state']}}}")
+
+
+def test_metadata_that_cannot_be_decoded_in_the_kips_form(data: Path) -> None:
+    """Else one bad record hides the others, or ends in a traceback."""
+    paths = sorted((data / "bad/rlmm").glob("*.log"))
+    outcome = dump("--format", "kip", *paths)
+    assert outcome.code == 1
+    assert len(outcome.lines) == len(paths)
+    assert sum(line.startswith("Error at offset 0, skipping. ") for line in outcome.lines) == len(paths) - 2
+
+
+def test_options_of_the_kips_form(data: Path) -> None:
+    """Else a property is accepted that does nothing, or a partition is printed that nobody knows."""
+    path = data / "bad/rlmm/00-good.log"
+    for arguments in (["--property", "print.version=true"], ["--format", "kip", "--property", "print.versoin=true"]):
+        assert dump(*arguments, path).code == 2
+    outcome = dump("--format", "kip", "--property", "print.partition=true", path)
+    assert outcome.code == 2
+    assert "folder of a partition" in outcome.told
+
+
+def keyed_metadata(folder: Path, data: Path) -> Path:
+    """A metadata partition as KIP-1266 would have it: one record with a key, then its tombstone."""
+    value = decode((data / "bad/rlmm/00-good.log").read_bytes()).column("value")[0].as_py()
+    folder.mkdir()
+    log = folder / "00000000000000000000.log"
+    log.write_bytes(encode(Batch(0, (value,), keys=(b"segment \xff one",))) + encode(Batch(1, (None,), keys=(b"k",))))
+    return log
+
+
+def test_keyed_metadata_records_and_tombstones(tmp_path: Path, data: Path) -> None:
+    """Else the topic of a cluster that compacts it ends in faults, or its keys are not seen."""
+    log = keyed_metadata(tmp_path / "__remote_log_metadata-1", data)
+    kafka = dump("--remote-log-metadata", log)
+    assert kafka.code == 0, kafka.told
+    lines = [line for line in kafka.lines if line.startswith("| offset")]
+    assert "key: segment \N{REPLACEMENT CHARACTER} one payload: RemoteLogSegmentMetadata{" in lines[0]
+    assert lines[1].endswith("key: k payload: <DELETE>")
+    kip = dump("--format", "kip", log)
+    assert kip.code == 0
+    assert kip.lines[0].startswith("key:segment \N{REPLACEMENT CHARACTER} one,type:RemoteLogSegmentMetadata,")
+    assert kip.lines[1] == "key:k,<DELETE>"
+    rows = [json.loads(line) for line in dump("--remote-log-metadata", "--format", "json", log).lines]
+    first, second = (row for row in rows if row["kind"] == "record")
+    assert base64.b64decode(first["key"]) == b"segment \xff one"
+    assert first["payload"]["type"] == "RemoteLogSegmentMetadata"
+    assert (second["key"], second["payload"]) == (base64.b64encode(b"k").decode(), None)
 
 
 def segment(folder: Path, *, index: bytes, time_index: bytes) -> Path:

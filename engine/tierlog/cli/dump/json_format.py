@@ -19,7 +19,7 @@ from tierlog.cli.dump.kafka_format import (
     iter_payloads,
 )
 from tierlog.cli.dump.log import Records
-from tierlog.cli.dump.payloads import PayloadDecoder, PlainPayloads
+from tierlog.cli.dump.payloads import PayloadDecoder, PlainPayloads, RemoteLogMetadataPayloads
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.log.formats.partition_metadata import PartitionMetadata
@@ -112,6 +112,8 @@ class JsonForm:
             ]
         for row, payload in iter_payloads(records, self._payloads):
             self.payload_faults += bool(payload.fault)
+            if isinstance(self._payloads, RemoteLogMetadataPayloads) and payload.key is not None:
+                more[row] += f',"key":{_base64(records.rows.column("key")[row].as_py())}'
             more[row] += f',"payload":{_encode(payload.fields if not payload.fault else {"error": payload.fault})}'
         return more
 

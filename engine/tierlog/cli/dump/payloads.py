@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from tierlog.log.formats.transaction_state import (
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record
 from tierlog.remote.metadata.records.record_text import record_fields, record_text
 
+#: A record without a value, as Kafka's dump tool shows it.
+_TOMBSTONE = "<DELETE>"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -71,16 +74,29 @@ class PlainPayloads:
 
 
 class RemoteLogMetadataPayloads:
-    """Payloads of ``__remote_log_metadata``: only values are shown."""
+    """Payloads of ``__remote_log_metadata``.
 
-    def decode(self, offset: int, _key: bytes | None, value: bytes | None) -> Payload:
+    Kafka writes no keys there. A record that has one (KIP-1266 proposes that, for compaction) is shown with it, and one
+    with a key and no value is what compaction deletes by, no fault.
+
+    Args:
+        value_text: A record as the text that is shown; its offset is given too.
+    """
+
+    def __init__(self, value_text: Callable[[RemoteLogMetadataRecord, int], str] | None = None) -> None:
+        self._value_text = value_text or (lambda record, _offset: record_text(record))
+
+    def decode(self, offset: int, key: bytes | None, value: bytes | None) -> Payload:
+        shown_key = None if key is None else java_text(key)
+        if key is not None and value is None:
+            return Payload(shown_key, _TOMBSTONE)
         try:
             if value is None:
                 raise CorruptRecordError("the record has no value", fault="BAD_FIELD_LENGTH")
             record: RemoteLogMetadataRecord = decode_record(value)
         except CorruptRecordError as fault:
-            return Payload(None, _failed(offset, fault), fault=_words(fault))
-        return Payload(None, record_text(record), record_fields(record))
+            return Payload(shown_key, _failed(offset, fault), fault=_words(fault))
+        return Payload(shown_key, self._value_text(record, offset), record_fields(record))
 
 
 class TransactionStatePayloads:
@@ -99,7 +115,7 @@ class TransactionStatePayloads:
             return Payload(_failed(offset, fault), None, fault=_words(fault))
         shown_key = {"type": "0", "data": {"transactionalId": transactional_id}}
         if state is None:
-            return Payload(_compact(shown_key), "<DELETE>", {"key": shown_key, "value": None})
+            return Payload(_compact(shown_key), _TOMBSTONE, {"key": shown_key, "value": None})
         fields = {"version": str(state.version), "data": transaction_fields(state)}
         return Payload(_compact(shown_key), _compact(fields), {"key": shown_key, "value": fields})
 

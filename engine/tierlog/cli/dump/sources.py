@@ -92,6 +92,7 @@ class Part:
         label: The path that is printed for it.
         base_offset: The segment's base offset in the name; None if the name has none.
         topic: Topic of the folder or segment; "" if unknown.
+        partition: Its partition; None if unknown.
         size_bytes: Size before compression and encryption.
         windows: Opens the bytes, in order from 0, cut anywhere.
         log: The log that an index belongs to; None if it is missing.
@@ -107,6 +108,7 @@ class Part:
     windows: Callable[[], Iterator[memoryview]]
     log: Part | None = None
     outline_follows: bool = False
+    partition: int | None = None
     _outline: LogOutline | None = field(default=None, repr=False)
 
     @property
@@ -206,6 +208,7 @@ class PartFinder:
             topic=folder.topic if folder else "",
             size_bytes=found.size_bytes,
             windows=lambda: self._windows(found.path),
+            partition=folder.partition if folder else None,
         )
 
     def _windows(self, path: str) -> Iterator[memoryview]:
@@ -239,7 +242,8 @@ def _segment_parts(tier: Tier, segment: StoredSegment) -> Iterator[Part]:
 
     def part(kind: PartKind, size_bytes: int, windows: Callable[[], Iterator[memoryview]], suffix: str = "") -> Part:
         label = stem + (suffix or kind)
-        return Part(label, kind, segment.start_offset, segment.topic_id_partition.topic, size_bytes, windows)
+        of = segment.topic_id_partition
+        return Part(label, kind, segment.start_offset, of.topic, size_bytes, windows, partition=of.partition)
 
     log = part(PartKind.LOG, segment.size_bytes, lambda: (window for _, window in tier.iter_log_windows(segment)))
     log.outline_follows = True

@@ -11,6 +11,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded
 from tierlog.cli.options import PATH_HELP, ConfigOption, LayoutName, LayoutOption, PartitionOption
+from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tierlog.errors import CorruptDataError
     from tierlog.log.formats.offset_index import OffsetIndex
     from tierlog.log.formats.time_index import TimeIndex
+    from tierlog.remote.metadata.records.kip_text import KipProperties
 
 #: Index entries without a batch that are told one by one.
 ENTRIES_TOLD_MAX = 10
@@ -35,6 +37,7 @@ class Format(enum.StrEnum):
     """Values of --format."""
 
     KAFKA = "kafka"
+    KIP = "kip"
     JSON = "json"
 
 
@@ -63,8 +66,22 @@ def dump(
         ),
     ] = False,
     output_format: Annotated[
-        Format, typer.Option("--format", help="kafka-dump-log's lines, or a JSON object on each line.")
+        Format,
+        typer.Option(
+            "--format",
+            help="kafka-dump-log's lines, KIP-405's for records of __remote_log_metadata (implies "
+            "--remote-log-metadata), or a JSON object on each line.",
+        ),
     ] = Format.KAFKA,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="K=V",
+            help="Of --format kip, true or false: print.partition, print.message.offset, print.version, "
+            "print.all.event.value.fields.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
 ) -> ExitCode:
@@ -73,12 +90,20 @@ def dump(
     For a log directory every file is shown, for a bucket every part of every segment of the topic. Records of the topic
     __transaction_state are shown decoded. Readable data is printed and faults are reported on stderr; if there is a
     fault, the command ends with 1.
+
+    --format kip prints the records of logs and nothing else. Where KIP-405 has a leader epoch, Kafka's records have the
+    id of the broker, and so has this output.
     """
     from tierlog.cli.dump.sources import PartFinder
+    from tierlog.remote.metadata.records.kip_text import KipProperties
     from tierlog.runtime.machine import Machine
 
+    if properties and output_format is not Format.KIP:
+        raise ConfigError("--property is for --format kip")
+    shown = KipProperties.of(properties or ())
+    metadata = remote_log_metadata or output_format is Format.KIP
     finder = PartFinder(Machine().files, topic, tuple(partition or ()), layout.value, config)
-    run = _Run(deep or print_data_log or remote_log_metadata, print_data_log, remote_log_metadata, output_format)
+    run = _Run(deep or print_data_log or metadata, print_data_log, metadata, output_format, shown)
     for path in paths:
         for part in finder.iter_parts(path):
             run.show(part)
@@ -95,12 +120,15 @@ class _Run:
     print_payloads: bool
     remote_log_metadata: bool
     output_format: Format
+    properties: KipProperties
     faults: int = 0
 
     def show(self, part: Part) -> None:
         from tierlog.cli.dump.sources import PartKind
         from tierlog.errors import CorruptDataError
 
+        if self.output_format is Format.KIP and part.kind is not PartKind.LOG:
+            return
         form = self._form(part)
         self._print(form.begin_lines())
         try:
@@ -118,9 +146,23 @@ class _Run:
     def _form(self, part: Part) -> KafkaForm | JsonForm:
         from tierlog.cli.dump.json_format import JsonForm
         from tierlog.cli.dump.kafka_format import KafkaForm
+        from tierlog.cli.dump.kip_format import KipForm
 
+        if self.output_format is Format.KIP:
+            return KipForm(part.label, self._kip_payloads(part))
         kind = KafkaForm if self.output_format is Format.KAFKA else JsonForm
         return kind(part.label, self._payloads(part))
+
+    def _kip_payloads(self, part: Part) -> PayloadDecoder:
+        from tierlog.cli.dump.payloads import RemoteLogMetadataPayloads
+        from tierlog.remote.metadata.records.kip_text import kip_line
+
+        if part.partition is None and self.properties.print_partition:
+            raise ConfigError(f"{part.label}: it lies in no folder of a partition, which print.partition would print")
+        partition = -1 if part.partition is None else part.partition
+        return RemoteLogMetadataPayloads(
+            lambda record, offset: kip_line(record, self.properties, partition=partition, offset=offset)
+        )
 
     def _payloads(self, part: Part) -> PayloadDecoder | None:
         from tierlog.cli.dump.payloads import PlainPayloads, RemoteLogMetadataPayloads, TransactionStatePayloads

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.metadata_records import FINISHED, PARTITION, SEGMENT, SNAPSHOT, STARTED
 from tierlog.errors import CorruptRecordError
+from tierlog.records.decoding import decode
 from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadataUpdate,
@@ -99,6 +103,60 @@ def test_refusals(data: bytes, fault: str) -> None:
         decode_record(data)
     assert caught.value.fault == fault
     assert 0 <= caught.value.position <= len(data)
+
+
+def numbers_that_lie() -> Iterator[tuple[str, bytes]]:
+    """Each record with each of its lengths and counts replaced by the largest that its field can hold, and by ones
+    just above what is left.
+    """
+    epochs_at = A.index(bytes.fromhex("0400000000"))
+    custom_at = len(A) - 3
+    places = [("topic", D, 3), ("topic tags", D, 30), ("custom metadata", D, len(D) - 3), ("tags", D, len(D) - 1)]
+    places += [("epochs", A, epochs_at), ("custom metadata", A, custom_at), ("tags", A, len(A) - 1)]
+    for what, data, at in places:
+        for size in (len(data) - at + 2, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1):
+            yield what, data[:at] + uvarint(size) + data[at + 1 :]
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def test_no_declared_size_makes_anything_before_it_is_checked() -> None:
+    """Else 60 bytes in the metadata topic take the memory of whoever reads them, broker or tool."""
+    tracemalloc.start()
+    try:
+        for what, data in numbers_that_lie():
+            with pytest.raises(CorruptRecordError) as caught:
+                decode_record(data)
+            assert caught.value.fault in {"TRUNCATED", "BAD_COUNT"}, what
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+BAD_RECORDS = {
+    "01-unknown-api-key": ("BAD_VERSION", "frame version 99"),
+    "02-unknown-version": ("BAD_VERSION", "unknown metadata record type 9"),
+    "03-truncated": ("TRUNCATED", "takes 8 bytes, 3 are left"),
+    "04-empty-value": ("TRUNCATED", "an empty value is no metadata record"),
+    "06-trailing": ("TRAILING_BYTES", "2 bytes left over"),
+    "07-string-length-lies": ("TRUNCATED", "topic name takes 13182 bytes, 104 are left"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_bad_records_are_told_apart(data: pathlib.Path, name: str) -> None:
+    """Else whoever finds a broken record in the topic is not told what is wrong with it, and where."""
+    fault, text = BAD_RECORDS[name]
+    value = decode((data / f"bad/rlmm/{name}.log").read_bytes()).column("value")[0].as_py()
+    with pytest.raises(CorruptRecordError, match=text) as caught:
+        decode_record(value)
+    assert caught.value.fault == fault
 
 
 def test_rules_of_the_values_are_faults_of_the_record() -> None:
