@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.remote.metadata.table.segments import DELETED, FINISHED, ORDERS, segment, segment_id, update
+from tests.support.metadata_oracle import read_metadata_topic
 from tierlog.remote.metadata.records.event_runs import BatchRun
 from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
-from tierlog.remote.metadata.topic_folder import read_metadata_topic
 from tierlog.remote.storage.tier.tier_paths import open_tier
 
 
