@@ -60,7 +60,7 @@ class MetadataTopic:
         self.newest_ms[place] = max(self.newest_ms.get(place, -1), timestamp_ms)
         if not isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
             return
-        partition = record.topic_id_partition
+        partition = record.remote_log_segment_id.topic_id_partition
         self.partitions.setdefault((partition.topic_id, partition.partition), set()).add(place)
         segment_id = record.remote_log_segment_id
         known = self.segments.setdefault(segment_id.id, KnownSegment(segment_id, record.state))
