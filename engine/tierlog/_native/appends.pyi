@@ -7,7 +7,6 @@ from typing_extensions import Buffer
 
 from tierlog.errors import CorruptRecordError
 
-
 class AssignedBatch(NamedTuple):
     """A leader's batch as it stands there now, or one that has to be rebuilt first: then nothing was written."""
 
@@ -161,9 +160,7 @@ class IndexTail:
     def is_full(self) -> bool:
         """Whether the segment has to be rolled for want of room in an index; until then entries are left out."""
 
-    def add_batch(
-        self, *, last_offset: int, max_timestamp: int, position: int, size_bytes: int
-    ) -> tuple[bytes, bytes]:
+    def add_batch(self, *, last_offset: int, max_timestamp: int, position: int, size_bytes: int) -> tuple[bytes, bytes]:
         """Take one batch; the entries for the offset index and the time index, b"" where none is due.
 
         Raises:
