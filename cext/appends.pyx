@@ -157,7 +157,7 @@ cdef class LeaderCheck:
         int64_t timestamp_after_max_ms=3_600_000,
         int32_t max_message_bytes=1_048_588,
         int32_t target_codec=-1,
-        int64_t decompressed_limit=268_435_456,
+        int64_t decompressed_limit=1 << 28,
     ):
         if decompressed_limit < 0:
             raise ValueError("decompressed_limit is negative")
@@ -297,7 +297,9 @@ cdef bytes _taken(const uint8_t *start, size_t size):
 cdef class IndexTail:
     cdef tl_index_tail tail
 
-    def __cinit__(self, int64_t base_offset, *, int64_t interval_bytes, int64_t offset_entries_max, int64_t time_entries_max):
+    def __cinit__(
+        self, int64_t base_offset, *, int64_t interval_bytes, int64_t offset_entries_max, int64_t time_entries_max
+    ):
         tl_index_begin(&self.tail, base_offset, interval_bytes, offset_entries_max, time_entries_max - 1)
 
     def resume(

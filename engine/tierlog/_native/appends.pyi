@@ -58,7 +58,8 @@ class LeaderCheck:
         timestamp_after_max_ms: ``message.timestamp.after.max.ms``.
         max_message_bytes: ``max.message.bytes``, of a batch.
         target_codec: ``compression.type`` as the codec's number; -1 = as the producer has it.
-        decompressed_limit: Bytes to which a batch may decompress. So many are held during a call, one MiB between two.
+        decompressed_limit: Bytes to which a batch may decompress, 256 MiB. So many are held during a call, one MiB
+            between two.
 
     Thread safety: one thread at a time.
     Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator.
@@ -69,11 +70,11 @@ class LeaderCheck:
         *,
         compacted: bool = False,
         log_append_time: bool = False,
-        timestamp_before_max_ms: int = 9223372036854775807,
+        timestamp_before_max_ms: int = ...,
         timestamp_after_max_ms: int = 3_600_000,
         max_message_bytes: int = 1_048_588,
         target_codec: int = -1,
-        decompressed_limit: int = 268_435_456,
+        decompressed_limit: int = ...,
     ) -> None: ...
     def assign(
         self, data: Buffer, *, first_offset: int, leader_epoch: int, now_ms: int, from_client: bool = True
@@ -172,6 +173,7 @@ class IndexTail:
 
         Args:
             columns: last_offset, max_timestamp and size_bytes, as ``scan_batches`` has them.
+            position: Of the first batch in the segment, bytes.
         """
 
     def close(self) -> bytes:
