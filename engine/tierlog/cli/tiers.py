@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tierlog.errors import ConfigError
+
 if TYPE_CHECKING:
+    from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.storage import Tier
 
 
@@ -26,16 +29,35 @@ def config_keys(config: Path | None) -> Mapping[str, str] | None:
     return read_property_file("/dev/stdin" if str(config) == "-" else str(config), Machine().files)
 
 
-def open_path(path: str, *, layout: str = "auto", config: Path | None = None, limited: bool = False) -> Tier:
-    """The tier that PATH names, which the caller closes.
+def open_path(
+    path: str,
+    *,
+    layout: str = "auto",
+    config: Path | None = None,
+    limited: bool = False,
+    metadata: Sequence[str] | None = None,
+) -> Tier:
+    """The tier that PATH names, which the caller closes; with metadata that shows the segments that count, and no
+    others.
 
     Raises:
-        ConfigError: the configuration file or PATH's scheme is wrong.
+        ConfigError: the configuration file or PATH's scheme is wrong, or nothing can be concluded from the metadata.
+        CorruptDataError: the metadata is damaged.
         StoreError and its kinds: the path does not exist, or access is refused.
     """
     from tierlog.remote.storage import open_tier
 
-    return open_tier(path, layout=layout, config=config_keys(config), limited=limited)
+    if metadata and is_file(path):
+        raise ConfigError(f"{path} is a file: --metadata says what a bucket holds")
+    known = read_metadata(metadata) if metadata else None
+    return open_tier(path, layout=layout, config=config_keys(config), limited=limited, known=known)
+
+
+def read_metadata(sources: Sequence[str], *, remember_departed: bool = False) -> MetadataView:
+    """What ``--metadata`` says, read to its end. Raises: as ``open_metadata``."""
+    from tierlog.remote.metadata.metadata_source import open_metadata
+
+    return open_metadata(sources, remember_departed=remember_departed)
 
 
 def is_file(path: str) -> bool:

@@ -19,6 +19,7 @@ from tierlog.cli.options import (
     LayoutName,
     LayoutOption,
     LogStartOption,
+    MetadataOption,
     PartitionOption,
     PathArgument,
     TopicsArgument,
@@ -54,6 +55,7 @@ def cat(
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
+    metadata: MetadataOption = None,
     form: Annotated[
         Format,
         typer.Option(
@@ -141,7 +143,7 @@ def cat(
     output.check_target(out)
     search = None if grep is None else RecordSearch(grep)
     choice = TopicChoice.of(path, topic)
-    with open_path(path, layout=layout, config=config) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata) as tier:
         label, choice = _labelled(tier, choice)
         request = scan_request(
             topics=choice.selection(partition),

@@ -17,6 +17,7 @@ from tierlog.cli.options import (
     LayoutName,
     LayoutOption,
     LogStartOption,
+    MetadataOption,
     Output,
     OutputOption,
     PartitionOption,
@@ -50,6 +51,7 @@ def export(
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
+    metadata: MetadataOption = None,
     output: OutputOption = Output.TEXT,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
@@ -111,7 +113,7 @@ def export(
     files = machine.files
     target = parsed_target(for_cluster, node_id, topic_id, directory_id)
     directory = None if target is None else BrokerDirectory(machine, str(dest), target)
-    with open_path(path, layout=layout, config=config) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata) as tier:
         starts = parse_log_starts(log_start, TopicChoice((topic,)).of_tier(tier.topics())) if log_start else {}
         history = TierHistory(tier, log_start_offsets=starts)
         assigned = {topic: partition} if partition else None

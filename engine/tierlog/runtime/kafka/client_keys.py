@@ -132,10 +132,13 @@ _FIXED: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-#: librdkafka's, beneath what is configured. Sizes bound what a hostile or a full topic can make us hold.
+#: Java's back-off, with which a broker that comes back is found within a second.
+_RECONNECT: Final[dict[str, str | int | bool]] = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1000}
+#: Of librdkafka, beneath what is configured. Sizes bound what a hostile or a full topic can make us hold.
 _DEFAULTS: Final[dict[str, dict[str, str | int | bool]]] = {
-    "admin": {"log.connection.close": False},
+    "admin": {**_RECONNECT, "log.connection.close": False},
     "producer": {
+        **_RECONNECT,
         "log.connection.close": False,
         "linger.ms": 0,
         "queue.buffering.max.kbytes": 32 * 1024,
@@ -143,6 +146,7 @@ _DEFAULTS: Final[dict[str, dict[str, str | int | bool]]] = {
         "socket.keepalive.enable": True,
     },
     "consumer": {
+        **_RECONNECT,
         "log.connection.close": False,
         "check.crcs": True,
         "isolation.level": "read_uncommitted",

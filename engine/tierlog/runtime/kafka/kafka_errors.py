@@ -65,6 +65,7 @@ _RETRIABLE: Final = frozenset({
     "REQUEST_TIMED_OUT", "THROTTLING_QUOTA_EXCEEDED", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_QUEUE_FULL",
     # it is not reached
     "NETWORK_EXCEPTION", "_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN", "_UNKNOWN_BROKER", "_DESTROY_BROKER",
+    "_NOENT",  # no leader is known: all brokers are away, perhaps
     "_WAIT_CACHE", "_WAIT_COORD", "_RETRY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_INTR", "_PARTIAL", "_OUTDATED",
     # what was sent or fetched came damaged
     "INVALID_MSG", "_BAD_MSG", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH",

@@ -71,7 +71,7 @@ class RecordConsumer:
         anything is; nothing if none came within the time, or ``wake`` was called.
 
         Args:
-            positions: It costs nothing to go on where the last read ended; else what was fetched ahead is dropped.
+            positions: A partition that does not go on where the last read of it ended may take half a second more.
             max_bytes: About how many bytes of values are wanted; one record is returned whatever its size.
             timeout_seconds: How long to wait for the first record.
 
@@ -132,12 +132,24 @@ class RecordConsumer:
                 return found
 
     def _assign(self, positions: Mapping[int, int]) -> None:
+        """Read from other places; partitions that go on where they were keep what was fetched ahead of them."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        self._positions = None
-        wanted = [TopicPartition(self._topic, number, offset) for number, offset in positions.items()]
+        held, self._positions = self._positions, None
+        new = [
+            TopicPartition(self._topic, number, offset)
+            for number, offset in positions.items()
+            if held is None or held.get(number) != offset
+        ]
         try:
-            self._client.assign(wanted)
+            if held is None:
+                self._client.assign(new)
+            else:
+                gone = [number for number, offset in held.items() if positions.get(number) != offset]
+                if gone:
+                    self._client.incremental_unassign([TopicPartition(self._topic, number) for number in gone])
+                if new:
+                    self._client.incremental_assign(new)
         except KafkaException as cause:
             raise our_error(f"reading {self._topic}", cause.args[0]) from cause
         self._positions = dict(positions)
