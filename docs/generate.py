@@ -85,10 +85,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`read_committed` leaves out aborted transactions and ends at the tier's last stable offset.",
     ),
     "metadata": (
-        "path or URL, or several parted by commas",
+        "path, URL or `host:port`, several parted by commas",
         (
-            "What says which segments count: a broker's log directory with folders of `__remote_log_metadata`, or one "
-            "such folder. Nothing is listed then, and deletions under way are seen."
+            "What says which segments count: a broker's log directory with folders of `__remote_log_metadata`, one "
+            "such folder, or `host:port` of a running Kafka. Nothing is listed then, and deletions under way are seen."
         ),
     ),
     "log_start_offset": (

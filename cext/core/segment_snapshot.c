@@ -99,7 +99,7 @@ static const uint8_t *cell_of(const tl_segment_table *table, const tl_partition_
     return cell ? tl_cell_own(table->cells, cell) : NULL;
 }
 
-static uint32_t segments_of(const uint8_t *partition) { return partition ? (uint32_t)tl_cell_load(partition, 4) : 0; }
+static uint32_t segments_of(const uint8_t *partition) { return partition ? tl_partition_segments(partition) : 0; }
 
 static uint32_t remembered_of(const uint8_t *partition) {
     return partition ? (uint32_t)(tl_cell_load(partition, 5) >> 32) : 0;

@@ -89,7 +89,7 @@ def make_topic(bootstrap: str, topic: str = METADATA_TOPIC, partitions: int = PA
 
 def dumped_values(log_dir: pathlib.Path, jars: str = TIERED_JARS) -> list[str]:
     """The values of all records of the metadata topic below a log directory, as Kafka's own decoder shows them."""
-    java = [install.java(), "-Xmx256m", "-cp", install.class_path(jars), "kafka.tools.DumpLogSegments"]
+    java = [install.java(), "-Xmx256m", "-cp", install.class_path(jars), "org.apache.kafka.tools.DumpLogSegments"]
     files = ",".join(str(path) for path in sorted(log_dir.glob(f"{METADATA_TOPIC}-*/*.log")))
     done = subprocess.run(
         [*java, "--remote-log-metadata-decoder", "--files", files], capture_output=True, text=True, check=True

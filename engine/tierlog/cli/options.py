@@ -99,7 +99,15 @@ MetadataOption = Annotated[
         "--metadata",
         metavar="SOURCE",
         help="What says which segments there are, in which state: a log directory with __remote_log_metadata-N, or one "
-        "such folder; repeat it for several brokers.",
+        "such folder (repeat it for several brokers), or HOST:PORT of a running Kafka.",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="For a running Kafka: its client's properties (security.protocol …), as Kafka's own tools take them.",
     ),
 ]
 PartitionOption = Annotated[

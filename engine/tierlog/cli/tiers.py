@@ -36,6 +36,7 @@ def open_path(
     config: Path | None = None,
     limited: bool = False,
     metadata: Sequence[str] | None = None,
+    command_config: Path | None = None,
 ) -> Tier:
     """The tier that PATH names, which the caller closes; with metadata that shows the segments that count, and no
     others.
@@ -49,15 +50,31 @@ def open_path(
 
     if metadata and is_file(path):
         raise ConfigError(f"{path} is a file: --metadata says what a bucket holds")
-    known = read_metadata(metadata) if metadata else None
+    known = read_metadata(metadata, command_config) if metadata else None
     return open_tier(path, layout=layout, config=config_keys(config), limited=limited, known=known)
 
 
-def read_metadata(sources: Sequence[str], *, remember_departed: bool = False) -> MetadataView:
-    """What ``--metadata`` says, read to its end. Raises: as ``open_metadata``."""
+def read_metadata(
+    sources: Sequence[str], command_config: Path | None = None, *, remember_departed: bool = False
+) -> MetadataView:
+    """What ``--metadata`` says, read to its end. Raises: as ``open_metadata``; ConfigError also for the file."""
     from tierlog.remote.metadata.metadata_source import open_metadata
 
-    return open_metadata(sources, remember_departed=remember_departed)
+    return open_metadata(sources, client_keys=command_keys(command_config), remember_departed=remember_departed)
+
+
+def command_keys(command_config: Path | None) -> dict[str, str]:
+    """The keys of ``--command-config``; none without it. Raises ConfigError: the file is malformed. StoreError."""
+    from tierlog.runtime.machine import Machine
+    from tierlog.runtime.machine.properties import parse_properties
+
+    if command_config is None:
+        return {}
+    data = Machine().files.read_stream(str(command_config), limit_bytes=1 << 20)
+    try:
+        return dict(parse_properties(data.decode("utf-8")))
+    except ValueError as error:
+        raise ConfigError(f"{command_config}: {error}") from None
 
 
 def is_file(path: str) -> bool:

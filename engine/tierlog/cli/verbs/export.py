@@ -12,6 +12,7 @@ import typer
 
 from tierlog.cli.exits import complain, guarded
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     FailOnDataLossOption,
     LayoutName,
@@ -52,6 +53,7 @@ def export(
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
@@ -113,7 +115,7 @@ def export(
     files = machine.files
     target = parsed_target(for_cluster, node_id, topic_id, directory_id)
     directory = None if target is None else BrokerDirectory(machine, str(dest), target)
-    with open_path(path, layout=layout, config=config, metadata=metadata) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         starts = parse_log_starts(log_start, TopicChoice((topic,)).of_tier(tier.topics())) if log_start else {}
         history = TierHistory(tier, log_start_offsets=starts)
         assigned = {topic: partition} if partition else None

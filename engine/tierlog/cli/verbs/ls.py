@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     LayoutName,
     LayoutOption,
@@ -29,6 +30,7 @@ from tierlog.errors import ConfigError
 if TYPE_CHECKING:
     from tierlog.cli.topics import TopicChoice
     from tierlog.remote.api import TopicIdPartition
+    from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.storage import Tier
     from tierlog.scan.history import PartitionHistory, TierHistory
     from tierlog.upkeep.metadata_comparison import ComparedSegment
@@ -51,6 +53,7 @@ def ls(
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     topics: Annotated[
         bool, typer.Option("--topics", help="Only the topics, from a listing alone; as text one name on each line.")
@@ -85,7 +88,9 @@ def ls(
         if topics or times:
             raise ConfigError("--metadata goes with neither --topics nor --times")
         with open_path(path, layout=layout, config=config) as tier:
-            return _compare(tier, metadata, choice, partition, output)
+            return _compare(
+                tier, lambda: read_metadata(metadata, command_config, remember_departed=True), choice, partition, output
+            )
     faults: list[TierlogError] = []
     with open_path(path, layout=layout, config=config) as tier:
         if topics:
@@ -113,7 +118,11 @@ def ls(
 
 
 def _compare(
-    tier: Tier, metadata: list[str], choice: TopicChoice, partition: list[int] | None, output: Output
+    tier: Tier,
+    read: Callable[[], MetadataView],
+    choice: TopicChoice,
+    partition: list[int] | None,
+    output: Output,
 ) -> ExitCode:
     """List the segments of the bucket and of the metadata side by side."""
     from contextlib import ExitStack
@@ -127,9 +136,7 @@ def _compare(
         return chosen and (not partition or found.partition in partition)
 
     with ExitStack() as held:
-        compared = compare_with_metadata(
-            tier, lambda: held.enter_context(read_metadata(metadata, remember_departed=True)), accepts
-        )
+        compared = compare_with_metadata(tier, lambda: held.enter_context(read()), accepts)
         by_partition = [(place, list(found)) for place, found in groupby(compared, key=lambda each: each.partition)]
     for pattern in choice.unmatched_patterns(tier, (place.topic for place, _ in by_partition)):
         complain(f"no topic matches {pattern}")

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tierlog.cli.exits import ExitCode, guarded, one_line
-from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, MetadataOption, Output, OutputOption
+from tierlog.cli.options import (
+    CommandConfigOption,
+    ConfigOption,
+    LayoutName,
+    LayoutOption,
+    MetadataOption,
+    Output,
+    OutputOption,
+)
 from tierlog.cli.tiers import open_path, read_metadata
 from tierlog.cli.times import UNITS_MS, parse_duration_ms
 from tierlog.errors import ConfigError
@@ -27,6 +35,7 @@ def register(app: typer.Typer) -> None:
 def orphans(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)],
     metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="AGE", help="Leave younger objects alone: 90s, 30m, 24h, 7d, 2w.")
     ] = "24h",
@@ -63,7 +72,7 @@ def orphans(
         tier = held.enter_context(open_path(path, layout=layout, config=config))
 
         def read() -> MetadataView:
-            return held.enter_context(read_metadata(metadata or (), remember_departed=True))
+            return held.enter_context(read_metadata(metadata or (), command_config, remember_departed=True))
 
         search = OrphanSearch(tier, read if metadata else None, older_than_ms=older_than_ms, skip_unknown=skip_unknown)
         report = search.run(ask_store=delete)

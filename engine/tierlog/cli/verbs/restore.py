@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import collections
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     LayoutName,
     LayoutOption,
@@ -23,7 +23,7 @@ from tierlog.cli.options import (
     OutputOption,
     PartitionOption,
 )
-from tierlog.cli.tiers import config_keys, open_path
+from tierlog.cli.tiers import command_keys, config_keys, open_path
 from tierlog.cli.times import utc_text
 from tierlog.cli.verbs.export import parsed_target
 from tierlog.errors import ConfigError, UnknownTopicError
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tierlog.upkeep.restore.restore_target import RestoreTarget
     from tierlog.upkeep.topic_map import TopicMap
 
-_BOOTSTRAP = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _COPY_BYTES_MAX = 1 << 30
 _QUIET_MINUTES = 10
 _PARTITIONS = 50
@@ -117,14 +116,7 @@ def restore(
             help="With --for-cluster: directory.id in the meta.properties of the log directory that is replaced.",
         ),
     ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--command-config",
-            metavar="FILE",
-            help="For a running Kafka: its client's properties (security.protocol …), as Kafka's own tools take them.",
-        ),
-    ] = None,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
@@ -260,14 +252,15 @@ def _target(
     cluster: TargetCluster | None,
     command_config: Path | None,
 ) -> Iterator[RestoreTarget]:
+    from tierlog.remote.metadata.cluster_topic import is_bootstrap
     from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
 
     there = machine.files.find(to)
-    if there is None and all(map(_BOOTSTRAP.fullmatch, to.split(","))):
+    if there is None and is_bootstrap(to):
         from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
         from tierlog.upkeep.restore.topic_writer import TopicWriter
 
-        client_keys = _client_keys(command_config, machine)
+        client_keys = command_keys(command_config)
         with open_cluster_log(to, client_keys=client_keys, writable=True, machine=machine) as log:
             writer = TopicWriter(log, machine)
             writer.read_topic()
@@ -277,18 +270,6 @@ def _target(
         yield TopicFolder(folder, partition_count=partitions, machine=machine, topic_id=topic_id, target=cluster)
     else:
         raise ConfigError(f"{to}: an empty folder, a path that ends in / or HOST:PORT is expected")
-
-
-def _client_keys(command_config: Path | None, machine: Machine) -> dict[str, str]:
-    from tierlog.runtime.machine.properties import parse_properties
-
-    if command_config is None:
-        return {}
-    data = machine.files.read_stream(str(command_config), limit_bytes=1 << 20)
-    try:
-        return dict(parse_properties(data.decode("utf-8")))
-    except ValueError as error:
-        raise ConfigError(f"{command_config}: {error}") from None
 
 
 def _parsed_id(text: str | None) -> Uuid | None:

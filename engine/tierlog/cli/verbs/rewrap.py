@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
-from tierlog.cli.options import MetadataOption, Output, OutputOption
+from tierlog.cli.options import CommandConfigOption, MetadataOption, Output, OutputOption
 from tierlog.cli.tiers import config_keys, open_path, read_metadata
 from tierlog.errors import ConfigError
 
@@ -37,6 +37,7 @@ def rewrap(
         ),
     ],
     metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     no_digests: Annotated[
         bool,
         typer.Option(
@@ -75,7 +76,7 @@ def rewrap(
     with ExitStack() as held:
         tier = held.enter_context(open_path(path, layout="aiven", config=config))
         key_ring = rotation_key_ring(config_keys(config) or {}, tier)
-        known = held.enter_context(read_metadata(metadata)) if metadata else None
+        known = held.enter_context(read_metadata(metadata, command_config)) if metadata else None
         run = KeyRotation(tier, key_ring, metadata=known, apply=apply, workers=jobs)
         for outcome in run:
             states[outcome.state] += 1

@@ -12,6 +12,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, guarded, one_line
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     LayoutName,
     LayoutOption,
@@ -40,6 +41,7 @@ def verify(
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
     metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     notes: Annotated[
         bool | None,
@@ -75,7 +77,7 @@ def verify(
 
     from tierlog.upkeep.verify.verification import Verification
 
-    with open_path(path, layout=layout, config=config, metadata=metadata) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         run = Verification(tier, topic=topic, partitions=partition, workers=jobs or tier.machine.scheduler.cores)
         with ByteProgress("verify", run.size_bytes) as progress:
             for report in run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,8 +12,14 @@ from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, ValueRun
 from tierlog.runtime.machine import Machine
 
+_ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _READ_BYTES: Final = 8 << 20
 _READ_SECONDS: Final = 5.0
+
+
+def is_bootstrap(text: str) -> bool:
+    """Whether a text has the form ``host:port[,host:port…]``; a file may have such a name too."""
+    return all(map(_ADDRESS.fullmatch, text.split(",")))
 
 
 def read_cluster_topic(

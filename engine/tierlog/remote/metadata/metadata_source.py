@@ -6,9 +6,7 @@ What is read is a state: the source is read to its end once, and followed no fur
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError
 from tierlog.records.decoding import decode
@@ -18,6 +16,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
 )
+from tierlog.remote.metadata.cluster_topic import is_bootstrap, read_cluster_topic
 from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey, partition_key
 from tierlog.remote.metadata.records.record_serde import decode_record
 from tierlog.remote.metadata.table.segment_table import AppliedRun, SegmentTable
@@ -27,42 +26,47 @@ from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
 
-_ADDRESS: Final = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
-_BOOTSTRAP: Final = re.compile(rf"{_ADDRESS}(?:,{_ADDRESS})*")
-
 
 def open_metadata(
-    source: str | Sequence[str], *, machine: Machine | None = None, remember_departed: bool = False
+    source: str | Sequence[str],
+    *,
+    machine: Machine | None = None,
+    client_keys: Mapping[str, str] | None = None,
+    remember_departed: bool = False,
 ) -> MetadataView:
     """Read what a source knows of segments, to its end.
 
     Args:
         source: A broker's log directory with folders of the metadata topic, or one such folder, by path or URL; several
-            add up. Or the path of one snapshot file.
+            add up. Or the bootstrap servers of a running Kafka: ``host:port``, several parted by commas or one by one.
         machine: Its files, clock and threads.
+        client_keys: Keys of Kafka's client, such as ``security.protocol``, for a running Kafka.
         remember_departed: Keep the ids of deleted segments too, which takes a second look at each record: for who has
-            to tell a deleted segment from an unknown one. A snapshot does not know them.
+            to tell a deleted segment from an unknown one.
 
     Returns:
         The view; close it (it is a context manager).
 
     Raises:
         ConfigError: no such source, several that do not add up, a topic without any record of a segment, or one whose
-            oldest records are gone: nothing can be concluded from it. CorruptDataError: a record, batch or snapshot is
-            damaged; names its place. StoreError and its kinds.
+            oldest records are gone: nothing can be concluded from it. CorruptDataError: a record or batch is damaged;
+            names its place. StoreError and its kinds. Of a running Kafka also RetriableRemoteStorageException: it
+            cannot be reached; RemoteStorageException: it refuses us.
     """
     machine = machine or Machine()
     sources = [source] if isinstance(source, str) else list(source)
     if not sources or not all(sources):
         raise ConfigError("no source of metadata is named")
-    return _of_folders(sources, machine, remember_departed=remember_departed)
-
-
-def _of_folders(paths: Sequence[str], machine: Machine, *, remember_departed: bool) -> MetadataView:
+    clusters = [each for each in sources if is_bootstrap(each) and machine.files.find(each) is None]
+    if clusters and len(clusters) < len(sources):
+        raise ConfigError(f"{clusters[0]} is a running Kafka: no other source of metadata adds anything to it")
     filling = _Filling(machine, remember_departed=remember_departed)
     try:
-        read_topic_folders(paths, filling.take, machine=machine)
-        return filling.view(", ".join(paths))
+        if clusters:
+            read_cluster_topic(",".join(clusters), filling.take, client_keys=client_keys, machine=machine)
+        else:
+            read_topic_folders(sources, filling.take, machine=machine)
+        return filling.view(", ".join(sources))
     except BaseException:
         filling.table.close()
         raise
