@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.remote.metadata.table.segments import DELETED, FINISHED, ORDERS, segment, segment_id, update
+from tests.support.metadata_topics import read_topic
 from tierlog.remote.metadata.records.event_runs import BatchRun
 from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
-from tierlog.remote.metadata.topic_folder import read_metadata_topic
-from tierlog.remote.storage.tier.tier_paths import open_tier
 
 
 def topic_directories(root: Path) -> Iterator[Path]:
@@ -39,21 +38,21 @@ def replay(directory: Path, table: SegmentTable, *, run_bytes: int | None = None
 def check_replay(root: Path) -> int:
     checked = 0
     for directory in topic_directories(root):
-        with open_tier(directory, layout="log-dir") as tier:
-            known = read_metadata_topic([tier])
+        known = read_topic([Path(directory)])
         with SegmentTable(learns_partitions=True) as table:
             replay(directory, table)
             replay(directory, table, run_bytes=1)
             living = [each for each in known.segments.values() if each.state is not DELETED]
             assert table.figures.segments == len(living)
-            assert {(each.topic_id, each.partition) for each in table.partitions()} == set(known.partitions)
+            assert {(each.topic_id, each.partition) for each in table.partitions()} == {
+                (each.topic_id, each.partition) for each in known.places
+            }
             for each in known.segments.values():
-                found = table.get(each.segment_id)
+                found = table.get(each.remote_log_segment_id)
                 if each.state is DELETED:
                     assert found is None
                     continue
                 assert found is not None
-                assert each.metadata is not None
                 assert (found.state, found.custom_metadata) == (each.state, each.custom_metadata)
                 for name in (
                     "remote_log_segment_id",
@@ -64,7 +63,7 @@ def check_replay(root: Path) -> int:
                     "segment_leader_epochs",
                     "txn_idx_empty",
                 ):
-                    assert getattr(found, name) == getattr(each.metadata, name)
+                    assert getattr(found, name) == getattr(each, name)
                 checked += 1
             for partition in table.partitions():
                 finished = [each for each in table.list(partition) if each.state is FINISHED]
