@@ -67,6 +67,7 @@ tl_partition_columns tl_partition_columns_at(uint8_t *payload, uint64_t count, u
     c.remembered = take(&at, 8 * remembered);
     c.segments = take(&at, 4 * count);
     c.partition = take(&at, 4 * count);
+    c.place = take(&at, 4 * count);
     c.remembered_count = take(&at, 4 * count);
     c.name_size = take(&at, 4 * count);
     c.remembered_epoch = take(&at, 4 * remembered);
@@ -113,6 +114,7 @@ static void put_partition(const tl_segment_table *table, const tl_snapshot_parti
     tl_put_le64(c->last_applied + 8 * i, (uint64_t)p->last_applied_offset);
     tl_put_le32(c->segments + 4 * i, segments_of(partition));
     tl_put_le32(c->partition + 4 * i, (uint32_t)p->id.partition);
+    tl_put_le32(c->place + 4 * i, (uint32_t)p->place);
     tl_put_le32(c->remembered_count + 4 * i, count);
     tl_put_le32(c->name_size + 4 * i, (uint32_t)p->name_size);
     if (p->name_size) memcpy(take(names, p->name_size), p->name, p->name_size);

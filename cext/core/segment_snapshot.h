@@ -7,7 +7,8 @@
  * All numbers are little-endian. What `count`, `more` and `bytes` count, and the payload's columns, which follow one
  * another in this order:
  *   TL_SNAPSHOT_PARTITIONS  partitions, remembered offsets, bytes of names: topic id (16), last applied offset (8),
- *                           remembered offset (8 each), segments (4), partition (4), how many remembered offsets (4),
+ *                           remembered offset (8 each), segments (4), partition (4), metadata partition (4), how many
+ *                           remembered offsets (4),
  *                           size of its name (4), epoch of each remembered offset (4), names
  *   TL_SNAPSHOT_SEGMENTS    segments, epochs of all, bytes of custom metadata: id (16), start offset (8), end offset
  *                           (8), max timestamp (8), event time (8), start of each epoch (8), broker (4), size (4),
@@ -27,7 +28,7 @@ enum {
     TL_SNAPSHOT_SEGMENTS_MAX = 1 << 16,   /* in a section */
     TL_SNAPSHOT_SECTION_USUAL = 16 << 20, /* a section is closed before it is larger, unless it holds one item */
     TL_SNAPSHOT_SECTION_MAX = 20 << 20,
-    TL_SNAPSHOT_PARTITION_BYTES = 16 + 8 + 4 * 4,                   /* at least */
+    TL_SNAPSHOT_PARTITION_BYTES = 16 + 8 + 5 * 4,                   /* at least */
     TL_SNAPSHOT_SEGMENT_BYTES = 16 + 4 * 8 + 4 * 4 + 1 + 8 + 4 + 1, /* with one epoch */
     TL_SNAPSHOT_NAME_MAX = 1 << 16,
 };
@@ -63,8 +64,9 @@ TL_API void tl_snapshot_seal(uint8_t *section, tl_snapshot_head head);
 
 typedef struct tl_snapshot_partition {
     tl_partition_id id;
+    int32_t place; /* the metadata partition that has its events; -1 if none is known */
     int64_t last_applied_offset;
-    const uint8_t *name;
+    const char *name;
     size_t name_size;
 } tl_snapshot_partition;
 

@@ -92,6 +92,9 @@ static tl_status load_partition(tl_snapshot_loader *loader, const tl_partition_c
     uint64_t at = position_of(section, c->partition + 4 * i);
     tl_cell cell;
     if (id.partition < 0) return tl_snapshot_fault(fault, TL_BAD_ENTRY, at, 0, id.partition);
+    if ((int32_t)tl_le32(c->place + 4 * i) < -1)
+        return tl_snapshot_fault(fault, TL_BAD_ENTRY, position_of(section, c->place + 4 * i), -1,
+                                 (int32_t)tl_le32(c->place + 4 * i));
     if ((int64_t)tl_le64(c->last_applied + 8 * i) < -1)
         return tl_snapshot_fault(fault, TL_BAD_OFFSET, position_of(section, c->last_applied + 8 * i), -1,
                                  (int64_t)tl_le64(c->last_applied + 8 * i));

@@ -88,8 +88,7 @@ static void write(const tl_segment_table *table, snapshot *out) {
     uint8_t *room = malloc(TL_SNAPSHOT_SECTION_MAX);
     tl_snapshot_partition partitions[PARTITIONS];
     for (int i = 0; i < PARTITIONS; i++)
-        partitions[i] =
-            (tl_snapshot_partition){partition_of(i), i * 100 - 1, (const uint8_t *)names[i], strlen(names[i])};
+        partitions[i] = (tl_snapshot_partition){partition_of(i), i - 1, i * 100 - 1, names[i], strlen(names[i])};
     size_t taken, size;
     out->count = 0;
     CHECK_STATUS(tl_snapshot_put_partitions(table, partitions, PARTITIONS, 0, room, &taken, &size), TL_OK);
