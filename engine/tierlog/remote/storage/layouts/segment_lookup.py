@@ -25,7 +25,8 @@ from tierlog.remote.storage.layouts.local_tiered import describe_local_tiered
 from tierlog.remote.storage.objects.candidate_keys import SegmentPlace, places_of
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 from tierlog.remote.storage.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
-from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path
+from tierlog.remote.storage.objects.object_keys import aiven_segment_path, kafka_segment_path, local_tiered_segment_path
+from tierlog.remote.storage.objects.part_suffixes import LOG
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 #: Of a part whose size nobody knows: its object is fetched whole.
@@ -54,6 +55,14 @@ LookupSteps = Generator[DescriptionRead, memoryview, FoundSegment]
 
 class SegmentLookup(Protocol):
     """Thread safety: any number of threads."""
+
+    def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """What the keys of its objects begin with, at each place where they may lie, the likeliest first.
+
+        Raises:
+            CorruptObjectError: the topic's name is none, so that its keys would be another segment's; or its custom
+                metadata is unreadable.
+        """
 
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
         """What is to be read to describe it, one read after another, by who drives this.
@@ -103,6 +112,13 @@ def make_lookup(layout: str, *, key_prefix: str, mask: bool) -> SegmentLookup:
     raise ConfigError(f"layout {layout!r}: segments are fetched from aiven, kafka and local-tiered")
 
 
+def _path_of(path: Callable[[RemoteLogSegmentMetadata], str], metadata: RemoteLogSegmentMetadata) -> str:
+    try:
+        return path(metadata)
+    except ValueError as error:
+        raise CorruptObjectError(f"{metadata.remote_log_segment_id}: {error}", fault="BAD_ENTRY") from error
+
+
 def _custom(metadata: RemoteLogSegmentMetadata) -> SegmentCustomMetadata:
     return decode_custom_metadata(metadata.custom_metadata, where=str(metadata.remote_log_segment_id))
 
@@ -150,7 +166,14 @@ class _Places(ABC):
 
     @abstractmethod
     def _path(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """Path of the segment, below the prefix."""
+        """Path of the segment, below the prefix. Raises ValueError: the topic's name is none."""
+
+    def _places(self, metadata: RemoteLogSegmentMetadata, custom: SegmentCustomMetadata) -> list[SegmentPlace]:
+        return places_of(custom, _path_of(self._path, metadata), self._scope.key_prefix)
+
+    def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """As SegmentLookup says."""
+        return [place.base for place in self._places(metadata, _custom(metadata))]
 
     @abstractmethod
     def _try(
@@ -162,7 +185,7 @@ class _Places(ABC):
         """As SegmentLookup says."""
         custom = _custom(metadata)
         missing: ObjectNotFoundError | None = None
-        for place in places_of(custom, self._path(metadata), self._scope.key_prefix):
+        for place in self._places(metadata, custom):
             try:
                 return (yield from self._try(place, metadata, custom))
             except ObjectNotFoundError as error:
@@ -229,10 +252,10 @@ class _LocalTieredLookup:
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
         """As SegmentLookup says, without a request."""
         yield from ()
-        partition = metadata.topic_id_partition
-        main = (
-            f"{partition.topic}-{partition.partition}-{partition.topic_id}/"
-            f"{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
-        )
-        prefix = self._scope.key_prefix
-        return FoundSegment(describe_local_tiered(prefix + main, metadata, self._scope.name(prefix + main, prefix)), 0)
+        (base,) = self.bases(metadata)
+        name = self._scope.name(f"{base}.{LOG}", self._scope.key_prefix)
+        return FoundSegment(describe_local_tiered(base, metadata, name), 0)
+
+    def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """As SegmentLookup says."""
+        return [self._scope.key_prefix + _path_of(local_tiered_segment_path, metadata)]

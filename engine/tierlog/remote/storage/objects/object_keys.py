@@ -79,11 +79,25 @@ def kafka_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
     return f"{_topic_path(metadata)}/{metadata.remote_log_segment_id.id}"
 
 
+def local_tiered_segment_path(metadata: RemoteLogSegmentMetadata) -> str:
+    """The path of a segment in Kafka's test storage. Raises ValueError.
+
+    ``<topic>-<partition>-<id>/<offset20>-<segment id>``.
+    """
+    partition = _legal(metadata.topic_id_partition)
+    folder = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
+    return f"{folder}/{metadata.start_offset:020d}-{metadata.remote_log_segment_id.id}"
+
+
 def _topic_path(metadata: RemoteLogSegmentMetadata) -> str:
-    partition = metadata.topic_id_partition
+    partition = _legal(metadata.topic_id_partition)
+    return f"{partition.topic}-{partition.topic_id}/{partition.partition}"
+
+
+def _legal(partition: TopicIdPartition) -> TopicIdPartition:
     if _TOPIC.fullmatch(partition.topic) is None:  # a "/" in it would lead to other segments
         raise ValueError(f"{partition.topic!r:.80} is no legal topic name")
-    return f"{partition.topic}-{partition.topic_id}/{partition.partition}"
+    return partition
 
 
 def _parse(found: re.Match[str] | None) -> ObjectKey | None:

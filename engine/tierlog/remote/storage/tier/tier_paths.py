@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tierlog.arguments import require_path, require_text
@@ -17,6 +17,7 @@ from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.layouts import Layout
 from tierlog.remote.storage.layouts.aiven import AivenLayout
 from tierlog.remote.storage.layouts.kafka import KafkaLayout
+from tierlog.remote.storage.layouts.known_segments import KnownLayout, KnownSegments
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.local_tiered import LocalTieredLayout
 from tierlog.remote.storage.layouts.log_dir import LogDirLayout
@@ -33,6 +34,10 @@ from tierlog.runtime.stores.wrappers.masked_store import MASK
 _log = logging.getLogger(__name__)
 
 LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
+#: Those whose keys hold the ids of segments.
+KEYED_LAYOUTS: Final = ("aiven", "kafka", "local-tiered")
+#: Known segments that are asked for before a layout is given up.
+_KNOWN_TRIED_MAX: Final = 3
 #: Recognised keys that are looked at before the layout is believed, and all keys before a place is given up.
 _RECOGNISED_MAX: Final = 1000
 _LOOKED_AT_MAX: Final = 200_000
@@ -61,6 +66,7 @@ def open_tier(
     machine: Machine | None = None,
     wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
     limited: bool = False,
+    known: KnownSegments | None = None,
 ) -> Tier:
     """Open a tier for reading.
 
@@ -72,6 +78,8 @@ def open_tier(
         machine: Its local files, threads and clock.
         wrap_store: Gets the store that the tier will read, and gives the one that it shall: to count, or to break it.
         limited: Keep to the configuration's download limit, which else is the storage manager's alone.
+        known: The segments that the tier has, from metadata: it shows these and no others, and nothing is listed unless
+            ``layout`` is auto and none of them can be found.
 
     Returns:
         A Tier; close it (it is a context manager).
@@ -92,6 +100,8 @@ def open_tier(
         store = open_configured_store(url, tier_config, machine=machine)
         return stack_store(store, tier_config, machine=machine, wrap_store=wrap_store, limited=limited)
 
+    if known is not None:
+        return _open_known(path, layout, tier_config, key_ring, machine, opened, known)
     if layout == "file" or (layout == "auto" and _is_file(path, machine.files)):
         folder, name = split_last(path)
         if layout == "auto":
@@ -102,6 +112,70 @@ def open_tier(
     store = opened(url)
     made = _layout(found, store, scope, key_ring, machine)
     return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope)
+
+
+def _open_known(
+    path: str,
+    layout: str,
+    config: StorageConfig,
+    key_ring: KeyRing,
+    machine: Machine,
+    opened: Callable[[str], ObjectStore],
+    known: KnownSegments,
+) -> Tier:
+    found = _find_known(path, layout, config, opened, known)
+    if found is None:
+        url, scope, name = _look(path, layout, config, machine)
+        if name not in KEYED_LAYOUTS:
+            raise ConfigError(f"{path} is no bucket (layout {name}): metadata says what a bucket holds")
+        found = url, _scope_by_keys(url, scope, name, opened, known), name
+    url, scope, name = found
+    store = opened(url)
+    return Tier(store, KnownLayout(store, name, scope, known), key_ring=key_ring, machine=machine, url=url, scope=scope)
+
+
+def _find_known(
+    path: str,
+    layout: str,
+    config: StorageConfig,
+    opened: Callable[[str], ObjectStore],
+    known: KnownSegments,
+) -> tuple[str, Scope, str] | None:
+    """As ``_look``, by asking for segments that should be there. None if none of some is."""
+    names = KEYED_LAYOUTS if layout == "auto" else (layout,) if layout in KEYED_LAYOUTS else ()
+    for place in _places_of(path, layout, config):
+        scope = _scope(place, config)
+        store = opened(place.folder)
+        try:
+            for name in names:
+                if KnownLayout(store, name, scope, known).finds_any(_KNOWN_TRIED_MAX):
+                    return place.folder, scope, name
+        finally:
+            store.close()
+    return None
+
+
+def _scope_by_keys(
+    url: str, scope: Scope, name: str, opened: Callable[[str], ObjectStore], known: KnownSegments
+) -> Scope:
+    """The scope with what stands before the ids in keys, as the first ones show it, where nobody configured that."""
+    if scope.key_prefix:
+        return scope
+    store = opened(url)
+    try:
+        parsed = map(PARSERS[name], (info.key for info in store.iter_objects(scope.folder)))
+        looked_at = itertools.islice(parsed, _RECOGNISED_MAX)
+        for prefix in dict.fromkeys(key.prefix for key in looked_at if key is not None):
+            found = replace(scope, key_prefix=prefix)
+            if KnownLayout(store, name, found, known).finds_any(_KNOWN_TRIED_MAX):
+                return found
+    finally:
+        store.close()
+    return scope
+
+
+def _scope(place: Place, config: StorageConfig) -> Scope:
+    return Scope(folder=place.inner, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
 
 
 def _layout(name: str, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine) -> Layout:
@@ -139,9 +213,7 @@ def _refuse_other_files(path: str, files: Files) -> None:
 def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tuple[str, Scope, str]:
     """The URL of the store, where in it the segments are, and their layout."""
     prefix = config.key_prefix
-    places = [Place(path, "")]
-    if not prefix and (layout == "auto" or _INSIDE_OF_A_KEY.search(path.rstrip("/"))):
-        places += _places_above(path)
+    places = _places_of(path, layout, config)
     found, place = layout, places[0]
     if layout == "auto" or len(places) > 1:
         store = stack_store(open_configured_store(path, config, machine=machine), config, machine=machine)
@@ -158,8 +230,15 @@ def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tu
                 raise _nothing_found(path, config, recognised)
         else:
             found, place = recognised
-    scope = Scope(folder=place.inner, key_prefix=prefix, mask=config.key_prefix_mask)
-    return place.folder, scope, found
+    return place.folder, _scope(place, config), found
+
+
+def _places_of(path: str, layout: str, config: StorageConfig) -> list[Place]:
+    """PATH, and the folders above that may belong to a key."""
+    places = [Place(path, "")]
+    if not config.key_prefix and (layout == "auto" or _INSIDE_OF_A_KEY.search(path.rstrip("/"))):
+        places += _places_above(path)
+    return places
 
 
 def _unfinished_keys(store: ObjectStore, prefix: str) -> Iterator[str]:

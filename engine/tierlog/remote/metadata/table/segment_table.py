@@ -1,0 +1,309 @@
+"""The segments of many partitions, kept from their events and asked for by leader epoch and offset."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tierlog._native.segments import NativeSegmentTable
+from tierlog.errors import CorruptRecordError
+from tierlog.remote.api import (
+    InvalidTransitionError,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
+    RemoteResourceNotFoundException,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.metadata.table.segment_columns import SegmentColumns
+from tierlog.remote.metadata.table.segment_row import SegmentRow
+from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
+from tierlog.runtime.machine import Machine
+
+_PartitionKey = tuple[bytes, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """An event that the life of its segment does not allow; the table is as if it had never come.
+
+    Attributes:
+        offset: Of its record in the metadata partition.
+        found_state: The segment's, when it came; None: there is no such segment.
+        state: The one that was asked for.
+    """
+
+    offset: int
+    segment_id: RemoteLogSegmentId
+    found_state: RemoteLogSegmentState | None
+    state: RemoteLogSegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRun:
+    """What came of a run of events.
+
+    Attributes:
+        next_offset: The first offset that was not taken: the run's own, or, with an error, that of the record that
+            cannot be read (0 where nothing tells it).
+        applied: Events that the table has taken.
+        passed_over: Events of partitions that are not assigned, or that had been applied before.
+        tombstones: Records with a key and no value, which say nothing here (KIP-1266, not accepted).
+        refused: The first 1,000 of the events that were refused.
+        refused_count: All of them.
+        removals: (offset, record) of the partition deletes of partitions that are assigned; the table keeps none.
+        newest_timestamp_ms: Of all records that were looked at; -1: there was none.
+        error: What cannot be read, with ``base_offset``: a record that is damaged or of an unknown type or version, a
+            damaged batch. What came before it is applied; nothing behind it is.
+    """
+
+    next_offset: int
+    applied: int
+    passed_over: int
+    tombstones: int
+    refused: tuple[RefusedEvent, ...]
+    refused_count: int
+    removals: tuple[tuple[int, RemotePartitionDeleteMetadata], ...]
+    newest_timestamp_ms: int
+    error: CorruptRecordError | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTableFigures:
+    """How large a table is: partitions count once they have had an event; bytes are those of cells in use."""
+
+    segments: int
+    partitions: int
+    held_bytes: int
+
+
+class SegmentTable(NativeSegmentTable):
+    """Which segments partitions have, in which state and for which leader epochs, in about a hundred bytes a segment.
+
+    Where segments of one epoch overlap, an offset is answered by the readable one that reaches furthest, so that no
+    offset is lost while a segment has it (Kafka 4.3 forgets one when another finishes that begins with it).
+
+    Args:
+        machine: Its randomness and locks.
+        as_kafka: Answer as Kafka 4.3's RemoteLogMetadataCache does, with the offsets that it loses.
+        learns_partitions: Take the events of every partition that comes; else of those alone that are assigned.
+
+    Partitions are known by topic id and number. Answers carry the partition that was asked with.
+
+    Raises (all methods but ``close``): ValueError once it is closed.
+
+    Thread safety: any number of threads. Events are applied one run at a time: a second thread that writes waits for
+    the first. Who asks (``find``, ``find_many``, ``get``, ``highest_offset``, ``list``, ``columns``, ``size_in_bytes``,
+    ``next_with_txn_index``, ``figures``) waits for nobody, and gets what was true at one moment between call and
+    return; ``partitions`` waits for a run that is being applied.
+    """
+
+    def __init__(
+        self, *, machine: Machine | None = None, as_kafka: bool = False, learns_partitions: bool = False
+    ) -> None:
+        machine = machine or Machine()
+        self._writing = machine.scheduler.lock()
+        self._open(machine.rng.secret_bytes(8), as_kafka, learns_partitions, SegmentRow)
+
+    # -- who writes
+
+    def assign(self, partition: TopicIdPartition) -> None:
+        """Take a partition's events from now on. It begins empty; one that is assigned stays as it is.
+
+        Raises:
+            ValueError: its topic id is that of a topic of another name.
+        """
+        with self._writing:
+            if not self._assign(partition, -1):
+                raise ValueError(f"topic id {partition.topic_id} of {partition} is that of another topic")
+
+    def unassign(self, partition: TopicIdPartition) -> None:
+        """Forget a partition with its segments; its later events are passed over. One that is not there is none."""
+        with self._writing:
+            self._unassign(partition)
+
+    def apply(self, run: BatchRun | ValueRun) -> AppliedRun:
+        """Apply the events of a run in their order, with the GIL released.
+
+        An event at or below the last one of its partition is passed over, so that a metadata partition can be read
+        again from its beginning for a partition that is assigned later. All events of a partition come from one
+        metadata partition; a record of it in another one is an error, as is a topic id under another name than before.
+
+        Raises:
+            MemoryError: what came before is applied; the same run can be applied again.
+        """
+        with self._writing:
+            if isinstance(run, BatchRun):
+                found = self._apply_batches(run.partition, run.batches)
+            else:
+                found = self._apply_values(run.partition, run.offsets, run.timestamps_ms, run.keys, run.values)
+        return _applied_run(run.next_offset, found)
+
+    def apply_record(self, record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate) -> None:
+        """Apply one event that has no offset.
+
+        Raises:
+            InvalidTransitionError: the segment's state does not allow it, or a new segment is in another state than
+                COPY_SEGMENT_STARTED. RemoteResourceNotFoundException: there is no such segment, or its partition is
+                not assigned.
+        """
+        begins = record.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+        if isinstance(record, RemoteLogSegmentMetadata) != begins:
+            raise InvalidTransitionError(f"{record.remote_log_segment_id}: no event leads to {record.state.name} so")
+        with self._writing:
+            if isinstance(record, RemoteLogSegmentMetadata):
+                done = self._add(record)
+            else:
+                done = self._change(record)
+        _check_done(record, done)
+
+    def put(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Put a segment in as it stands, in any state but DELETE_SEGMENT_FINISHED.
+
+        Raises:
+            InvalidTransitionError: the id is there in a later state, or the state is DELETE_SEGMENT_FINISHED.
+            RemoteResourceNotFoundException: its partition is not assigned.
+        """
+        if metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            raise InvalidTransitionError(f"{metadata.remote_log_segment_id} is deleted")
+        with self._writing:
+            done = self._add(metadata)
+            if done is not None and done[0] and metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+                update = RemoteLogSegmentMetadataUpdate(
+                    remote_log_segment_id=metadata.remote_log_segment_id,
+                    event_timestamp_ms=metadata.event_timestamp_ms,
+                    custom_metadata=metadata.custom_metadata,
+                    state=metadata.state,
+                    broker_id=metadata.broker_id,
+                )
+                done = self._change(update)
+        _check_done(metadata, done)
+
+    # -- who asks; find, find_many's rows, highest_offset and others are the native table's
+
+    def get(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
+        """The segment of an id, in any state but DELETE_SEGMENT_FINISHED."""
+        with self._writing:
+            return super().get(segment_id)
+
+    def find_many(self, partition: TopicIdPartition, epochs: ArrayLike, offsets: ArrayLike) -> SegmentColumns:
+        """``find`` for many questions, with the GIL released; each is answered as of a moment of its own.
+
+        Args:
+            partition: Of which partition.
+            epochs: int32[n], or what becomes one.
+            offsets: int64[n], or what becomes one.
+
+        Returns:
+            One row a question; ``found`` says which have an answer.
+        """
+        found, rows = self._find_rows(
+            partition, np.ascontiguousarray(epochs, np.int32), np.ascontiguousarray(offsets, np.int64)
+        )
+        return SegmentColumns(rows=rows, found=found)
+
+    def list(self, partition: TopicIdPartition, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments in all states but DELETE_SEGMENT_FINISHED, each as of a moment of its own.
+
+        Args:
+            partition: Of which partition.
+            epoch: Those with offsets of this leader epoch, ascending by the first of them. None: all, ascending by
+                their first leader epoch and their first offset.
+        """
+        for raw in self.columns(partition, epoch).segment_id:
+            segment = self.get(RemoteLogSegmentId(partition, Uuid(raw.tobytes())))
+            if segment is not None:
+                yield segment
+
+    def columns(self, partition: TopicIdPartition, epoch: int | None = None) -> SegmentColumns:
+        """The segments that ``list`` gives, in its order, as columns; copied out with the GIL released."""
+        if epoch is not None and epoch < 0:
+            raise ValueError(f"leader epoch {epoch} is negative")
+        rows = self._list_rows(partition, -1 if epoch is None else epoch)
+        return SegmentColumns(rows=rows, found=np.ones(len(rows), np.bool_))
+
+    def partitions(self) -> builtins.list[TopicIdPartition]:
+        """The partitions whose events are taken, assigned or learned, in no order."""
+        return [_partition(topic_id, number, topic) for (topic_id, number, topic, _) in self._positions()]
+
+    def _positions(self) -> builtins.list[tuple[bytes, int, str, int]]:
+        with self._writing:
+            return self._assigned()
+
+    @property
+    def figures(self) -> SegmentTableFigures:
+        return SegmentTableFigures(*self._figures)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _partition(topic_id: bytes, number: int, topic: str) -> TopicIdPartition:
+    return TopicIdPartition(Uuid(topic_id), topic, number)
+
+
+def _check_done(
+    record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate, done: tuple[bool, int] | None
+) -> None:
+    segment_id = record.remote_log_segment_id
+    if done is None:
+        raise RemoteResourceNotFoundException(f"{segment_id}: its partition is not assigned")
+    applied, found_state = done
+    if applied:
+        return
+    if found_state < 0:
+        raise RemoteResourceNotFoundException(f"there is no segment {segment_id} to become {record.state.name}")
+    found = RemoteLogSegmentState(found_state).name
+    raise InvalidTransitionError(f"{segment_id} is {found} and cannot become {record.state.name}")
+
+
+def _applied_run(next_offset: int, found: Mapping[str, Any]) -> AppliedRun:
+    def partition_of(key: _PartitionKey) -> TopicIdPartition:
+        topic_id, number, topic = key
+        return _partition(topic_id, number, topic)
+
+    run = AppliedRun(
+        **{
+            **found,
+            "next_offset": next_offset if found["error"] is None else max(found["next_offset"], 0),
+            "refused": tuple(
+                RefusedEvent(
+                    offset=offset,
+                    segment_id=RemoteLogSegmentId(partition_of(key), Uuid(raw)),
+                    found_state=None if found_state < 0 else RemoteLogSegmentState(found_state),
+                    state=RemoteLogSegmentState(state),
+                )
+                for offset, key, raw, found_state, state in found["refused"]
+            ),
+            "removals": tuple(
+                (
+                    offset,
+                    RemotePartitionDeleteMetadata(
+                        topic_id_partition=partition_of(key),
+                        state=RemotePartitionDeleteState(state),
+                        event_timestamp_ms=event_timestamp_ms,
+                        broker_id=broker_id,
+                    ),
+                )
+                for offset, key, state, event_timestamp_ms, broker_id in found["removals"]
+            ),
+        }
+    )
+    if run.error is not None and run.error.base_offset < 0:
+        run.error.base_offset = run.next_offset
+    return run

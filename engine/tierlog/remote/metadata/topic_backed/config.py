@@ -1,0 +1,163 @@
+"""The configuration of the topic-backed metadata manager: Kafka's ``rlmm.config.*`` keys, and ours.
+
+Kafka hands its manager these keys without the prefix; with it they are taken too. Keys of Kafka's clients
+(``remote.log.metadata.common.client.*``, ``.producer.*``, ``.consumer.*``, ``.admin.*``) are kept as they are, for the
+log that is a Kafka. Source: Kafka TopicBasedRemoteLogMetadataManagerConfig.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import Field, ValidationError
+
+from tierlog.arguments import require_text, require_type
+from tierlog.errors import ConfigError
+from tierlog.remote.storage.config.shown_values import quoted
+from tierlog.remote.storage.config.values import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key
+
+PREFIX: Final = "rlmm.config."
+COMMON_CLIENT: Final = "remote.log.metadata.common.client."
+PRODUCER: Final = "remote.log.metadata.producer."
+CONSUMER: Final = "remote.log.metadata.consumer."
+ADMIN: Final = "remote.log.metadata.admin."
+_CLIENTS: Final = (COMMON_CLIENT, PRODUCER, CONSUMER, ADMIN)
+#: A key of the manager's own that looks like one of its consumer's.
+_CONSUME_WAIT: Final = "remote.log.metadata.consume.wait.ms"
+_RETENTION: Final = "remote.log.metadata.topic.retention.ms"
+#: The RemoteLogManager's, which a broker's file has beside the manager's own.
+_PASSED_OVER: Final = ("remote.log.metadata.manager.", "remote.log.metadata.custom.metadata.")
+
+
+class TopicBasedConfig(KeyGroup):
+    """The configuration; immutable. A field is a key with "_" for each ".". Made by ``read_topic_based_config``.
+
+    Attributes:
+        client_keys: Keys of Kafka's clients, whole, as text; they may hold secrets.
+    """
+
+    broker_id: KafkaInt = key("broker.id", "This broker.", default=0, minimum=-1, maximum=INT32_MAX)
+    cluster_id: str = key("cluster.id", "The cluster, for messages.", default="")
+    log_dir: str | None = key(
+        "log.dir", "Where the snapshot is kept from which the next start begins. Needed.", not_empty=True
+    )
+    topic_replication_factor: KafkaInt = key(
+        "remote.log.metadata.topic.replication.factor",
+        "Replicas of the topic, where it is made here.",
+        default=3,
+        minimum=1,
+        maximum=32767,
+    )
+    topic_num_partitions: KafkaInt = key(
+        "remote.log.metadata.topic.num.partitions",
+        "Partitions of the topic; it is an error if it has another number.",
+        default=50,
+        minimum=1,
+        maximum=INT32_MAX,
+    )
+    topic_retention_ms: KafkaInt = key(
+        _RETENTION, "How long the topic keeps its records, where it is made here; -1 for ever.", default=-1, minimum=-1
+    )
+    topic_min_isr: KafkaInt = key(
+        "remote.log.metadata.topic.min.isr",
+        "The topic's `min.insync.replicas`, where it is made here.",
+        default=2,
+        minimum=1,
+        maximum=INT32_MAX,
+    )
+    consume_wait_ms: KafkaInt = key(
+        _CONSUME_WAIT,
+        "How long a call waits until this broker has consumed its own event.",
+        default=120_000,
+        minimum=0,
+    )
+    initialization_retry_max_timeout_ms: KafkaInt = key(
+        "remote.log.metadata.initialization.retry.max.timeout.ms",
+        "How long opening the topic is tried; then the manager has failed for good.",
+        default=120_000,
+        minimum=0,
+    )
+    initialization_retry_interval_ms: KafkaInt = key(
+        "remote.log.metadata.initialization.retry.interval.ms",
+        "The first pause between two tries to open the topic; later ones grow.",
+        default=100,
+        minimum=0,
+    )
+    kafka_semantics: KafkaBoolean = key(
+        "remote.log.metadata.kafka.semantics",
+        "Answer as Kafka 4.3 does where segments overlap, with the offsets that it loses, and take the states of a "
+        "partition's removal in any order.",
+        default=False,
+        own=True,
+    )
+    snapshot_interval_ms: KafkaInt = key(
+        "remote.log.metadata.snapshot.interval.ms",
+        "How often a snapshot is written, if anything has changed; 0 for only at the end.",
+        default=600_000,
+        own=True,
+        minimum=0,
+    )
+    close_wait_ms: KafkaInt = key(
+        "remote.log.metadata.close.wait.ms",
+        "How long closing waits for the last snapshot.",
+        default=30_000,
+        own=True,
+        minimum=0,
+    )
+    client_keys: dict[str, str] = Field(default_factory=dict, repr=False)
+
+    def client(self, kind: str) -> dict[str, str]:
+        """The keys of one of Kafka's clients, without prefix: the common ones, and its own over them.
+
+        Args:
+            kind: PRODUCER, CONSUMER or ADMIN.
+        """
+        found: dict[str, str] = {}
+        for prefix in (COMMON_CLIENT, kind):
+            found |= {k.removeprefix(prefix): value for k, value in self.client_keys.items() if k.startswith(prefix)}
+        return found
+
+
+#: Field by key.
+_KNOWN: Final = {field.alias: name for name, field in TopicBasedConfig.model_fields.items() if field.alias}
+
+
+def read_topic_based_config(given: Mapping[str, object]) -> TopicBasedConfig:
+    """Check a configuration.
+
+    Args:
+        given: Keys, with or without ``rlmm.config.``, and values. A value of None counts as not given. Keys outside of
+            ``remote.log.metadata.`` other than the broker's three are passed over, as a broker hands on many.
+
+    Raises:
+        ConfigError: an unknown key of the manager's (the nearest known one is named), a malformed value, two values for
+            one key, or no ``log.dir``. TypeError: no mapping, or a key that is no str.
+    """
+    values: dict[str, str] = {}
+    for given_key, value in require_type("configs", given, Mapping, "a mapping").items():
+        if value is None:
+            continue
+        name = require_text("each key of configs", given_key).strip().removeprefix(PREFIX)
+        text = str(value).lower() if isinstance(value, bool) else str(value).strip()
+        if values.setdefault(name, text) != text:
+            raise ConfigError(f"{name} is given twice, and the values differ")
+    clients = {name: value for name, value in values.items() if name.startswith(_CLIENTS)}
+    known = {name: value for name, value in values.items() if name in _KNOWN}
+    for name in values.keys() - clients.keys() - known.keys():
+        if name.startswith("remote.log.metadata.") and not name.startswith(_PASSED_OVER):
+            nearest = difflib.get_close_matches(name, sorted(_KNOWN), n=1, cutoff=0.0)[0]
+            raise ConfigError(f"unknown key {name}; the nearest known one is {nearest}")
+    try:
+        config = TopicBasedConfig.model_validate(known | {"client_keys": clients})
+    except ValidationError as cause:
+        first = cause.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        shown = quoted(str(known.get(name)), first["msg"])
+        raise ConfigError(f"Invalid value{shown} for configuration {name}: {first['msg']}") from None
+    if config.topic_retention_ms == 0:
+        raise ConfigError(f"Invalid value 0 for configuration {_RETENTION}: -1, or a time above 0")
+    if config.log_dir is None:
+        raise ConfigError('Missing required configuration "log.dir" which has no default value.')
+    return config
