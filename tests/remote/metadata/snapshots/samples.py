@@ -68,15 +68,15 @@ def segments(
     )
 
 
-def survives_damage(whole: bytes, read: Callable[[bytes], object]) -> tuple[int, int]:
-    """Read every prefix and every flip of a bit: each is read or a CorruptIndexError inside of the file.
+def survives_damage(whole: bytes, read: Callable[[bytes], object], *, step: int = 1) -> tuple[int, int]:
+    """Read every prefix and every flip (or each of some steps) of a bit: each is read or a CorruptIndexError inside of the file.
 
     Returns:
         How many prefixes and how many flips were read.
     """
     prefixes = [whole[:size] for size in range(len(whole))]
     flips = []
-    for bit in range(8 * len(whole)):
+    for bit in range(0, 8 * len(whole), step):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         flips.append(bytes(damaged))
