@@ -99,6 +99,7 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(BIN)/python -m bench.fetch_limits
 	@$(BIN)/python -m bench.many_readers
 	@$(BIN)/python -m bench.footprint
+	@$(BIN)/python -m bench.metadata_table
 	@$(BIN)/python -m bench.report
 
 bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, chunks, deflate

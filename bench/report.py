@@ -28,6 +28,7 @@ COMMANDS = {
     "fetch_limits": "python -m bench.fetch_limits",
     "many_readers": "python -m bench.many_readers",
     "footprint": "python -m bench.footprint",
+    "metadata_table": "python -m bench.metadata_table",
     "spark_socket": "python -m bench.spark --socket-setting",
 }
 _HEADINGS = ("workload", "ours", "against", "theirs", "ratio", "least–most", "bar", "")

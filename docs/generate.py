@@ -16,7 +16,9 @@ from pydantic_core import PydanticUndefined
 
 from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
 from tierlog.cli.app import application
-from tierlog.remote.storage.config.reference_page import configuration_page
+from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
+from tierlog.remote.metadata.topic_backed.metadata_metrics import METADATA_SERIES
+from tierlog.remote.storage.config.reference_page import configuration_page, key_table
 
 HERE = pathlib.Path(__file__).resolve().parent
 GENERATED = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -81,6 +83,13 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "isolation_level": (
         "`read_uncommitted`, `read_committed`",
         "`read_committed` leaves out aborted transactions and ends at the tier's last stable offset.",
+    ),
+    "metadata": (
+        "path, URL or `host:port`, several parted by commas",
+        (
+            "What says which segments count: a broker's log directory with folders of `__remote_log_metadata`, one "
+            "such folder, or `host:port` of a running Kafka. Nothing is listed then, and deletions under way are seen."
+        ),
     ),
     "log_start_offset": (
         "as `startingOffsets`",
@@ -247,6 +256,35 @@ def default_note(parameter: Any) -> str:
     return f" Default: `{value}`."
 
 
+METADATA_HEAD = """# Keys and metrics of the metadata manager
+
+Of `TopicBasedRemoteLogMetadataManager` (`tierlog.remote`).
+
+## Keys
+
+Kafka's, with its defaults and ranges; a broker's file has them behind `rlmm.config.`. Keys marked **ours** are
+Tierlog's. An unknown key below `remote.log.metadata.` is an error that names the nearest known one.
+"""
+METADATA_CLIENTS = """
+Keys of Kafka's clients, in its own words, are handed to the client without the prefix; those of one client win over
+those of all: `remote.log.metadata.common.client.*`, `remote.log.metadata.producer.*`, `remote.log.metadata.consumer.*`,
+`remote.log.metadata.admin.*`.
+
+## Metrics
+
+All series are there from the start, at zero.
+
+| series | kind | meaning |
+| --- | --- | --- |
+"""
+
+
+def metadata_manager_page() -> str:
+    """The keys and the series of the metadata manager."""
+    series = "".join(f"| `{s.full_name}` | {s.kind} | {s.text} |\n" for s in METADATA_SERIES)
+    return METADATA_HEAD + "\n" + "\n".join(key_table(TopicBasedConfig)) + "\n" + METADATA_CLIENTS + series
+
+
 def cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
@@ -256,6 +294,7 @@ def pages() -> dict[pathlib.Path, str]:
     return {
         HERE / "configuration.md": f"{GENERATED}{configuration_page()}",
         HERE / "reference" / "cli.md": command_line(),
+        HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",
         HERE / "reference" / "spark-options.md": spark_options(),
     }
 

@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
     "urllib3": "urllib3",
     "cryptography": "cryptography",
     "Crypto": "pycryptodome",
+    "confluent_kafka": "confluent-kafka",
 }
 WITHOUT = f"import sys\nfor name in {OPTIONAL!r}: sys.modules[name] = None\n"
 FILE_SYSTEM = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"

@@ -13,7 +13,17 @@ import pytest
 
 import tierlog
 from tests.conftest import DATA, FIXTURES
-from tests.support.golden import ROW_COLUMNS, Case, answers, config_of, consumed, log_folders, rows_of, tiered_topics
+from tests.support.golden import (
+    ROW_COLUMNS,
+    Case,
+    answers,
+    config_of,
+    consumed,
+    log_folders,
+    metadata_folders,
+    rows_of,
+    tiered_topics,
+)
 from tests.support.kip_scripts import SCRIPTS
 from tierlog.errors import ConfigError, UnknownTopicError
 
@@ -68,6 +78,27 @@ def test_the_deleted_part_of_a_log_is_cut_by_the_log_start_offset(data: pathlib.
     assert got[-1][1] == 1086, "the tier ends where the broker said it did"
     everything = tierlog.read(run / "objects", "fx-lso", columns=["offset"]).read_all()
     assert everything["offset"][0].as_py() < start, "the bucket alone cannot know the log start offset"
+
+
+def test_metadata_says_what_counts(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Segments that are being deleted would be read, or a wrong argument would be taken for no metadata."""
+    run = data / "main-plain"
+    (broker,) = metadata_folders(run)
+    plain = tierlog.read(run / "objects", "fx-txn", columns=ROW_COLUMNS).read_all()
+    for source in (broker, pathlib.Path(broker), [broker, pathlib.Path(broker) / "__remote_log_metadata-0"]):
+        assert tierlog.read(run / "objects", "fx-txn", columns=ROW_COLUMNS, metadata=source).read_all().equals(plain)
+    with_it = 0
+    for folder in sorted(pathlib.Path(broker).glob("__remote_log_metadata-*")):  # one of them has the topic's records
+        try:
+            with_it += tierlog.read(run / "objects", "fx-txn", metadata=folder).read_all().num_rows == plain.num_rows
+        except UnknownTopicError:
+            continue
+    assert with_it == 1
+    for wrong in (3, b"x", {"a": "b"}, [3]):
+        with pytest.raises(TypeError, match="metadata"):
+            tierlog.read(run / "objects", "fx-txn", metadata=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no source"):
+        tierlog.read(run / "objects", "fx-txn", metadata=[])
 
 
 def test_what_retention_removed_is_no_gap(fixtures: pathlib.Path) -> None:

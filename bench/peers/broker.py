@@ -66,12 +66,21 @@ def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: pathlib.Pat
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, *, heap: str = "1g", extra: dict[str, str] | None = None) -> Iterator[Broker]:
-    """Starts a broker over ``folder`` (formatted when it is new; its logs stay) and ends it behind the block."""
+def running(
+    folder: pathlib.Path,
+    *,
+    heap: str = "1g",
+    extra: dict[str, str] | None = None,
+    jars: str = "kafka",
+    port: int | None = None,
+) -> Iterator[Broker]:
+    """Starts a broker over ``folder`` (formatted when it is new; its logs stay) and ends it behind the block. ``jars``
+    names the list of jars that it runs on; ``port`` is given to start one again that others know.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    port, controller = free_port(), free_port()
+    port, controller = port or free_port(), free_port()
     properties = _properties(folder, port, controller, extra or {})
-    java = [install.java(), f"-Xmx{heap}", "-cp", install.class_path("kafka")]
+    java = [install.java(), f"-Xmx{heap}", "-cp", install.class_path(jars)]
     if not (folder / "logs" / "meta.properties").exists():
         tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
         subprocess.run(tool, check=True, capture_output=True)

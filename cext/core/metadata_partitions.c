@@ -126,9 +126,9 @@ static tl_partition_id topic_key(const tl_partition_id *id) {
 
 static void leave_topic(tl_metadata_partitions *partitions, const tl_partition_id *id, tl_metadata_topic *topic) {
     tl_partition_id key = topic_key(id);
-    if (topic->users == 2) {
+    if (topic->users == 2) { /* the last of its partitions, and its own entry */
         take_out(partitions, &key);
-        let_go(topic);
+        topic->users = 1;
     }
     let_go(topic);
 }
@@ -150,8 +150,11 @@ static tl_status join_topic(tl_metadata_partitions *partitions, const tl_partiti
     topic->name_size = name_size;
     memcpy(topic->name, name, name_size);
     tl_status status = insert(partitions, &(tl_metadata_partition){.id = key, .applied = -1, .topic = topic});
-    if (status != TL_OK) free(topic);
-    *out = topic;
+    if (status == TL_OK) {
+        *out = topic;
+    } else {
+        free(topic);
+    }
     return status;
 }
 

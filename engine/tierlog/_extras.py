@@ -15,6 +15,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "azure": ("aiohttp",),
     "socks": ("aiohttp_socks",),
     "encryption": ("cryptography", "Crypto"),
+    "kafka": ("confluent_kafka",),
 }
 
 

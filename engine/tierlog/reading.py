@@ -21,6 +21,7 @@ from tierlog.arguments import (
 )
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
+from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.storage import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.planning.plan import plan_scan
@@ -51,6 +52,9 @@ Bound = int | ByPartition | datetime.datetime
 
 Config = Mapping[str, str] | str | os.PathLike[str]
 
+#: One source of metadata, or several that add up.
+Metadata = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
 
 def read(
     path: str | os.PathLike[str],
@@ -63,6 +67,7 @@ def read(
     isolation_level: IsolationLevel = "read_uncommitted",
     config: Config | None = None,
     layout: str = "auto",
+    metadata: Metadata | None = None,
     log_start_offsets: ByPartition | None = None,
     verify_checksums: bool = True,
     fail_on_data_loss: bool = True,
@@ -89,6 +94,10 @@ def read(
         config: The storage plugin's keys, with or without ``rsm.config.``: a mapping, or the path of a file of them
             (``.properties``, JSON, TOML).
         layout: How the objects are laid out, as for ``tierlog.open_tier``.
+        metadata: What says which segments count: a broker's log directory with folders of ``__remote_log_metadata``,
+            one such folder, or several of them; or ``host:port`` of a running Kafka. Then the bucket is not listed,
+            segments whose deletion has begun are no history, and a segment that should be there and is not is data
+            loss, at the beginning and the end too.
         log_start_offsets: Log start offsets by partition, in the form of ``start``. Records below were deleted, which a
             bucket alone cannot show.
         verify_checksums: Check the CRC-32C of every batch.
@@ -138,7 +147,9 @@ def read(
     workers = _workers(threads)
     if machine is not None:
         require_type("machine", machine, Machine, "a Machine")
-    tier = open_tier(where, layout=require_text("layout", layout), config=_config(config), machine=machine)
+    named_layout, keys = require_text("layout", layout), _config(config)
+    known = None if metadata is None else open_metadata(_sources(metadata), machine=machine)
+    tier = open_tier(where, layout=named_layout, config=keys, machine=machine, known=known)
     try:
         plan = plan_scan(tier, request)
         if isinstance(topic, re.Pattern) and not plan.bounds:
@@ -213,6 +224,14 @@ def _config(given: Config | None) -> Mapping[str, str] | None:
     if not isinstance(given, str | os.PathLike):
         raise wrong_type("config", given, "a mapping, or the path of a file")
     return {"rsm.config.file": require_path("config", given)}
+
+
+def _sources(given: Metadata) -> list[str]:
+    if isinstance(given, str | os.PathLike):
+        return [require_path("metadata", given)]
+    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+        raise wrong_type("metadata", given, "a path, or a sequence of paths")
+    return [require_path("each of metadata", each) for each in given]
 
 
 def _workers(threads: int | None) -> int | None:

@@ -75,6 +75,17 @@ def config_of(run: pathlib.Path) -> dict[str, str]:
     return keys
 
 
+def metadata_folders(run: pathlib.Path) -> list[str]:
+    """The log directories of a run that hold its metadata topic at the end; none where it was left out of the data."""
+    found = (run / "broker-after-stop").rglob("__remote_log_metadata-*")
+    return sorted({str(path.parent) for path in found if path.is_dir()})
+
+
+def bucket_root(run: pathlib.Path) -> pathlib.Path:
+    """Where the keys of a run's segments begin."""
+    return next((path for path in (run / "objects/kafka-tiered-storage",) if path.is_dir()), run / "objects")
+
+
 def tiered_offsets(case: Case) -> dict[int, tuple[int, int]]:
     """Partition -> (first, last) offset that the bucket holds: by the manifests, else by what the broker said."""
     spans: dict[int, list[tuple[int, int]]] = {}

@@ -8,20 +8,19 @@ import random
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
 from typing_extensions import Buffer
 
 from tests.support.key_pairs import pairs
+from tests.support.metadata_topic import view_of
 from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError, EncryptionKeyError, ObjectConflictError, StoreUnavailableError
-from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState
-from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
+from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
-from tierlog.remote.storage.objects.object_keys import parse_aiven
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
@@ -52,7 +51,7 @@ class Sealed:
         *,
         apply: bool = True,
         wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
-        metadata: MetadataTopic | None = None,
+        metadata: MetadataView | None = None,
         ids: Sequence[str] = ("k1", "k2"),
     ) -> list[Rewrap]:
         config = self.options | pairs(self.data, *ids, active="k2")
@@ -197,17 +196,11 @@ def test_what_cannot_be_opened_stays(folder: Sealed) -> None:
 def test_segments_with_a_digest_are_left_alone(folder: Sealed) -> None:
     """If this fails, brokers refuse segments for ever: their metadata has the digest of the old manifest."""
     digest, unknown, *plain = folder.manifests()
-    known = {}
-    for key in [digest, *plain]:
-        parsed = parse_aiven(key)
-        assert parsed is not None
-        assert parsed.segment_id is not None
-        segment_id = RemoteLogSegmentId(parsed.topic_id_partition, parsed.segment_id)
-        custom = SegmentCustomMetadata(manifest_digest=bytes(32)).encode() if key == digest else None
-        known[parsed.segment_id] = KnownSegment(
-            segment_id, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom_metadata=custom
-        )
-    outcomes = {outcome.name: outcome for outcome in folder.run(metadata=MetadataTopic(segments=known))}
+    with open_tier(folder.url, config=folder.options | pairs(folder.data, "k1", active="k1")) as tier:
+        segments = {segment.log.key.replace(".log", ".rsm-manifest"): segment for segment in tier.iter_segments()}
+    custom = {digest: SegmentCustomMetadata(manifest_digest=bytes(32)).encode()}
+    known = [replace(segments[key].metadata, custom_metadata=custom.get(key)) for key in [digest, *plain]]
+    outcomes = {outcome.name: outcome for outcome in folder.run(metadata=view_of(known))}
     assert "its digest is in the metadata topic" in str(outcomes[digest].error)
     assert "does not know the segment" in str(outcomes[unknown].error)
     after = folder.objects()

@@ -10,9 +10,16 @@ from dataclasses import replace
 import pytest
 
 from tests.support.buckets import Bucket, message
+from tests.support.metadata_topic import view_of
 from tierlog.errors import StoreUnavailableError
-from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
-from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
+from tierlog.remote.api import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.runtime.machine import Machine
@@ -45,13 +52,28 @@ def made(root: pathlib.Path, count: int = 3) -> Bucket:
     return bucket
 
 
-def metadata_of(bucket: Bucket, states: dict[str, RemoteLogSegmentState]) -> MetadataTopic:
+def metadata_of(
+    bucket: Bucket, states: dict[str, RemoteLogSegmentState], *, custom_metadata: bytes | None = None
+) -> MetadataView:
     partition = TopicIdPartition(Uuid.from_text(bucket.topic_id), bucket.topic, bucket.partition)
-    found = MetadataTopic(partitions={(partition.topic_id, partition.partition): {0}}, newest_ms={0: 2**62})
+    segments = []
     for name, state in states.items():
-        segment_id = RemoteLogSegmentId(partition, Uuid.from_text(bucket.keys[name][-22:]))
-        found.segments[segment_id.id] = KnownSegment(segment_id, state)
-    return found
+        start = int(bucket.keys[name].rsplit("/", 1)[1][:20])
+        segments.append(
+            RemoteLogSegmentMetadata(
+                RemoteLogSegmentId(partition, Uuid.from_text(bucket.keys[name][-22:])),
+                start_offset=start,
+                end_offset=start,
+                max_timestamp_ms=0,
+                broker_id=1,
+                event_timestamp_ms=0,
+                segment_size_in_bytes=bucket.path(name, "log").stat().st_size,
+                segment_leader_epochs={0: start},
+                custom_metadata=custom_metadata,
+                state=state,
+            )
+        )
+    return view_of(segments, newest_ms={partition_key(partition): 2**62})
 
 
 def test_descriptions_go_first(tmp_path: pathlib.Path) -> None:
@@ -82,7 +104,7 @@ def test_metadata_is_read_after_the_listing(tmp_path: pathlib.Path) -> None:
     """Otherwise a copy that begins between the two has objects and no owner."""
     bucket = made(tmp_path / "bucket")
 
-    def read() -> MetadataTopic:
+    def read() -> MetadataView:
         # What comes into the bucket from now on is not in the listing; what the metadata says now counts.
         bucket.segment("late", [message(9, "m", 0)], lineage={0: 0})
         return metadata_of(bucket, dict.fromkeys(("u0", "u1", "u2"), RemoteLogSegmentState.COPY_SEGMENT_STARTED))
@@ -125,10 +147,8 @@ def test_custom_metadata_can_name_the_place(tmp_path: pathlib.Path) -> None:
     from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
 
     bucket = made(tmp_path / "bucket", 2)
-    metadata = metadata_of(bucket, {"u0": RemoteLogSegmentState.COPY_SEGMENT_FINISHED})
-    (known,) = metadata.segments.values()
-    custom = SegmentCustomMetadata(object_prefix="", object_key=bucket.keys["u1"])
-    known.custom_metadata = custom.encode()
+    custom = SegmentCustomMetadata(object_prefix="", object_key=bucket.keys["u1"]).encode()
+    metadata = metadata_of(bucket, {"u0": RemoteLogSegmentState.COPY_SEGMENT_FINISHED}, custom_metadata=custom)
     with open_tier(str(tmp_path / "bucket")) as tier:
         assert OrphanSearch(tier, lambda: metadata, older_than_ms=0).run().orphans == []
 
@@ -149,14 +169,12 @@ def test_a_transaction_index_that_is_gone(data: pathlib.Path, tmp_path: pathlib.
     lost.unlink()
     read = None
     if says_empty is not None:
-        known = {}
+        known = []
         for outcome in outcomes:
             assert outcome.metadata is not None
-            segment_id = outcome.metadata.remote_log_segment_id
-            told = replace(outcome.metadata, txn_idx_empty=says_empty)
-            known[segment_id.id] = KnownSegment(segment_id, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, told)
-        places = {(each.segment_id.topic_id_partition.topic_id, 0): {0} for each in known.values()}
-        metadata = MetadataTopic(segments=known, partitions=places, newest_ms={0: 2**62})
+            finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+            known.append(replace(outcome.metadata, txn_idx_empty=says_empty, state=finished))
+        metadata = view_of(known)
         read = lambda: metadata  # noqa: E731
     with open_tier(str(dest)) as tier:
         report = OrphanSearch(tier, read, older_than_ms=0).run()

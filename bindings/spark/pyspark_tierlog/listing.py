@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark_tierlog.options.source_options import ReadOptions
 from pyspark_tierlog.request import scan_request, tier_config
 from tierlog.errors import TierlogError
+from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.storage import open_tier
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.plan import list_histories
@@ -64,6 +65,7 @@ def list_tiers(options: ReadOptions) -> Listing:
 
 
 def _list_tier(options: ReadOptions, path: str) -> TierListing:
-    with open_tier(path, layout=options.layout, config=tier_config(options)) as tier:
+    known = None if options.metadata is None else open_metadata(options.metadata)
+    with open_tier(path, layout=options.layout, config=tier_config(options), known=known) as tier:
         histories, warnings = list_histories(tier, scan_request(options))
         return TierListing(path, tier.layout, tuple(histories), tuple(warnings))

@@ -93,6 +93,23 @@ ConfigOption = Annotated[
 ]
 LayoutOption = Annotated[LayoutName, typer.Option("--layout", help="How the objects are laid out; auto finds out.")]
 OutputOption = Annotated[Output, typer.Option("--output", help="Text for people, or a JSON object on each line.")]
+MetadataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata",
+        metavar="SOURCE",
+        help="What says which segments there are, in which state: a log directory with __remote_log_metadata-N, or one "
+        "such folder (repeat it for several brokers), or HOST:PORT of a running Kafka.",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="For a running Kafka: its client's properties (security.protocol …), as Kafka's own tools take them.",
+    ),
+]
 PartitionOption = Annotated[
     list[int] | None,
     typer.Option(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tierlog.errors import ConfigError
+
 if TYPE_CHECKING:
+    from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.storage import Tier
 
 
@@ -26,16 +29,52 @@ def config_keys(config: Path | None) -> Mapping[str, str] | None:
     return read_property_file("/dev/stdin" if str(config) == "-" else str(config), Machine().files)
 
 
-def open_path(path: str, *, layout: str = "auto", config: Path | None = None, limited: bool = False) -> Tier:
-    """The tier that PATH names, which the caller closes.
+def open_path(
+    path: str,
+    *,
+    layout: str = "auto",
+    config: Path | None = None,
+    limited: bool = False,
+    metadata: Sequence[str] | None = None,
+    command_config: Path | None = None,
+) -> Tier:
+    """The tier that PATH names, which the caller closes; with metadata that shows the segments that count, and no
+    others.
 
     Raises:
-        ConfigError: the configuration file or PATH's scheme is wrong.
+        ConfigError: the configuration file or PATH's scheme is wrong, or nothing can be concluded from the metadata.
+        CorruptDataError: the metadata is damaged.
         StoreError and its kinds: the path does not exist, or access is refused.
     """
     from tierlog.remote.storage import open_tier
 
-    return open_tier(path, layout=layout, config=config_keys(config), limited=limited)
+    if metadata and is_file(path):
+        raise ConfigError(f"{path} is a file: --metadata says what a bucket holds")
+    known = read_metadata(metadata, command_config) if metadata else None
+    return open_tier(path, layout=layout, config=config_keys(config), limited=limited, known=known)
+
+
+def read_metadata(
+    sources: Sequence[str], command_config: Path | None = None, *, remember_departed: bool = False
+) -> MetadataView:
+    """What ``--metadata`` says, read to its end. Raises: as ``open_metadata``; ConfigError also for the file."""
+    from tierlog.remote.metadata.metadata_source import open_metadata
+
+    return open_metadata(sources, client_keys=command_keys(command_config), remember_departed=remember_departed)
+
+
+def command_keys(command_config: Path | None) -> dict[str, str]:
+    """The keys of ``--command-config``; none without it. Raises ConfigError: the file is malformed. StoreError."""
+    from tierlog.runtime.machine import Machine
+    from tierlog.runtime.machine.properties import parse_properties
+
+    if command_config is None:
+        return {}
+    data = Machine().files.read_stream(str(command_config), limit_bytes=1 << 20)
+    try:
+        return dict(parse_properties(data.decode("utf-8")))
+    except ValueError as error:
+        raise ConfigError(f"{command_config}: {error}") from None
 
 
 def is_file(path: str) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TopicPartition,
         Uuid,
     )
+    from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
     from tierlog.remote.storage.closed_segments import ClosedSegment, closed_segment, closed_segments
     from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
@@ -69,6 +70,7 @@ __all__ = [
     "StorageMetrics",
     "TieredStorageManager",
     "TierlogError",
+    "TopicBasedRemoteLogMetadataManager",
     "TopicIdPartition",
     "TopicPartition",
     "Uuid",
@@ -86,6 +88,7 @@ if not TYPE_CHECKING:
         "StorageMetrics": "tierlog.remote.storage.metrics.storage_metrics",
         "TierlogError": "tierlog.errors",
         "TieredStorageManager": "tierlog.remote.storage.tiered_storage_manager",
+        "TopicBasedRemoteLogMetadataManager": "tierlog.remote.metadata.topic_backed.topic_based_manager",
     }
     _NAMES = {name: _ELSEWHERE.get(name, "tierlog.remote.api") for name in __all__}
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -7,7 +7,7 @@ topics is fetched, and no log bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tierlog.errors import (
@@ -145,7 +145,7 @@ class TierHistory:
             _refuse_ambiguous(found)
         ordered = sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition, item[0].topic_id))
         with self._tier.machine.scheduler.pool(CONCURRENCY, name="tierlog-history") as pool:
-            return list(run_all(pool, lambda item: self._resolve(*item), ordered))
+            return list(run_all(pool, lambda item: self.history_of(*item), ordered))
 
     def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}
@@ -153,7 +153,15 @@ class TierHistory:
             found.setdefault(segment.topic_id_partition, []).append(segment)
         return dict(sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition)))
 
-    def _resolve(self, partition: TopicIdPartition, segments: list[StoredSegment]) -> PartitionHistory:
+    def history_of(self, partition: TopicIdPartition, segments: Sequence[StoredSegment]) -> PartitionHistory:
+        """The history of one partition, by its segments: at least one, in any order.
+
+        Raises:
+            EncryptionKeyError: no key opens the newest checkpoint, and there is no list of faults. StoreError and its
+                kinds.
+
+        Cost: one small request.
+        """
         log_start = self._log_start_offsets.get(partition.topic, {}).get(partition.partition, 0)
         if segments[0].layout in SINGLE_LOG_LAYOUTS:
             epochs, warnings = self._checkpoint(max(segments, key=lambda s: s.end_offset))

@@ -43,6 +43,7 @@ from tierlog.runtime.machine.scheduling import Arrivals, Pool
 from tierlog.scan.topic_name import TopicName
 from tierlog.upkeep.copy_source import LAYOUTS_WITHOUT_IDS, SegmentSource, digest_log
 from tierlog.upkeep.replica_parts import find_contradiction
+from tierlog.upkeep.topic_map import TopicMap
 
 #: Kafka's own topics, which it never tiers: of a broker's disk they are copied only by name.
 INTERNAL_TOPICS: Final = frozenset(
@@ -96,6 +97,8 @@ class BucketCopy:
         topics: Names of topics; ``ID:TOPIC`` picks one of two of a name. Empty for all but Kafka's internal topics of a
             broker's disk.
         partitions: The partitions to copy; None for all.
+        topic_map: Topic ids that become others in the target; segments keep their own ids.
+        only_mapped: Whether to leave out topics whose id stays.
         recheck: Whether to read segments again that are whole in the target already; else their description and sizes
             decide.
         workers: Segments under way at once.
@@ -108,7 +111,7 @@ class BucketCopy:
         internal: Names of Kafka's internal topics that were left out.
 
     Raises:
-        UnknownTopicError: a named topic does not exist. ConfigError: the source is one file.
+        UnknownTopicError: a named topic, or an id that is mapped, does not exist. ConfigError: the source is one file.
         StoreError and its kinds: the listing failed.
     """
 
@@ -119,6 +122,8 @@ class BucketCopy:
         *,
         topics: Sequence[str] = (),
         partitions: Collection[int] | None = None,
+        topic_map: TopicMap | None = None,
+        only_mapped: bool = False,
         recheck: bool = True,
         workers: int = 1,
         on_bytes: Callable[[int], None] = lambda _: None,
@@ -130,9 +135,15 @@ class BucketCopy:
         self._recheck = recheck
         self._workers = workers
         self._on_bytes = on_bytes
+        self._topic_map = topic_map or TopicMap()
         self.faults: list[TierlogError] = []
         self.internal: tuple[str, ...] = ()
         listed = self._list(topics, partitions)
+        if only_mapped:
+            listed = [each for each in listed if each.topic_id_partition.topic_id in self._topic_map.new_ids]
+        missing = self._topic_map.new_ids.keys() - {each.topic_id_partition.topic_id for each in listed}
+        if missing:
+            raise UnknownTopicError(f"{source.describe()}: no topic of id {', '.join(sorted(map(str, missing)))}")
         self.segments = [segment for segment in listed if segment.closed]
         self.active = [segment for segment in listed if not segment.closed]
 
@@ -185,7 +196,7 @@ class BucketCopy:
             return SegmentOutcome(segment, CopyState.FAILED, error=error)
 
     def _copy(self, segment: StoredSegment) -> SegmentOutcome:
-        source = SegmentSource(self._source, segment, on_bytes=self._on_bytes)
+        source = SegmentSource(self._source, segment, topics=self._topic_map, on_bytes=self._on_bytes)
         metadata = source.metadata
         present = self._target.find(metadata)
         if present is not None:

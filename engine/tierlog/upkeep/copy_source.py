@@ -38,6 +38,7 @@ from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.files import FileInfo, ReadableFile, ReadableFiles
 from tierlog.upkeep.export.index_repair import rebuild_indexes, wrong_indexes
 from tierlog.upkeep.export.transaction_repair import read_through
+from tierlog.upkeep.topic_map import TopicMap
 
 #: Layouts whose segments have no id of their own.
 LAYOUTS_WITHOUT_IDS: Final = frozenset({"log-dir", "file"})
@@ -81,6 +82,7 @@ class SegmentSource(ReadableFiles):
     Args:
         tier: The segment's tier.
         segment: A closed segment.
+        topics: Topic ids that the copy has others for.
         on_bytes: Called with the number of log bytes that were read.
 
     Attributes:
@@ -93,8 +95,16 @@ class SegmentSource(ReadableFiles):
             EncryptionKeyError, StoreError and its kinds.
     """
 
-    def __init__(self, tier: Tier, segment: StoredSegment, *, on_bytes: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        tier: Tier,
+        segment: StoredSegment,
+        *,
+        topics: TopicMap | None = None,
+        on_bytes: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._tier = tier
+        self._topics = topics or TopicMap()
         self._segment = segment
         self._on_bytes = on_bytes
         self._single = segment.layout in LAYOUTS_WITHOUT_IDS
@@ -216,12 +226,12 @@ class SegmentSource(ReadableFiles):
 
     def _metadata(self) -> RemoteLogSegmentMetadata:
         segment = self._segment
-        identity = segment.metadata.remote_log_segment_id
+        segment_id = segment.metadata.remote_log_segment_id.id
         if self._given_digest is not None:
-            identity = RemoteLogSegmentId(segment.topic_id_partition, derived_segment_id(segment, self._given_digest))
+            segment_id = derived_segment_id(segment, self._given_digest)
         return replace(
             segment.metadata,
-            remote_log_segment_id=identity,
+            remote_log_segment_id=RemoteLogSegmentId(self._topics.new(segment.topic_id_partition), segment_id),
             custom_metadata=None,
             state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
             txn_idx_empty=not self.parts.get(IndexType.TRANSACTION),
@@ -271,10 +281,11 @@ class _SourceLog(ReadableFile):
         self._reached = 0
         self._digest = xxhash.xxh3_128()
         self._crc32c = 0
+        self._whole_digest: bytes | None = None
 
     def digest(self) -> bytes | None:
-        """XXH3 of the whole log; None unless all of it was read."""
-        return self._digest.digest() if self._reached == self.size_bytes else None
+        """XXH3 of the whole log, by the last read of all of it; None if there was none."""
+        return self._digest.digest() if self._reached == self.size_bytes else self._whole_digest
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         """Fill a buffer from a position, as ReadableFile does.
@@ -297,6 +308,8 @@ class _SourceLog(ReadableFile):
         return wanted
 
     def _begin_anew(self) -> None:
+        if self._reached == self.size_bytes:  # an entry of the remote log index looks at the first batch again
+            self._whole_digest = self._digest.digest()
         self._reached, self._crc32c = 0, 0
         self._digest = xxhash.xxh3_128()
         if self._window_position or not self._window:

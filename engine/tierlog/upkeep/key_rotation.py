@@ -27,7 +27,8 @@ from tierlog.errors import (
     ObjectNotFoundError,
     TierlogError,
 )
-from tierlog.remote.metadata.topic_folder import MetadataTopic
+from tierlog.remote.api import RemoteLogSegmentId
+from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.storage.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.layouts.aiven import MANIFEST
@@ -90,7 +91,7 @@ class KeyRotation:
     """
 
     def __init__(
-        self, tier: Tier, key_ring: KeyRing, *, metadata: MetadataTopic | None, apply: bool, workers: int = 16
+        self, tier: Tier, key_ring: KeyRing, *, metadata: MetadataView | None, apply: bool, workers: int = 16
     ) -> None:
         if tier.layout != "aiven":
             raise ConfigError(f"{tier.describe()}: nothing is encrypted in this layout")
@@ -162,7 +163,7 @@ class KeyRotation:
         """Raises ObjectConflictError if the segment's metadata may hold a digest of the manifest."""
         if self._metadata is None or key.segment_id is None:
             return
-        known = self._metadata.segments.get(key.segment_id)
+        known = self._metadata.find(RemoteLogSegmentId(key.topic_id_partition, key.segment_id))
         if known is None:
             raise ObjectConflictError(f"{name}: the metadata does not know the segment, which may have a digest")
         if decode_custom_metadata(known.custom_metadata, where=name).manifest_digest is not None:

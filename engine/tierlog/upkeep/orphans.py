@@ -20,8 +20,14 @@ from functools import partial
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError
-from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition, Uuid
-from tierlog.remote.metadata.topic_folder import KnownSegment, MetadataTopic
+from tierlog.remote.api import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
 from tierlog.remote.storage.layouts.segment_lookup import look_up, make_lookup
 from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
 from tierlog.remote.storage.objects.object_keys import PARSERS, ObjectKey
@@ -104,7 +110,8 @@ class OrphanSearch:
 
     Args:
         tier: The bucket; the caller closes it.
-        read_metadata: Reads the metadata to its end, when it is called; None for a bucket alone.
+        read_metadata: Reads the metadata to its end, when it is called; None for a bucket alone. The caller closes what
+            it gives.
         older_than_ms: Younger objects are left alone.
         skip_unknown: Whether to leave segments alone that the metadata does not know, or may not know yet, instead of
             refusing.
@@ -116,7 +123,7 @@ class OrphanSearch:
     def __init__(
         self,
         tier: Tier,
-        read_metadata: Callable[[], MetadataTopic] | None = None,
+        read_metadata: Callable[[], MetadataView] | None = None,
         *,
         older_than_ms: int,
         skip_unknown: bool = False,
@@ -211,28 +218,30 @@ class OrphanSearch:
         return self._all_of(OrphanKind.LEFTOVER, group, reason)
 
     def _compare(
-        self, group: ObjectGroup, metadata: MetadataTopic, owned: set[str], report: OrphanReport
+        self, group: ObjectGroup, metadata: MetadataView, owned: set[str], report: OrphanReport
     ) -> list[Orphan]:
         """Judge the groups by the metadata."""
         whole = self._wholeness.is_whole(group)
         report.segments += whole
         partition = group.key.topic_id_partition
-        known = metadata.segments.get(group.key.segment_id) if group.key.segment_id else None
+        segment_id = _segment_id(group)
+        known = None if segment_id is None else metadata.find(segment_id)
+        state = None if segment_id is None else metadata.last_state(segment_id)
         if not metadata.knows(partition):
             self._unknown.append((group, f"{partition.topic}-{partition.topic_id} partition {partition.partition}"))
             return []
-        if (known is not None and known.owns) or group.path in owned:
+        if state not in (None, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED) or group.path in owned:
             return self._of_owned(group, known, report, whole=whole)
         if not self._is_old(group, report):
             return []
-        if known is None and group.newest_ms > metadata.newest_record_ms(partition):
+        if state is None and group.newest_ms > metadata.newest_record_ms(partition):
             self._unknown.append((group, f"{partition}: objects newer than its newest record"))
             return []
-        reason = "the metadata knows no segment of this id" if known is None else "the segment was deleted"
+        reason = "the metadata knows no segment of this id" if state is None else "the segment was deleted"
         return self._all_of(OrphanKind.UNOWNED, group, reason)
 
     def _of_owned(
-        self, group: ObjectGroup, known: KnownSegment | None, report: OrphanReport, *, whole: bool
+        self, group: ObjectGroup, known: RemoteLogSegmentMetadata | None, report: OrphanReport, *, whole: bool
     ) -> list[Orphan]:
         if known is None or known.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             return []  # it may still be running
@@ -242,27 +251,25 @@ class OrphanSearch:
             found.append(self._orphan(OrphanKind.BROKEN, group, reason))
         return found + self._old_uploads(group, report)
 
-    def _missing(self, metadata: MetadataTopic, groups: dict[str, ObjectGroup]) -> Iterator[Orphan]:
+    def _missing(self, metadata: MetadataView, groups: dict[str, ObjectGroup]) -> Iterator[Orphan]:
         """Segments that the metadata knows as finished and that the listing lacks."""
         listed = {group.key.segment_id for group in groups.values() if group.objects}
-        seen = {(g.key.topic_id_partition.topic_id, g.key.topic_id_partition.partition) for g in groups.values()}
+        seen = {partition_key(group.key.topic_id_partition) for group in groups.values()}
         lookup = make_lookup(self._tier.layout, key_prefix=self._scope.key_prefix, mask=self._scope.mask)
-        for known in metadata.segments.values():
-            wanted = known.located()
-            if known.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or wanted is None:
+        for known in metadata.segments():
+            segment_id = known.remote_log_segment_id
+            partition = segment_id.topic_id_partition
+            if known.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or segment_id.id in listed:
                 continue
-            partition = known.segment_id.topic_id_partition
-            if known.segment_id.id in listed:
-                continue
-            if self._scope.folder and (partition.topic_id, partition.partition) not in seen:
+            if self._scope.folder and partition_key(partition) not in seen:
                 continue  # PATH is a part of the bucket
             try:
-                if self._store.find(look_up(lookup, self._store, wanted).segment.log.key) is not None:
+                if self._store.find(look_up(lookup, self._store, known).segment.log.key) is not None:
                     continue  # it came after the listing
                 reason = "its log is gone, and the metadata says that it is there"
             except (ObjectNotFoundError, CorruptDataError) as error:
                 reason = f"the metadata says that it is there: {error}"
-            yield Orphan(OrphanKind.BROKEN, str(known.segment_id), partition, known.segment_id.id, reason)
+            yield Orphan(OrphanKind.BROKEN, str(segment_id), partition, segment_id.id, reason)
 
     def _is_old(self, group: ObjectGroup, report: OrphanReport) -> bool:
         old = self._now_ms - group.newest_ms >= self._older_than_ms
@@ -349,19 +356,25 @@ class OrphanSearch:
         return self._store.find(orphan.description) is None
 
 
-def _has_no_transactions(group: ObjectGroup, metadata: MetadataTopic | None) -> bool:
+def _segment_id(group: ObjectGroup) -> RemoteLogSegmentId | None:
+    key = group.key
+    return None if key.segment_id is None else RemoteLogSegmentId(key.topic_id_partition, key.segment_id)
+
+
+def _has_no_transactions(group: ObjectGroup, metadata: MetadataView | None) -> bool:
     """Whether the metadata says that the segment has no transaction index; brokers before 4.0 say nothing."""
-    known = None if metadata is None or group.key.segment_id is None else metadata.segments.get(group.key.segment_id)
-    return known is not None and known.metadata is not None and known.metadata.txn_idx_empty
+    segment_id = _segment_id(group)
+    known = None if metadata is None or segment_id is None else metadata.find(segment_id)
+    return known is not None and known.txn_idx_empty
 
 
-def _owned_places(metadata: MetadataTopic) -> set[str]:
+def _owned_places(metadata: MetadataView) -> set[str]:
     """The places that custom metadata names for the objects of segments, which may differ from those of their ids."""
     places = set()
-    for known in metadata.segments.values():
-        if not known.owns or known.custom_metadata is None:
+    for known in metadata.segments():
+        if known.custom_metadata is None:
             continue
-        custom = decode_custom_metadata(known.custom_metadata, where=str(known.segment_id))
+        custom = decode_custom_metadata(known.custom_metadata, where=str(known.remote_log_segment_id))
         if custom.object_key is not None:
             places.add((custom.object_prefix or "") + custom.object_key)
     return places

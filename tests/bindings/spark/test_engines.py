@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 TXN = DATA / "main-plain" / "objects"
+BROKER = DATA / "main-plain/broker-after-stop/broker1"
 TOPIC = {"subscribe": "fx-txn"}
 EPOCHS = {"subscribe": "fx-epochs", "columns": "offset,leaderEpoch,segment,timestamp"}
 OPTIONS: list[dict[str, str]] = [
@@ -31,6 +32,8 @@ OPTIONS: list[dict[str, str]] = [
     TOPIC | {"verifyChecksums": "false", "failOnDataLoss": "false"},
     TOPIC | {"offHeapBytesPerTask": "24m", "maxPartitions": "2", "maxBytesPerPartition": "4k"},
     TOPIC | {"reportPartitioning": "true", "maxBytesPerPartition": "64k"},
+    TOPIC | {"metadata": str(BROKER)},
+    {"subscribePattern": "fx-(lso|epochs)", "columns": "topic,offset", "metadata": f"{BROKER}, {BROKER}"},
     EPOCHS,
     EPOCHS | {"maxBytesPerPartition": "12k"},
     {"assign": '{"fx-txn":[0],"fx-lso":[0]}', "columns": "segment,topic,partition,offset,headers"},

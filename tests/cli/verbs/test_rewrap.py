@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from tests.support.command import Run
 from tests.support.key_pairs import pairs
-from tierlog.remote.metadata.records.record_serde import encode_record
+from tests.support.metadata_topic import write_topic
+from tierlog.remote.api import RemoteLogSegmentState
 from tierlog.remote.storage import open_tier
 
 
@@ -65,15 +67,10 @@ def test_by_the_metadata_topic(
     tierlog: Run, config: pathlib.Path, bucket: pathlib.Path, data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """If this fails, what the metadata topic does not know is changed, or what it does is not."""
-    from tierlog.records.builder import RecordBatchBuilder
-
     with open_tier(str(bucket), config=pairs(data, "k1", active="k1")) as tier:
         known, *_ = tier.iter_segments()
-    log = tmp_path / "broker/__remote_log_metadata-0" / f"{0:020d}.log"
-    log.parent.mkdir(parents=True)
-    builder = RecordBatchBuilder(0)
-    builder.append(None, encode_record(known.metadata), timestamp_ms=1_700_000_000_000)
-    log.write_bytes(builder.build())
+    started = replace(known.metadata, state=RemoteLogSegmentState.COPY_SEGMENT_STARTED)
+    write_topic(tmp_path / "broker", 0, [started])
     outcome = tierlog("rewrap", bucket, "--config", config, "--apply", "--metadata", tmp_path / "broker")
     assert outcome.code == 3
     assert "does not know the segment" in outcome.err

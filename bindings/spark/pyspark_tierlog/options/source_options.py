@@ -117,6 +117,7 @@ class ReadOptions(BaseModel):
     isolation_level: Annotated[Literal["read_uncommitted", "read_committed"], Word] = Field(
         "read_uncommitted", alias="kafka.isolation.level"
     )
+    metadata: Annotated[tuple[str, ...] | None, _parsed(parse_names)] = None
     log_start_offset: Offsets | None = None
     include_headers: Flag | None = None
     columns: Annotated[tuple[str, ...] | None, _parsed(parse_columns)] = None
@@ -157,6 +158,8 @@ class ReadOptions(BaseModel):
         if len(given) != 1:
             raise ValueError(f"exactly one of {', '.join(STRATEGIES)} is needed, got {' and '.join(given) or 'none'}")
         _check_bounds(self)
+        if self.metadata and len(self.paths) > 1:
+            raise ValueError("metadata says what one bucket holds: load several paths one by one")
         if self.include_headers and self.table != "records":
             raise ValueError(f"includeHeaders belongs to table=records, not to table={self.table}")
         if self.min_partitions is not None and self.min_partitions > self.max_partitions:

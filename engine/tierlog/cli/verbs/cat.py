@@ -11,6 +11,7 @@ import typer
 
 from tierlog.cli.exits import complain, guarded
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     Encoding,
     FailOnDataLossOption,
@@ -19,6 +20,7 @@ from tierlog.cli.options import (
     LayoutName,
     LayoutOption,
     LogStartOption,
+    MetadataOption,
     PartitionOption,
     PathArgument,
     TopicsArgument,
@@ -54,6 +56,8 @@ def cat(
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     form: Annotated[
         Format,
         typer.Option(
@@ -141,7 +145,7 @@ def cat(
     output.check_target(out)
     search = None if grep is None else RecordSearch(grep)
     choice = TopicChoice.of(path, topic)
-    with open_path(path, layout=layout, config=config) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         label, choice = _labelled(tier, choice)
         request = scan_request(
             topics=choice.selection(partition),

@@ -53,6 +53,14 @@ def copy(
             help="The storage manager's keys for DEST (chunk.size, compression, layout …), given as for --config.",
         ),
     ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="OLD=NEW",
+            help="Copy the topic of id OLD under the id NEW. DEST may be SRC: then only mapped topics are copied.",
+        ),
+    ] = None,
     layout: LayoutOption = LayoutName.AUTO,
     output: OutputOption = Output.TEXT,
     recheck: Annotated[
@@ -78,31 +86,40 @@ def copy(
     So are those of another replica of the partition: its producer snapshots and sparse indexes are kept where this
     replica's differ, and one line says so.
 
-    JSON: one object for each segment, with the custom metadata that a broker would keep (customMetadata, base64).
+    JSON: one object for each segment, with all that a broker would keep of it (`tierlog restore --from-copy` reads it),
+    custom metadata in base64.
     """
     from tierlog.cli.topics import check_topic
     from tierlog.remote.storage.copy.copy_target import open_copy_target
     from tierlog.upkeep.bucket_copy import BucketCopy
+    from tierlog.upkeep.topic_map import TopicMap
 
     failed = 0
+    mapped = TopicMap.parse(maps or ())
     kept: collections.Counter[str] = collections.Counter()
     for topic in topics or ():
         check_topic(source, topic)
     with open_path(source, layout=layout, config=config, limited=True) as tier:
         target = open_copy_target(dest, config=config_keys(dest_config))
         try:
+            is_same = tier.url.rstrip("/") == dest.rstrip("/") != ""
+            if is_same and not mapped:
+                raise ConfigError(f"{dest} is both SRC and DEST")
+            if is_same and target.config.layout != tier.layout:
+                text = f"{dest} has the layout {tier.layout}: give --dest-config with layout={tier.layout}"
+                raise ConfigError(text)
             with ByteProgress("copy") as progress:
                 run = BucketCopy(
                     tier,
                     target,
                     topics=topics or (),
                     partitions=partition,
+                    topic_map=mapped,
+                    only_mapped=is_same,
                     recheck=recheck,
                     workers=jobs,
                     on_bytes=progress.advance,
                 )
-                if tier.url and tier.url.rstrip("/") == dest.rstrip("/"):
-                    raise ConfigError(f"{dest} is both SRC and DEST")
                 progress.set_total(run.size_bytes)
                 _tell_left_out(run)
                 for error in run.faults:
@@ -144,7 +161,8 @@ def _say(outcome: SegmentOutcome, output: Output) -> None:
 
 
 def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
-    partition = outcome.source.topic_id_partition
+    metadata = outcome.metadata
+    partition = outcome.source.topic_id_partition if metadata is None else metadata.topic_id_partition
     told: dict[str, object] = {
         "state": str(outcome.state),
         "source": outcome.source.name,
@@ -154,7 +172,7 @@ def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
         "startOffset": outcome.source.start_offset,
         "endOffset": outcome.source.end_offset,
         "sizeBytes": outcome.source.size_bytes,
-        "segmentId": str(outcome.metadata.remote_log_segment_id.id) if outcome.metadata else None,
+        "segmentId": str(metadata.remote_log_segment_id.id) if metadata else None,
         "object": None,
         "storedBytes": None,
         "customMetadata": None,
@@ -162,6 +180,12 @@ def _as_dict(outcome: SegmentOutcome) -> dict[str, object]:
         "kept": [kind.value for kind in outcome.kept],
         "error": None if outcome.error is None else str(outcome.error),
     }
+    if metadata is not None:
+        told["maxTimestamp"] = metadata.max_timestamp_ms
+        told["brokerId"] = metadata.broker_id
+        told["eventTimestamp"] = metadata.event_timestamp_ms
+        told["leaderEpochs"] = {str(epoch): start for epoch, start in metadata.segment_leader_epochs.items()}
+        told["txnIndexEmpty"] = metadata.txn_idx_empty
     if outcome.stored is not None:
         custom = outcome.stored.custom_metadata
         told["object"] = outcome.stored.segment.name

@@ -12,11 +12,13 @@ import typer
 
 from tierlog.cli.exits import complain, guarded
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     FailOnDataLossOption,
     LayoutName,
     LayoutOption,
     LogStartOption,
+    MetadataOption,
     Output,
     OutputOption,
     PartitionOption,
@@ -50,6 +52,8 @@ def export(
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
@@ -99,9 +103,9 @@ def export(
     check_topic(path, topic)
     machine = Machine()
     files = machine.files
-    target = _parsed_target(for_cluster, node_id, topic_id, directory_id)
+    target = parsed_target(for_cluster, node_id, topic_id, directory_id)
     directory = None if target is None else BrokerDirectory(machine, str(dest), target)
-    with open_path(path, layout=layout, config=config) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         starts = parse_log_starts(log_start, TopicChoice((topic,)).of_tier(tier.topics())) if log_start else {}
         history = TierHistory(tier, log_start_offsets=starts)
         assigned = {topic: partition} if partition else None
@@ -131,7 +135,7 @@ def export(
                     complain(f"note: {caution}")
 
 
-def _parsed_target(
+def parsed_target(
     cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
 ) -> TargetCluster | None:
     """The target cluster of the options. Raises ConfigError: one of the options lacks the others that it needs."""

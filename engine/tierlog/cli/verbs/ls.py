@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     LayoutName,
     LayoutOption,
+    MetadataOption,
     Output,
     OutputOption,
     PartitionOption,
     PathArgument,
     TopicsArgument,
 )
-from tierlog.cli.tiers import open_path
+from tierlog.cli.tiers import open_path, read_metadata
 from tierlog.cli.times import utc_text
+from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.cli.topics import TopicChoice
+    from tierlog.remote.api import TopicIdPartition
+    from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.storage import Tier
     from tierlog.scan.history import PartitionHistory, TierHistory
+    from tierlog.upkeep.metadata_comparison import ComparedSegment
 
 Row = Mapping[str, Any]
 
 _HEADINGS = ("START", "END", "BYTES", "STORED", "FIRST TIME", "LAST TIME", "EPOCHS", "STATE", "SEGMENT")
+_COMPARED_HEADINGS = ("START", "END", "BYTES", "STORED", "STATE", "IN", "OBJECTS", "SEGMENT")
 _TIMES = ("maxTimestamp", "eventTimestamp", "lastModified")
 
 
@@ -43,6 +52,8 @@ def ls(
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     topics: Annotated[
         bool, typer.Option("--topics", help="Only the topics, from a listing alone; as text one name on each line.")
@@ -62,6 +73,10 @@ def ls(
     JSON: one object for each segment; a segment that counts in several runs of offsets has one for each run. With
     --topics one object for each topic: {"topic","topicId","partitions"}. Ends with 3 if a segment's description cannot
     be read; stderr names it.
+
+    With --metadata the bucket is compared with it instead: each segment with its state, and whether it is known to
+    both, to the metadata alone, or has objects in the bucket alone. Ends with 1 if a segment that the metadata calls
+    finished lacks objects.
     """
     from tierlog.cli.topics import TopicChoice
     from tierlog.errors import TierlogError
@@ -69,6 +84,13 @@ def ls(
     from tierlog.scan.reading.tables import segments_table
 
     choice = TopicChoice.of(path, topic)
+    if metadata:
+        if topics or times:
+            raise ConfigError("--metadata goes with neither --topics nor --times")
+        with open_path(path, layout=layout, config=config) as tier:
+            return _compare(
+                tier, lambda: read_metadata(metadata, command_config, remember_departed=True), choice, partition, output
+            )
     faults: list[TierlogError] = []
     with open_path(path, layout=layout, config=config) as tier:
         if topics:
@@ -93,6 +115,89 @@ def ls(
     for fault in faults:
         complain(str(fault))
     return ExitCode.DATA_ERROR if faults else ExitCode.DONE
+
+
+def _compare(
+    tier: Tier,
+    read: Callable[[], MetadataView],
+    choice: TopicChoice,
+    partition: list[int] | None,
+    output: Output,
+) -> ExitCode:
+    """List the segments of the bucket and of the metadata side by side."""
+    from contextlib import ExitStack
+
+    from tierlog.scan.topic_name import TopicName
+    from tierlog.upkeep.metadata_comparison import compare_with_metadata
+
+    def accepts(found: TopicIdPartition) -> bool:
+        names = [TopicName.parse(name) for name in choice.names]
+        chosen = any(name.accepts(found) for name in names) or (choice.accepts(found.topic) and not names)
+        return chosen and (not partition or found.partition in partition)
+
+    with ExitStack() as held:
+        compared = compare_with_metadata(tier, lambda: held.enter_context(read()), accepts)
+        by_partition = [(place, list(found)) for place, found in groupby(compared, key=lambda each: each.partition)]
+    for pattern in choice.unmatched_patterns(tier, (place.topic for place, _ in by_partition)):
+        complain(f"no topic matches {pattern}")
+    lost = 0
+    for place, found in by_partition:
+        lost += sum(each.is_lost for each in found)
+        if output is Output.JSON:
+            for each in found:
+                print(json.dumps(_compared_row(each), ensure_ascii=False))
+        else:
+            _print_compared(place, found)
+    if lost:
+        complain(f"{lost} segments lack objects, and the metadata says that they are finished")
+    return ExitCode.FAULTS_FOUND if lost else ExitCode.DONE
+
+
+def _compared_row(each: ComparedSegment) -> Row:
+    metadata = each.metadata
+    told: dict[str, Any] = {
+        "topic": each.partition.topic,
+        "topicId": str(each.partition.topic_id),
+        "partition": each.partition.partition,
+        "segment": str(each.segment_id),
+        "object": each.key,
+        "startOffset": each.start_offset,
+        "in": each.whereabouts.value,
+        "state": None if each.state is None else each.state.name,
+        "objects": each.objects,
+        "storedBytes": each.size_bytes,
+        "whole": each.whole,
+    }
+    return told | {
+        "endOffset": metadata and metadata.end_offset,
+        "sizeBytes": metadata and metadata.segment_size_in_bytes,
+        "maxTimestamp": metadata and metadata.max_timestamp_ms,
+        "eventTimestamp": metadata and metadata.event_timestamp_ms,
+        "brokerId": metadata and metadata.broker_id,
+        "leaderEpochs": metadata and {str(epoch): start for epoch, start in metadata.segment_leader_epochs.items()},
+    }
+
+
+def _print_compared(place: TopicIdPartition, found: Sequence[ComparedSegment]) -> None:
+    counts = Counter(each.whereabouts.value for each in found)
+    told = f"{counts['both']} in both, {counts['metadata']} in the metadata alone, {counts['bucket']} in the bucket"
+    print(one_line(f"{place}  id {place.topic_id}  {len(found)} segments: {told} alone"))
+    for line in _table([_COMPARED_HEADINGS, *map(_compared_cells, found)]):
+        print(f"  {line}")
+
+
+def _compared_cells(each: ComparedSegment) -> tuple[str, ...]:
+    metadata = each.metadata
+    return (
+        str(each.start_offset),
+        "-" if metadata is None else str(metadata.end_offset),
+        "-" if metadata is None else str(metadata.segment_size_in_bytes),
+        str(each.size_bytes),
+        "-" if each.state is None else each.state.name,
+        each.whereabouts.value,
+        "whole" if each.whole else f"{each.objects} objects" if each.objects else "none",
+        one_line(str(each.segment_id)),
+    )
 
 
 def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] | None) -> list[PartitionHistory]:

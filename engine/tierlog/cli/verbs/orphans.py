@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tierlog.cli.exits import ExitCode, guarded, one_line
-from tierlog.cli.options import ConfigOption, LayoutName, LayoutOption, Output, OutputOption
-from tierlog.cli.tiers import open_path
+from tierlog.cli.options import (
+    CommandConfigOption,
+    ConfigOption,
+    LayoutName,
+    LayoutOption,
+    MetadataOption,
+    Output,
+    OutputOption,
+)
+from tierlog.cli.tiers import open_path, read_metadata
 from tierlog.cli.times import UNITS_MS, parse_duration_ms
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.remote.metadata.topic_folder import MetadataTopic
+    from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.upkeep.orphans import Orphan, OrphanReport
 
 
@@ -26,14 +34,8 @@ def register(app: typer.Typer) -> None:
 
 def orphans(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A bucket URL or a bucket folder.", show_default=False)],
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metadata",
-            metavar="DIR",
-            help="A log directory with __remote_log_metadata-N, or one such folder; repeat it for several brokers.",
-        ),
-    ] = None,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="AGE", help="Leave younger objects alone: 90s, 30m, 24h, 7d, 2w.")
     ] = "24h",
@@ -63,22 +65,16 @@ def orphans(
     JSON: one object for each finding,
     {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
     """
-    from tierlog.remote.metadata.topic_folder import read_metadata_topic
     from tierlog.upkeep.orphans import OrphanSearch
 
     older_than_ms = _age_ms(older_than)
     with ExitStack() as held:
         tier = held.enter_context(open_path(path, layout=layout, config=config))
 
-        def read_metadata() -> MetadataTopic:
-            # Opened only now: a log directory's end is that of its listing.
-            with ExitStack() as opened:
-                tiers = [opened.enter_context(open_path(folder, layout="log-dir")) for folder in metadata or ()]
-                return read_metadata_topic(tiers)
+        def read() -> MetadataView:
+            return held.enter_context(read_metadata(metadata or (), command_config, remember_departed=True))
 
-        search = OrphanSearch(
-            tier, read_metadata if metadata else None, older_than_ms=older_than_ms, skip_unknown=skip_unknown
-        )
+        search = OrphanSearch(tier, read if metadata else None, older_than_ms=older_than_ms, skip_unknown=skip_unknown)
         report = search.run(ask_store=delete)
         if not delete:
             for orphan in report.orphans:

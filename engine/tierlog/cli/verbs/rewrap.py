@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
-from tierlog.cli.options import Output, OutputOption
-from tierlog.cli.tiers import config_keys, open_path
+from tierlog.cli.options import CommandConfigOption, MetadataOption, Output, OutputOption
+from tierlog.cli.tiers import config_keys, open_path, read_metadata
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,14 +36,8 @@ def rewrap(
             show_default=False,
         ),
     ],
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metadata",
-            metavar="DIR",
-            help="A log directory with __remote_log_metadata-N, or one such folder; repeat it for several brokers.",
-        ),
-    ] = None,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     no_digests: Annotated[
         bool,
         typer.Option(
@@ -74,7 +68,6 @@ def rewrap(
     Without --apply it ends with 1 if there is anything to do. JSON: one object for each manifest,
     {"state","manifest","topic","partition","segmentId","from","to","error"}.
     """
-    from tierlog.remote.metadata.topic_folder import read_metadata_topic
     from tierlog.upkeep.key_rotation import KeyRotation, RewrapState, rotation_key_ring
 
     if apply and bool(metadata) == no_digests:
@@ -83,8 +76,7 @@ def rewrap(
     with ExitStack() as held:
         tier = held.enter_context(open_path(path, layout="aiven", config=config))
         key_ring = rotation_key_ring(config_keys(config) or {}, tier)
-        folders = [held.enter_context(open_path(folder, layout="log-dir")) for folder in metadata or ()]
-        known = read_metadata_topic(folders) if folders else None
+        known = held.enter_context(read_metadata(metadata, command_config)) if metadata else None
         run = KeyRotation(tier, key_ring, metadata=known, apply=apply, workers=jobs)
         for outcome in run:
             states[outcome.state] += 1

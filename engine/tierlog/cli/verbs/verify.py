@@ -12,9 +12,11 @@ import typer
 
 from tierlog.cli.exits import ExitCode, guarded, one_line
 from tierlog.cli.options import (
+    CommandConfigOption,
     ConfigOption,
     LayoutName,
     LayoutOption,
+    MetadataOption,
     Output,
     OutputOption,
     PartitionOption,
@@ -38,6 +40,8 @@ def verify(
     partition: PartitionOption = None,
     config: ConfigOption = None,
     layout: LayoutOption = LayoutName.AUTO,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     notes: Annotated[
         bool | None,
@@ -64,7 +68,7 @@ def verify(
         from tierlog.cli.topics import check_topic
 
         check_topic(path, topic)
-    if is_file(path) and topic is None:
+    if is_file(path) and topic is None and not metadata:
         from tierlog.runtime.machine import Machine
         from tierlog.upkeep.verify.file_verification import verify_file
 
@@ -73,7 +77,7 @@ def verify(
 
     from tierlog.upkeep.verify.verification import Verification
 
-    with open_path(path, layout=layout, config=config) as tier:
+    with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         run = Verification(tier, topic=topic, partitions=partition, workers=jobs or tier.machine.scheduler.cores)
         with ByteProgress("verify", run.size_bytes) as progress:
             for report in run:

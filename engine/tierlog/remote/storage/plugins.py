@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageManager
@@ -14,6 +15,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
+Manager = TypeVar("Manager")
 _BACKEND_KEY: Final = "storage.backend.class"
 _STORAGE: Final = "storage."
 #: What a store must have, as far as its class shows it.
@@ -36,22 +38,34 @@ def load_class(path: str, *, key: str) -> type:
     return found
 
 
-def load_storage_manager(name: str) -> RemoteStorageManager:
-    """An instance of a storage manager, not yet configured.
+def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[Manager]) -> Manager:
+    """An instance of a manager, not yet configured.
 
     Args:
-        name: The plugin's Java class, or the dotted path of a Python class that takes no arguments.
+        key: The configuration key, for messages.
+        name: Its value: a Java class that is known, or the dotted path of a Python class that takes no arguments.
+        known: Java class → the dotted path of ours.
+        interface: What the class must implement.
 
     Raises:
-        ConfigError: the class cannot be loaded, or is no RemoteStorageManager.
+        ConfigError: the class cannot be loaded, or does not implement the interface.
     """
-    kind = load_class(our_name(MANAGER_KEY, name, STORAGE_MANAGERS, dotted=True), key=MANAGER_KEY)
-    if not issubclass(kind, RemoteStorageManager):
-        raise ConfigError(f"{MANAGER_KEY}: {name} is no RemoteStorageManager")
+    kind = load_class(our_name(key, name, known, dotted=True), key=key)
+    if not issubclass(kind, interface):
+        raise ConfigError(f"{key}: {name} is no {interface.__name__}")
     try:
         return kind()
     except TypeError as cause:
-        raise ConfigError(f"{MANAGER_KEY}: {name}: {cause}") from cause
+        raise ConfigError(f"{key}: {name}: {cause}") from cause
+
+
+def load_storage_manager(name: str) -> RemoteStorageManager:
+    """A storage manager, not yet configured: by the plugin's Java class, or the dotted path of a Python class.
+
+    Raises:
+        ConfigError: as ``load_manager``.
+    """
+    return load_manager(MANAGER_KEY, name, STORAGE_MANAGERS, RemoteStorageManager)  # type: ignore[type-abstract]
 
 
 def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> ObjectStore:

@@ -78,10 +78,10 @@ class BrokerDirectory:
     Args:
         machine: Has the files, and the randomness of the directory's id.
         folder: The directory; made if it does not exist.
-        target: The broker that gets it.
+        target: The broker that gets it; None for a directory of nobody yet, which has no meta.properties.
     """
 
-    def __init__(self, machine: Machine, folder: str, target: TargetCluster) -> None:
+    def __init__(self, machine: Machine, folder: str, target: TargetCluster | None) -> None:
         self._files: Files = machine.files
         self._rng = machine.rng
         self._folder = folder
@@ -94,10 +94,7 @@ class BrokerDirectory:
             ConfigError: the directory is another broker's, or another cluster's.
         """
         found = self._properties()
-        wanted = {"cluster.id": self._target.cluster_id, "node.id": str(self._target.node_id)}
-        if self._target.directory_id is not None:
-            wanted["directory.id"] = str(self._target.directory_id)
-        for name, value in wanted.items():
+        for name, value in self._identity().items():
             if found and found.get(name, value) != value:
                 raise ConfigError(f"{self._path(META_PROPERTIES)}: {name} is {found[name]}, not {value}")
         self._files.make_directories(self._folder)
@@ -114,16 +111,20 @@ class BrokerDirectory:
         self._merge(RECOVERY_POINTS, ends)
         self._merge(HIGH_WATERMARKS, ends)
         self._merge(LOG_STARTS, starts)
-        if not self._properties():
-            lines = {
-                "version": "1",
-                "cluster.id": self._target.cluster_id,
-                "node.id": str(self._target.node_id),
-                "directory.id": str(self._target.directory_id or Uuid.random(self._rng)),
-            }
+        if self._target is not None and not self._properties():
+            lines = {"version": "1", "directory.id": str(Uuid.random(self._rng))} | self._identity()
             text = "".join(f"{name}={value}\n" for name, value in lines.items())
             self._files.write_whole(self._path(META_PROPERTIES), text.encode())
         self._files.write_whole(self._path(CLEAN_SHUTDOWN), _CLEAN)
+
+    def _identity(self) -> dict[str, str]:
+        """The lines of meta.properties that say whose directory it is."""
+        if self._target is None:
+            return {}
+        lines = {"cluster.id": self._target.cluster_id, "node.id": str(self._target.node_id)}
+        if self._target.directory_id is not None:
+            lines["directory.id"] = str(self._target.directory_id)
+        return lines
 
     def _properties(self) -> dict[str, str]:
         if self._files.find(self._path(META_PROPERTIES)) is None:

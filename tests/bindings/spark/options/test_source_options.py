@@ -93,6 +93,8 @@ def test_the_kafka_source_prefers_timestamps_to_offsets() -> None:
         ({"path": "x", "paths": '["y"]', "subscribe": "a"}, "path and paths contradict"),
         ({"paths": '["y", 3]', "subscribe": "a"}, "expected a JSON list of paths"),
         ({"paths": '["y", "y"]', "subscribe": "a"}, "twice"),
+        ({"paths": '["y", "z"]', "subscribe": "a", "metadata": "m"}, "metadata says what one bucket holds"),
+        (BASE | {"metadata": " , "}, "option metadata: names nothing"),
         ({"path": "x"}, "exactly one of subscribe, subscribePattern, assign is needed, got none"),
         ({"path": "x", "subscribe": "a", "assign": '{"a":[0]}'}, "got subscribe and assign"),
         ({"path": "x", "subscribe": " , "}, "option subscribe: names nothing"),
@@ -237,6 +239,7 @@ def test_every_known_option_is_documented() -> None:
         *IGNORED,
         *("paths", "startingOffsetsByTimestampStrategy", "pushDownPredicate", "maxPartitions"),
         *("plannerPython", "nativeDirectory", "offHeapBytesPerTask", "reportPartitioning", "headerAnswers"),
+        "metadata",
     }
 
 

@@ -6,6 +6,8 @@ import io
 import json
 import pathlib
 import pickletools
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +17,17 @@ from pyspark_tierlog.options.source_options import parse_options
 from pyspark_tierlog.plan.frames import FrameWriter
 from pyspark_tierlog.plan.listing_frames import read_listing, write_listing
 from pyspark_tierlog.request import scan_requests
-from tests.support.golden import config_of
-from tests.support.planner import PlannerChild, options_of
+from tests.support.golden import config_of, metadata_folders
+from tests.support.metadata_topic import write_topic
+from tests.support.planner import PlannerChild, PlannerError, options_of
 from tierlog import open_tier
+from tierlog.remote.api import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
+from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange
 
+State = RemoteLogSegmentState
 RUNS = ("main-plain", "zstd-aes", "custom-meta")
 CUTS: list[dict[str, str]] = [
     {},
@@ -116,6 +122,36 @@ def test_each_segment_is_where_its_store_and_key_say(data: pathlib.Path, place: 
         assert kind == "local"
         assert pathlib.Path(url).is_absolute()
         assert (pathlib.Path(url) / segment["key"]).stat().st_size >= segment["logPosition"] + segment["sizeBytes"]
+
+
+def test_metadata_says_which_segments_are_planned(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Else the jar reads segments that the cluster is deleting, or does not see that one is lost."""
+    run = data / "main-plain"
+    shutil.copytree(run / "objects", tmp_path / "bucket")
+    given = {"path": str(tmp_path / "bucket"), "subscribe": "fx-txn"}
+    by_metadata = given | {"metadata": metadata_folders(run)[0]}
+    with open_tier(given["path"]) as tier:
+        segments = [segment.metadata for segment in tier.iter_segments("fx-txn")]
+    records: list[RemoteLogMetadataRecord] = []
+    for number, segment in enumerate(segments):
+        segment_id = segment.remote_log_segment_id
+        records.append(replace(segment, state=State.COPY_SEGMENT_STARTED))
+        states = [State.COPY_SEGMENT_FINISHED, *([State.DELETE_SEGMENT_STARTED] if number == 0 else [])]
+        records += [RemoteLogSegmentMetadataUpdate(segment_id, 1, None, state, 1) for state in states]
+    write_topic(tmp_path / "deleting", 0, records)
+    with PlannerChild() as child:
+        plain, known = child.plan(given), child.plan(by_metadata)
+        less = child.plan(given | {"metadata": str(tmp_path / "deleting")})
+        assert [segment["key"] for segment in known.segments] == [segment["key"] for segment in plain.segments]
+        assert [segment["key"] for segment in less.segments] == [segment["key"] for segment in plain.segments][1:]
+        assert known.head["rows"] == plain.head["rows"] > less.head["rows"]
+        lost = tmp_path / "bucket" / plain.segments[-1]["key"].replace(".log", ".rsm-manifest")
+        lost.unlink()
+        with pytest.raises(PlannerError, match="the metadata says that it is there"):
+            child.plan(by_metadata)
+        lenient = child.plan(by_metadata | {"failOnDataLoss": "false"})
+    assert len(lenient.segments) == len(plain.segments) - 1
+    assert any("the metadata says that it is there" in warning for warning in lenient.warnings)
 
 
 def test_two_paths_share_the_tasks(data: pathlib.Path) -> None:

@@ -69,7 +69,7 @@ def segments(
 
 
 def survives_damage(whole: bytes, read: Callable[[bytes], object], *, step: int = 1) -> tuple[int, int]:
-    """Read every prefix and every flip (or each of some steps) of a bit: each is read or a CorruptIndexError inside of the file.
+    """Read every prefix and flips of single bits: each is read, or a CorruptIndexError inside of the file.
 
     Returns:
         How many prefixes and how many flips were read.

@@ -25,6 +25,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.records.event_runs import ValueRun
 from tierlog.remote.metadata.records.record_serde import encode_record
 from tierlog.remote.metadata.snapshots.snapshot_file import (
     is_snapshot,
@@ -34,7 +35,6 @@ from tierlog.remote.metadata.snapshots.snapshot_file import (
 )
 from tierlog.remote.metadata.snapshots.snapshot_state import SavedRemoval, SnapshotMismatchError, SnapshotState
 from tierlog.remote.metadata.table.segment_table import SegmentTable
-from tierlog.remote.metadata.topic_backed.metadata_log import ValueRun
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles

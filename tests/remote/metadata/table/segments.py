@@ -12,8 +12,8 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.records.event_runs import ValueRun
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, encode_record
-from tierlog.remote.metadata.topic_backed.metadata_log import ValueRun
 
 ORDERS = TopicIdPartition(Uuid(bytes.fromhex("0123456789abcdef1122334455667788")), "orders", 3)
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState

@@ -31,9 +31,9 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.records.event_runs import BatchRun, ValueRun
 from tierlog.remote.metadata.records.record_serde import encode_record
 from tierlog.remote.metadata.table.segment_table import RefusedEvent, SegmentTable
-from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
 
 OTHER = TopicIdPartition(Uuid(bytes(range(16))), "payments", 0)
 

@@ -25,10 +25,10 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.records.event_runs import BatchRun, ValueRun
 from tierlog.remote.metadata.table.segment_columns import SegmentColumns
 from tierlog.remote.metadata.table.segment_row import SegmentRow
 from tierlog.remote.metadata.table.table_snapshot import TableSnapshot
-from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
 from tierlog.runtime.machine import Machine
 
 _PartitionKey = tuple[bytes, int, str]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from typing_extensions import Buffer
-
 from tierlog.remote.api import RemoteStorageException
+from tierlog.remote.metadata.records.event_runs import BatchRun as BatchRun  # noqa: PLC0414 - what a log's read gives
+from tierlog.remote.metadata.records.event_runs import ValueRun as ValueRun  # noqa: PLC0414
 from tierlog.runtime.machine.scheduling import Future
 
 METADATA_TOPIC: Final = "__remote_log_metadata"
@@ -27,37 +27,6 @@ class LogBounds:
 
     start_offset: int
     end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRun:
-    """Whole record batches of one metadata partition, as a log file has them.
-
-    Attributes:
-        next_offset: Where the next read goes on.
-    """
-
-    partition: int
-    next_offset: int
-    batches: Buffer
-
-
-@dataclass(frozen=True, slots=True)
-class ValueRun:
-    """Records of one metadata partition, one by one, as a consumer has them. All sequences are of one length.
-
-    Attributes:
-        next_offset: Where the next read goes on; offsets of control records lie between.
-        keys: None for a record without key, as all of Kafka's are.
-        values: None for a tombstone.
-    """
-
-    partition: int
-    next_offset: int
-    offsets: Sequence[int]
-    timestamps_ms: Sequence[int]
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
 
 
 class MetadataLog(Protocol):

@@ -45,6 +45,11 @@ CREDENTIALS_PROVIDERS: Final = {
 STORAGE_MANAGERS: Final = {
     f"{_PLUGIN}.RemoteStorageManager": "tierlog.remote.storage.tiered_storage_manager.TieredStorageManager",
 }
+METADATA_MANAGERS: Final = {
+    "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager": (
+        "tierlog.remote.metadata.topic_backed.topic_based_manager.TopicBasedRemoteLogMetadataManager"
+    ),
+}
 
 
 def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = False) -> str:

@@ -31,14 +31,19 @@ def configuration_page() -> str:
     """The text of the page."""
     lines = [_HEAD]
     for title, group in KEY_GROUPS.items():
-        lines += [f"## {title}\n", "| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |"]
-        lines += [_row(group, field) for field in group.model_fields]
+        lines += [f"## {title}\n", *key_table(group)]
         if PAIRS in (group.model_fields[field].alias for field in group.model_fields):
             lines += _pair_rows()
         lines.append("")
     lines += list(_store_keys())
     lines += list(_others())
     return "\n".join(lines).rstrip() + "\n"
+
+
+def key_table(group: type[KeyGroup]) -> list[str]:
+    """The lines of a table of a group's keys; fields that are none are left out."""
+    rows = [_row(group, field) for field in group.model_fields if group.model_fields[field].alias]
+    return ["| key | kind | default | allowed | meaning |", "| --- | --- | --- | --- | --- |", *rows]
 
 
 def _row(group: type[KeyGroup], field: str) -> str:

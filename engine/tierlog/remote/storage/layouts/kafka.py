@@ -92,6 +92,7 @@ def describe_kafka(
     prefix: str,
     sizes: Mapping[str, int] | None = None,
     last_modified_ms: int = 0,
+    is_own_key: bool = True,
 ) -> StoredSegment:
     """A segment by its ``segment.json``.
 
@@ -103,6 +104,7 @@ def describe_kafka(
         prefix: What of the key that may mask.
         sizes: Of objects as listed, by suffix.
         last_modified_ms: Of ``segment.json``.
+        is_own_key: False where custom metadata named the folder: topic and partition may have had other ids there.
 
     Raises:
         CorruptObjectError: unreadable, or of another segment.
@@ -114,7 +116,8 @@ def describe_kafka(
         raise root.corrupt("version", f"{version}, only {_VERSION} is known", "BAD_VERSION", found=version)
     parts = root.child("parts")
     metadata = _metadata(root, parts, where=where)
-    _check_identity(metadata, identity, where=where)
+    if is_own_key or metadata.remote_log_segment_id.id != identity.id:
+        _check_identity(metadata, identity, where=where)
     log_key = f"{folder}{metadata.start_offset:020d}.log"
     return StoredSegment(
         metadata=metadata,

@@ -74,7 +74,8 @@ class KnownLayout:
         Raises:
             StoreError and its kinds.
         """
-        newest = (found[-1] for partition in self._known.partitions() if (found := self._candidates_of(partition)))
+        partitions = sorted(self._known.partitions())
+        newest = (found[-1] for partition in partitions if (found := self._candidates_of(partition)))
         for candidate in itertools.islice(newest, tried_max):
             try:
                 self.load(candidate)

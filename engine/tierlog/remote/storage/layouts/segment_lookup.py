@@ -238,7 +238,11 @@ class _KafkaLookup(_Places):
             identity=metadata.remote_log_segment_id,
             name=self._scope.name,
             prefix=place.prefix,
+            is_own_key=place.path == kafka_segment_path(metadata),
         )
+        if segment.start_offset != metadata.start_offset:
+            text = f"begins at {segment.start_offset}, its metadata at {metadata.start_offset}"
+            raise CorruptObjectError(text, fault="BAD_OFFSET", base_offset=segment.start_offset, where=name)
         _require_size(segment.size_bytes, metadata, name)
         return FoundSegment(replace(segment, metadata=metadata), len(data))
 

@@ -16,7 +16,7 @@ from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.chunks.windows import iter_windows
-from tierlog.remote.storage.layouts import Layout, SegmentFilter
+from tierlog.remote.storage.layouts import Candidate, Layout, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
@@ -137,6 +137,17 @@ class Tier:
                     faults.append(outcome)
                 elif outcome is not None:
                     yield outcome
+
+    def load(self, candidate: Candidate) -> StoredSegment | None:
+        """The segment of objects that somebody else listed: its description is fetched.
+
+        Returns:
+            None if it is gone since it was listed, or there is nothing to read in it.
+
+        Raises:
+            As ``iter_segments``, for this segment.
+        """
+        return self._layout.load(candidate)
 
     def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | memoryview | None:
         """A part of a segment beside its log, decrypted: the bytes that the broker had.

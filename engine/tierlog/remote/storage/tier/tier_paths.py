@@ -37,7 +37,7 @@ LAYOUTS: Final = ("aiven", "kafka", "local-tiered", "log-dir", "file")
 #: Those whose keys hold the ids of segments.
 KEYED_LAYOUTS: Final = ("aiven", "kafka", "local-tiered")
 #: Known segments that are asked for before a layout is given up.
-_KNOWN_TRIED_MAX: Final = 3
+_KNOWN_TRIED_MAX: Final = 16
 #: Recognised keys that are looked at before the layout is believed, and all keys before a place is given up.
 _RECOGNISED_MAX: Final = 1000
 _LOOKED_AT_MAX: Final = 200_000

@@ -1,0 +1,103 @@
+"""What a source of metadata said of the segments of a tier, when it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from tierlog.remote.api import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from tierlog.remote.metadata.table.segment_table import SegmentTable
+
+#: A partition without the topic's name, which is no part of its identity.
+PartitionKey = tuple[Uuid, int]
+
+
+def partition_key(partition: TopicIdPartition) -> PartitionKey:
+    return partition.topic_id, partition.partition
+
+
+class MetadataView:
+    """The segments of a table, with what the source covers. It is what ``open_tier`` takes as ``known``.
+
+    Args:
+        source: The source, for messages.
+        table: Changes no more; the view closes it.
+        newest_ms: Partition → time of the newest record of its metadata partition, where the source has records.
+        departed: Segments that the table does not hold, and the last state that records told of each: deleted ones, and
+            those of which there were only updates. None where the source does not tell.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        table: SegmentTable,
+        *,
+        newest_ms: Mapping[PartitionKey, int] | None = None,
+        departed: Mapping[RemoteLogSegmentId, RemoteLogSegmentState] | None = None,
+    ) -> None:
+        self.source = source
+        self.table = table
+        self._newest_ms = newest_ms or {}
+        self._departed = departed or {}
+        self._partitions = {partition_key(partition): partition for partition in table.partitions()}
+
+    def partitions(self) -> list[TopicIdPartition]:
+        """The partitions that have, or had, segments."""
+        return list(self._partitions.values())
+
+    def knows(self, partition: TopicIdPartition) -> bool:
+        """Whether anything was said of a partition, by topic id and number."""
+        return partition_key(partition) in self._partitions
+
+    def readable(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments of a partition in state COPY_SEGMENT_FINISHED, ascending by start offset."""
+        found = (segment for segment in self.table.list(partition) if segment.state is _FINISHED)
+        yield from sorted(found, key=lambda segment: segment.start_offset)
+
+    def segments(self) -> Iterator[RemoteLogSegmentMetadata]:
+        """All segments in all states but DELETE_SEGMENT_FINISHED."""
+        for partition in self.partitions():
+            yield from self.table.list(partition)
+
+    def find(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
+        """The segment of an id, in any state but DELETE_SEGMENT_FINISHED."""
+        return self.table.get(segment_id) if self.knows(segment_id.topic_id_partition) else None
+
+    def last_state(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentState | None:
+        """The last state that was told of an id; None if nothing was."""
+        found = self.find(segment_id)
+        return self._departed.get(segment_id) if found is None else found.state
+
+    def newest_record_ms(self, partition: TopicIdPartition) -> int:
+        """How far the metadata of a partition reaches: what was done later may not be in it. -1: not at all.
+
+        A source without records reaches as far as the newest event that it holds of the partition.
+        """
+        if not self.knows(partition):
+            return -1
+        known = self._newest_ms.get(partition_key(partition))
+        return int(self.table.columns(partition).event_timestamp_ms.max(initial=-1)) if known is None else known
+
+    def close(self) -> None:
+        """Free the table; idempotent."""
+        self.table.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

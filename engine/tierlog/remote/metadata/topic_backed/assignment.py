@@ -1,0 +1,205 @@
+"""Which partitions a manager keeps, and how far each has come: told by callers, worked off by the consumer task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog.remote.api import (
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RemoteStorageNotReadyException,
+    TopicIdPartition,
+)
+from tierlog.runtime.machine import Machine
+
+#: How long a question waits for a partition that is still loaded; Kafka's.
+READY_WAIT_SECONDS: Final = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """A partition since it was assigned last; another object after it was stopped, or its metadata partition was lost.
+
+    Attributes:
+        end_offset: End of the metadata partition at the assignment; None until it was asked for.
+        ready: All events below it are in the table.
+        failed: Why it never will be.
+    """
+
+    partition: TopicIdPartition
+    metadata_partition: int
+    end_offset: int | None = None
+    ready: bool = False
+    failed: RemoteStorageException | None = None
+
+
+class Assignment:
+    """The partitions that a manager keeps. ``changed`` guards all that is written here, and is notified of it.
+
+    Args:
+        machine: Has the clock and the threads.
+        metadata_partition: Gives the metadata partition of a partition.
+
+    Attributes:
+        closing: ``close`` was called.
+        version: Counts the changes that the consumer task has to work off.
+
+    Thread safety: any number of threads. ``find`` and ``ready`` take no lock.
+    """
+
+    def __init__(self, machine: Machine, metadata_partition: Callable[[TopicIdPartition], int]) -> None:
+        self.changed = machine.scheduler.condition()
+        self.closing = False
+        self.version = 0
+        self._clock = machine.clock
+        self.metadata_partition = metadata_partition
+        self._assigned: dict[TopicIdPartition, Assigned] = {}
+        self._failure: RemoteStorageException | None = None
+
+    # ---- what callers tell
+
+    def add(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Keep these too; those that are kept stay as they are."""
+        with self.changed:
+            for partition in partitions:
+                if partition not in self._assigned:
+                    self._assigned[partition] = Assigned(partition, self.metadata_partition(partition))
+            self._tell()
+
+    def remove(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Keep these no longer. From now on no answer is given for them."""
+        with self.changed:
+            for partition in partitions:
+                self._assigned.pop(partition, None)
+            self._tell()
+
+    def close(self) -> None:
+        """Give no answers any more, and have the consumer task end."""
+        with self.changed:
+            self.closing = True
+            self._assigned = {}
+            self._tell()
+
+    def _tell(self) -> None:
+        self.version += 1
+        self.changed.notify_all()
+
+    # ---- what the consumer task tells
+
+    def fail(self, error: RemoteStorageException) -> None:
+        """Give no answers any more but this error."""
+        with self.changed:
+            self._failure = self._failure or error
+            for kept in self._assigned.values():
+                kept.ready = False
+            self.changed.notify_all()
+
+    def fail_metadata_partition(self, number: int, error: RemoteStorageException) -> None:
+        """Give no answers but this error for the partitions whose events are in one metadata partition."""
+        with self.changed:
+            for kept in self._assigned.values():
+                if kept.metadata_partition == number:
+                    kept.ready, kept.failed = False, error
+            self.changed.notify_all()
+
+    def fail_partition(self, kept: Assigned, error: RemoteStorageException) -> None:
+        """Give no answers but this error for one partition."""
+        with self.changed:
+            kept.ready, kept.failed = False, error
+            self.changed.notify_all()
+
+    def suspend(self) -> None:
+        """Give no answers until ``make_ready``: the topic may be another than the one that was consumed."""
+        with self.changed:
+            for kept in self._assigned.values():
+                kept.ready = False
+
+    def begin_anew(self, numbers: Iterable[int]) -> None:
+        """Give no answers for the partitions of these metadata partitions until they are loaded again."""
+        lost = set(numbers)
+        with self.changed:
+            for partition, kept in list(self._assigned.items()):
+                if kept.metadata_partition in lost:
+                    kept.ready = False
+                    self._assigned[partition] = Assigned(partition, kept.metadata_partition)
+
+    def make_ready(self, loaded: Iterable[Assigned]) -> None:
+        """Give answers for these, as far as they are still assigned."""
+        with self.changed:
+            for kept in loaded:
+                if self._assigned.get(kept.partition) is kept and self._failure is None:
+                    kept.ready = True
+            self.changed.notify_all()
+
+    def now(self) -> tuple[int, dict[TopicIdPartition, Assigned]]:
+        """All that are assigned now, and the version of that."""
+        with self.changed:
+            return self.version, dict(self._assigned)
+
+    def await_change(self, version: int, seconds: float) -> None:
+        """Wait until there is something newer than a version, for so long."""
+        with self.changed:
+            if self.version == version:
+                self.changed.wait(seconds)
+
+    # ---- what callers ask
+
+    @property
+    def ready_count(self) -> int:
+        """How many partitions can be asked for."""
+        return sum(kept.ready for kept in list(self._assigned.values()))
+
+    def find(self, partition: TopicIdPartition) -> Assigned | None:
+        """The partition as it is assigned now, if it is ready."""
+        kept = self._assigned.get(partition)
+        return kept if kept is not None and kept.ready else None
+
+    def still(self, kept: Assigned) -> bool:
+        """Whether an answer that was found since ``find`` counts: nothing was taken from the table meanwhile."""
+        return kept.ready and self._assigned.get(kept.partition) is kept
+
+    def await_ready(self, partition: TopicIdPartition) -> Assigned:
+        """The partition once it is ready, after a tenth of a second at most.
+
+        Raises:
+            RemoteResourceNotFoundException: it is not assigned. RemoteStorageNotReadyException: it is still loaded.
+                RemoteStorageException: closed, or failed for good.
+        """
+        until = self._clock.monotonic_seconds() + READY_WAIT_SECONDS
+        with self.changed:
+            while True:
+                kept = self.require(partition)
+                if kept.ready:
+                    return kept
+                left = until - self._clock.monotonic_seconds()
+                if left <= 0:
+                    raise RemoteStorageNotReadyException(f"the metadata of {partition} is still loaded")
+                self.changed.wait(left)
+
+    def require(self, partition: TopicIdPartition) -> Assigned:
+        """The partition as it is assigned, ready or not. Raises as ``await_ready``, but never that it is not ready."""
+        self.check_open()
+        kept = self._assigned.get(partition)
+        if kept is None:
+            raise RemoteResourceNotFoundException(
+                f"{partition} ({partition.topic_id}) is not assigned: this broker neither leads nor follows it"
+            )
+        if kept.failed is not None:
+            raise again(kept.failed)
+        return kept
+
+    def check_open(self) -> None:
+        """Raises RemoteStorageException: closed, or failed for good."""
+        if self.closing:
+            raise RemoteStorageException("the metadata manager is closed")
+        if self._failure is not None:
+            raise again(self._failure)
+
+
+def again(error: RemoteStorageException) -> RemoteStorageException:
+    """The same error for another caller: a raised one carries the trace of who raised it."""
+    made = type(error)(*error.args)
+    made.__cause__ = error.__cause__
+    return made

@@ -1,0 +1,425 @@
+"""The one thread of a topic-backed metadata manager: opens the topic, reads it into the table, keeps the snapshot.
+
+It alone writes the table. What it waits for is bounded: a read by its timeout, a pause by its back-off, an idle turn
+by the next thing that is due; and whatever it dies of, all who wait are told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from tierlog.errors import ConfigError
+from tierlog.remote.api import (
+    InvalidTransitionError,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+    TopicIdPartition,
+)
+from tierlog.remote.metadata.table.segment_table import AppliedRun, RefusedEvent, SegmentTable
+from tierlog.remote.metadata.topic_backed.assignment import Assigned, Assignment
+from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
+from tierlog.remote.metadata.topic_backed.metadata_log import (
+    BatchRun,
+    LogBounds,
+    MetadataLog,
+    MetadataLogs,
+    OffsetsLostError,
+    ValueRun,
+)
+from tierlog.remote.metadata.topic_backed.metadata_metrics import MetadataMetrics
+from tierlog.remote.metadata.topic_backed.own_events import OwnEvent, OwnEvents, Refusal
+from tierlog.remote.metadata.topic_backed.removals import FINISHED, PendingRemoval, Removals
+from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+#: Bytes of one read, over all metadata partitions.
+_READ_BYTES: Final = 4 << 20
+_READ_SECONDS: Final = 1.0
+_BOUNDS_SECONDS: Final = 10.0
+_OPEN_SECONDS: Final = 30.0
+_PAUSE_SECONDS_MAX: Final = 5.0
+#: A partition of the snapshot's that nobody has assigned since is given up after so long.
+_UNCLAIMED_SECONDS: Final = 600.0
+_LAG_SECONDS: Final = 10.0
+
+
+class _Closing(Exception):
+    """The manager is being closed."""
+
+
+class ConsumerTask:
+    """Consumes the metadata topic for one manager.
+
+    Args:
+        config: The manager's.
+        machine: What it runs on.
+        logs: Opens the topic.
+        assignment: Which partitions are kept.
+        own_events: Who waits for what is consumed.
+        removals: Partitions' removals.
+        metrics: What is counted.
+
+    Attributes:
+        log: The open topic; None before it is, and while it is opened again.
+        table: The segments. Any thread may ask it, once a partition is ready.
+
+    Thread safety: ``run`` in one thread, the attributes in any.
+    """
+
+    def __init__(
+        self,
+        config: TopicBasedConfig,
+        *,
+        machine: Machine,
+        logs: MetadataLogs,
+        assignment: Assignment,
+        own_events: OwnEvents,
+        removals: Removals,
+        metrics: MetadataMetrics,
+    ) -> None:
+        self.log: MetadataLog | None = None
+        self.table = SegmentTable(machine=machine, as_kafka=config.kafka_semantics)
+        self._config = config
+        self._machine = machine
+        self._open_log = logs.open
+        self._assignment = assignment
+        self._own_events = own_events
+        self._removals = removals
+        self._metrics = metrics
+        #: Partitions whose events are taken; None: from the snapshot, and not assigned so far.
+        self._taken: dict[TopicIdPartition, Assigned | None] = {}
+        self._positions: dict[int, int] = {}
+        self._failed: dict[int, RemoteStorageException] = {}
+        #: Set while the topic may be another than the one that was consumed.
+        self._doubted: str | None = None
+        self._read_seconds = min(_READ_SECONDS, max(config.consume_wait_ms / 1000, 0.05))
+        self._unclaimed_until = 0.0
+        self._lag_due = 0.0
+        self._is_saved = True
+
+    def run(self) -> None:
+        """Consume until the manager is closed or fails for good; then say so to all who wait."""
+        try:
+            self._open(within_seconds=self._config.initialization_retry_max_timeout_ms / 1000)
+            pauses = 0
+            while True:
+                pauses = self._guarded_turn(pauses)
+        except _Closing:
+            pass
+        except Exception as error:
+            self._fail(error)
+            if not isinstance(error, RemoteStorageException | ConfigError):
+                raise  # a fault of ours: the thread's future has it
+        finally:
+            self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        text = f"the metadata manager has failed for good: {type(error).__name__}: {error}"
+        _log.error("%s", text)
+        failure = RemoteStorageException(text)
+        failure.__cause__ = error
+        self._assignment.fail(failure)
+        self._own_events.end(text)
+
+    def _end(self) -> None:
+        log = self.log
+        if log is None:
+            return
+        try:
+            log.close()
+        except RemoteStorageException as error:
+            _log.warning("closing the metadata topic: %s", error)
+
+    # ---- opening
+
+    def _open(self, *, within_seconds: float | None) -> None:
+        """Open the topic, again and again while that may help, for so long; None: until the manager is closed."""
+        clock = self._machine.clock
+        began = clock.monotonic_seconds()
+        pauses = 0
+        while True:
+            left = None if within_seconds is None else within_seconds - (clock.monotonic_seconds() - began)
+            self._check_closing()
+            self._own_events.expire()
+            try:
+                log = self._open_log(
+                    timeout_seconds=_OPEN_SECONDS if left is None else min(_OPEN_SECONDS, max(left, 1))
+                )
+            except RetriableRemoteStorageException as error:
+                if left is not None and left <= 0:
+                    text = f"the metadata topic could not be opened within {within_seconds:g} s: {error}"
+                    raise RemoteStorageException(text) from error
+                _log.warning("opening the metadata topic: %s; it is tried again", error)
+                pauses += 1
+                self._pause(pauses, left)
+                continue
+            if log.partition_count != self._config.topic_num_partitions:
+                log.close()
+                raise ConfigError(
+                    f"the metadata topic has {log.partition_count} partitions, and "
+                    f"remote.log.metadata.topic.num.partitions is {self._config.topic_num_partitions}"
+                )
+            self.log = log
+            return
+
+    def _opened(self) -> MetadataLog:
+        assert self.log is not None
+        return self.log
+
+    # ---- turns
+
+    def _guarded_turn(self, pauses: int) -> int:
+        """One turn; after an error that may pass, a pause. Returns how many pauses there were in a row."""
+        try:
+            self._check_closing()
+            self._turn()
+        except OffsetsLostError as error:
+            _log.warning("%s: the topic is opened again, and what this concerns is loaded anew", error)
+            self._assignment.suspend()
+            self._metrics.add("metadata_rebuilds_total")
+            if self._doubted is None:  # what was consumed is of that one, however often it is opened again
+                self._doubted = self._opened().identity
+        except RetriableRemoteStorageException as error:
+            _log.warning("consuming the metadata topic: %s; it is tried again", error)
+            self._metrics.add("metadata_consumer_errors_total")
+        else:
+            return 0
+        self._pause(pauses + 1)
+        return pauses + 1
+
+    def _turn(self) -> None:
+        """Take new assignments, read once, apply."""
+        if self._doubted is not None:
+            self._open_again(self._doubted)
+        version = self._take_assignment()
+        due = self._own_events.expire()
+        timeout = self._read_seconds if due is None else min(self._read_seconds, max(due, 0.0))
+        positions = self._to_read()
+        if not positions:
+            self._assignment.await_change(version, timeout)
+            return
+        for run in self._opened().read(positions, max_bytes=_READ_BYTES, timeout_seconds=timeout):
+            if run.partition in positions:
+                self._apply(run)
+        self._tell_ready()
+        self._measure_lag()
+
+    def _to_read(self) -> dict[int, int]:
+        """The position of each metadata partition that is needed."""
+        needed = {kept.metadata_partition for kept in self._taken.values() if kept is not None}
+        return {
+            number: self._positions[number] for number in sorted(needed & self._positions.keys() - self._failed.keys())
+        }
+
+    def _apply(self, run: BatchRun | ValueRun) -> None:
+        """Apply what was read of one metadata partition, and tell who waits for it."""
+        number = run.partition
+        position = self._positions[number]
+        applied = self.table.apply(run)
+        refusals = [_refusal(event) for event in applied.refused]
+        refusals += self._apply_removals(number, applied)
+        self._positions[number] = max(position, applied.next_offset)
+        self._is_saved = False
+        removals = len(applied.removals) - (len(refusals) - len(applied.refused))
+        self._metrics.add("metadata_events_applied_total", applied.applied + removals)
+        self._metrics.add("metadata_events_passed_over_total", applied.passed_over)
+        refused = applied.refused_count + len(refusals) - len(applied.refused)
+        if refused:
+            self._metrics.add("metadata_events_refused_total", refused)
+            _log.warning("metadata partition %d: %d events refused, the first: %s", number, refused, refusals[0].error)
+        self._own_events.consumed(
+            number,
+            position,
+            applied.next_offset,
+            refusals=refusals,
+            untold=applied.refused_count > len(applied.refused),
+        )
+        if applied.error is not None:
+            error = RemoteStorageException(
+                f"metadata partition {number} cannot be read at offset {self._positions[number]}: {applied.error}"
+            )
+            error.__cause__ = applied.error
+            self._fail_partition(number, error)
+        elif applied.next_offset <= position:
+            raise RetriableRemoteStorageException(f"metadata partition {number}: nothing behind offset {position} came")
+
+    def _apply_removals(self, number: int, applied: AppliedRun) -> list[Refusal]:
+        refusals = []
+        for offset, metadata in applied.removals:
+            partition = metadata.topic_id_partition
+            found = self._removals.find(partition)
+            if not self._removals.put(PendingRemoval(metadata, number, offset)):
+                state = "none" if found is None else found.metadata.state.name
+                text = f"{partition}: the removal is in state {state}, and cannot go to {metadata.state.name}"
+                refusals.append(Refusal(offset, partition, InvalidTransitionError(text)))
+            elif metadata.state is FINISHED:
+                self.table.unassign(partition)  # and whatever comes later for it is a zombie's
+                self._own_events.fail_all(f"{partition} was removed", which=partial(_is_late, partition, offset))
+        return refusals
+
+    def _fail_partition(self, number: int, error: RemoteStorageException) -> None:
+        """Give up one metadata partition: its position stays, others go on."""
+        _log.error("%s: its partitions have failed for good, others go on", error)
+        self._failed[number] = error
+        self._assignment.fail_metadata_partition(number, error)
+        self._own_events.fail_all(str(error), which=lambda event: event.metadata_partition == number)
+
+    def _tell_ready(self) -> None:
+        loaded = [
+            kept
+            for kept in self._taken.values()
+            if kept is not None
+            and not kept.ready
+            and kept.end_offset is not None
+            and kept.failed is None
+            and kept.metadata_partition in self._positions
+            and self._positions[kept.metadata_partition] >= kept.end_offset
+        ]
+        if loaded:
+            self._assignment.make_ready(loaded)
+        self._metrics.set("metadata_partitions_ready", self._assignment.ready_count)
+
+    # ---- assignment
+
+    def _take_assignment(self) -> int:
+        """Bring what is taken to what is assigned, and return the version of that. Where the end offsets cannot be had,
+        nothing new is taken.
+        """
+        version, assigned = self._assignment.now()
+        unclaimed_too = self._machine.clock.monotonic_seconds() >= self._unclaimed_until
+        for partition, kept in list(self._taken.items()):
+            if partition not in assigned and (kept is not None or unclaimed_too):
+                self._give_up(partition)
+        new = [kept for partition, kept in assigned.items() if self._taken.get(partition) is not kept]
+        for number in {kept.metadata_partition for kept in new} & self._failed.keys():
+            self._assignment.fail_metadata_partition(number, self._failed[number])
+        new = [kept for kept in new if kept.metadata_partition not in self._failed]
+        if not new:
+            return version
+        numbers = sorted({kept.metadata_partition for kept in new})
+        bounds = self._opened().bounds(numbers, timeout_seconds=_BOUNDS_SECONDS)
+        lost = self._outside(bounds)
+        if lost:
+            raise OffsetsLostError(f"metadata partitions {lost} no longer hold the offsets that were consumed last")
+        for kept in new:
+            number = kept.metadata_partition
+            kept.end_offset = bounds[number].end_offset
+            if kept.partition not in self._taken:
+                try:
+                    self.table.assign(kept.partition)
+                except ValueError as error:  # a topic id under a second name
+                    self._assignment.fail_partition(kept, RemoteStorageException(str(error)))
+                else:
+                    self._positions[number] = bounds[number].start_offset
+            self._taken[kept.partition] = kept
+        self._is_saved = False
+        self._tell_ready()
+        return version
+
+    def _outside(self, bounds: Mapping[int, LogBounds]) -> list[int]:
+        """The metadata partitions whose position is outside of their bounds."""
+        return [
+            number
+            for number, found in bounds.items()
+            if number in self._positions and not found.start_offset <= self._positions[number] <= found.end_offset
+        ]
+
+    def _give_up(self, partition: TopicIdPartition) -> None:
+        """Take no events of a partition any more, and forget it."""
+        self._forget(partition)
+        number = self._assignment.metadata_partition(partition)
+        if all(self._assignment.metadata_partition(other) != number for other in self._taken):
+            self._positions.pop(number, None)
+        self._own_events.fail_all(
+            "this broker neither leads nor follows the partition any more",
+            which=lambda event: event.partition == partition,
+        )
+
+    def _forget(self, partition: TopicIdPartition) -> None:
+        del self._taken[partition]
+        self.table.unassign(partition)
+        self._removals.forget(partition)
+        self._is_saved = False
+
+    def _open_again(self, identity: str) -> None:
+        """Open the topic again, and begin anew with the metadata partitions that do not go on where they were."""
+        old, self.log = self.log, None
+        if old is not None:
+            old.close()
+        self._open(within_seconds=None)
+        log = self._opened()
+        lost = list(self._positions)
+        if log.identity == identity:
+            lost = self._outside(log.bounds(sorted(self._positions), timeout_seconds=_BOUNDS_SECONDS))
+        self._assignment.begin_anew(lost)
+        for partition in list(self._taken):
+            if self._assignment.metadata_partition(partition) in lost:
+                self._forget(partition)
+        for number in lost:
+            self._positions.pop(number, None)
+            self._failed.pop(number, None)
+        self._own_events.forget_progress(lost)
+        self._doubted = None
+        self._tell_ready()
+
+    # ---- waiting
+
+    def _check_closing(self) -> None:
+        if self._assignment.closing:
+            raise _Closing
+
+    def _pause(self, count: int, seconds_max: float | None = None) -> None:
+        """Back off before the next try: twice as long each time, less a random part of it; not when closing."""
+        first = max(self._config.initialization_retry_interval_ms / 1000, 0.001)
+        longest = min(_PAUSE_SECONDS_MAX, first * 2 ** min(count - 1, 16))
+        if seconds_max is not None:
+            longest = min(longest, max(seconds_max, 0.001))
+        clock = self._machine.clock
+        until = clock.monotonic_seconds() + self._machine.rng.uniform(longest / 2, longest)
+        while (left := until - clock.monotonic_seconds()) > 0:
+            self._check_closing()
+            due = self._own_events.expire()
+            with self._assignment.changed:
+                if not self._assignment.closing:
+                    self._assignment.changed.wait(left if due is None else min(left, max(due, 0.001)))
+
+    # ---- snapshot and lag
+
+    def _measure_lag(self) -> None:
+        """Every few seconds, count the events that are not consumed yet."""
+        now = self._machine.clock.monotonic_seconds()
+        positions = self._to_read()
+        if now < self._lag_due or not positions:
+            return
+        self._lag_due = now + _LAG_SECONDS
+        try:
+            bounds = self._opened().bounds(list(positions), timeout_seconds=_BOUNDS_SECONDS)
+        except RetriableRemoteStorageException as error:
+            _log.info("the lag behind the metadata topic is not known: %s", error)
+            return
+        lag = sum(max(0, found.end_offset - positions[number]) for number, found in bounds.items())
+        self._metrics.set("metadata_lag_events", lag)
+
+
+def _is_late(partition: TopicIdPartition, removed_at: int, event: OwnEvent) -> bool:
+    """Whether an own event is about a segment of a partition that was removed before it."""
+    return event.subject != partition == event.partition and (event.offset is None or event.offset > removed_at)
+
+
+def _refusal(event: RefusedEvent) -> Refusal:
+    """The error of a refused event for its producer."""
+    error: RemoteStorageException
+    if event.found_state is None:
+        error = RemoteResourceNotFoundException(
+            f"{event.segment_id}: there is no such segment, or its deletion has finished; {event.state.name} is refused"
+        )
+    else:
+        error = InvalidTransitionError(
+            f"{event.segment_id}: a segment in state {event.found_state.name} cannot go to {event.state.name}"
+        )
+    return Refusal(event.offset, event.segment_id, error)

@@ -1,0 +1,323 @@
+"""The metadata topic in a running Kafka.
+
+Kafka's client is reached through ``runtime.kafka``; here is which errors end what, and how a topic that was made anew
+is told from the one that was opened. Source: Kafka TopicBasedRemoteLogMetadataManager, ProducerManager, ConsumerTask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from tierlog.errors import ConfigError, ObjectNotFoundError, TierlogError
+from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
+from tierlog.remote.metadata.topic_backed.config import ADMIN, COMMON_CLIENT, CONSUMER, PRODUCER, TopicBasedConfig
+from tierlog.remote.metadata.topic_backed.kafka_topic import TopicWishes, ensure_topic
+from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, LogBounds, OffsetsLostError, ValueRun
+from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
+from tierlog.runtime.kafka.kafka_errors import OffsetOutOfRangeError
+from tierlog.runtime.kafka.opening import require_client
+from tierlog.runtime.kafka.record_consumer import RecordConsumer
+from tierlog.runtime.kafka.record_producer import RecordProducer
+from tierlog.runtime.kafka.topic_admin import TopicAdmin, TopicDescription
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Future, PendingFuture
+
+_log = logging.getLogger(__name__)
+
+#: How often a log that is read asks whether its topic is still the same.
+_IDENTITY_SECONDS: Final = 5.0
+_ASK_SECONDS: Final = 10.0
+_READER: Final = "tierlog-metadata-reader"
+
+
+class KafkaMetadataLogs:
+    """Opens the metadata topic of a cluster for a manager.
+
+    Args:
+        config: Of the manager; ``client_keys`` say how to reach the cluster.
+        machine: What it runs on.
+
+    Raises:
+        ConfigError: confluent-kafka is not installed, ``bootstrap.servers`` is missing, or a key is wrong.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, config: TopicBasedConfig, *, machine: Machine | None = None) -> None:
+        require_client()
+        self._machine = machine or Machine()
+        self._wishes = TopicWishes.of(config)
+        common = _below(COMMON_CLIENT, config.client_keys)
+        client_id = f"{METADATA_TOPIC}_client_{config.broker_id}"
+        self._admin = client_settings(
+            "admin", common, _below(ADMIN, config.client_keys), client_id=f"{client_id}_admin"
+        )
+        self._producer = client_settings(
+            "producer", common, _below(PRODUCER, config.client_keys), client_id=f"{client_id}_producer"
+        )
+        self._consumer = client_settings(
+            "consumer", common, _below(CONSUMER, config.client_keys), client_id=f"{client_id}_consumer"
+        )
+
+    def open(self, *, timeout_seconds: float) -> KafkaMetadataLog:
+        """The topic, made if it is not there, and checked; see ``MetadataLogs.open``.
+
+        Raises:
+            ConfigError: the topic, the client's keys or the cluster's policies forbid it. RemoteStorageException: it
+                refuses us. RetriableRemoteStorageException: it cannot be reached, or cannot make the topic, yet.
+        """
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        try:
+            with ExitStack() as opened:
+                admin = opened.enter_context(TopicAdmin(self._admin, machine=self._machine))
+                topic = ensure_topic(admin, self._wishes, until=until, machine=self._machine)
+                log = _open(admin, topic, self._consumer, self._producer, opened, self._machine)
+                opened.pop_all()
+                return log
+        except ConfigError:
+            raise
+        except TierlogError as error:
+            raise _kip_error(error) from error
+
+
+def open_cluster_log(
+    bootstrap: str,
+    *,
+    client_keys: Mapping[str, str] | None = None,
+    writable: bool = False,
+    timeout_seconds: float = 30.0,
+    machine: Machine | None = None,
+) -> KafkaMetadataLog:
+    """The metadata topic that a running Kafka has, with as many partitions as it has; for who is no broker of it.
+
+    Args:
+        bootstrap: ``host:port[,host:port…]``.
+        client_keys: Keys of Kafka's client beside it, such as ``security.protocol``.
+        writable: Whether ``append`` is needed.
+        timeout_seconds: The longest that it may take.
+        machine: What it runs on.
+
+    Raises:
+        ConfigError: there is no such topic, confluent-kafka is not installed, or a key is wrong.
+        RetriableRemoteStorageException: the cluster cannot be reached. RemoteStorageException: it refuses us.
+    """
+    require_client()
+    machine = machine or Machine()
+    keys = {**(client_keys or {}), "bootstrap.servers": bootstrap}
+    settings = client_settings("admin", keys, client_id=_READER)
+    consumer = client_settings("consumer", keys, client_id=_READER)
+    producer = client_settings("producer", keys, client_id=_READER) if writable else None
+    try:
+        with ExitStack() as opened:
+            admin = opened.enter_context(TopicAdmin(settings, machine=machine))
+            topic = admin.describe_topic(METADATA_TOPIC, timeout_seconds=timeout_seconds)
+            if topic is None:
+                raise ConfigError(
+                    f"{bootstrap} has no topic {METADATA_TOPIC}: brokers make it when they start with "
+                    "remote.log.storage.system.enable=true"
+                )
+            log = _open(admin, topic, consumer, producer, opened, machine)
+            opened.pop_all()
+            return log
+    except ConfigError:
+        raise
+    except TierlogError as error:
+        raise _kip_error(error) from error
+
+
+def _open(
+    admin: TopicAdmin,
+    topic: TopicDescription,
+    consumer: ClientSettings,
+    producer: ClientSettings | None,
+    opened: ExitStack,
+    machine: Machine,
+) -> KafkaMetadataLog:
+    reader = opened.enter_context(RecordConsumer(consumer, METADATA_TOPIC, machine=machine))
+    writer = None
+    if producer is not None:
+        writer = opened.enter_context(RecordProducer(producer, METADATA_TOPIC, machine=machine))
+    return KafkaMetadataLog(topic, admin, reader, writer, machine=machine)
+
+
+class KafkaMetadataLog:
+    """The metadata topic of a running Kafka, as a MetadataLog.
+
+    Once the topic is found to be another one by that name, every call raises OffsetsLostError, for ever. Whether it is
+    the same is asked with ``bounds``, every five seconds beside reads, and whenever an offset is out of range.
+
+    Args:
+        topic: As it was when the log was opened.
+        admin: A client of the cluster, and so on; ``close`` closes them.
+        consumer: Reads the topic.
+        producer: Writes it; None for a log that is only read.
+        machine: What it runs on.
+
+    Thread safety: any number of threads; one read at a time.
+    """
+
+    def __init__(
+        self,
+        topic: TopicDescription,
+        admin: TopicAdmin,
+        consumer: RecordConsumer,
+        producer: RecordProducer | None,
+        *,
+        machine: Machine,
+    ) -> None:
+        self._topic = topic
+        self._admin = admin
+        self._consumer = consumer
+        self._producer = producer
+        self._machine = machine
+        self._lost: OffsetsLostError | None = None
+        self._look: Future[TopicDescription | None] | None = None
+        self._look_due = machine.clock.monotonic_seconds() + _IDENTITY_SECONDS
+
+    @property
+    def identity(self) -> str:
+        """The topic's id, as Kafka writes it."""
+        return self._topic.topic_id
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic had when the log was opened."""
+        return len(self._topic.replicas)
+
+    def append(self, partition: int, value: bytes) -> Future[int]:
+        """Append a record, as MetadataLog says. One that fails with a retriable error may have been written."""
+        told: PendingFuture[int] = self._machine.scheduler.future()
+        self._require_same()
+        if self._producer is None:
+            raise RemoteStorageException(f"{METADATA_TOPIC} was opened for reading")
+
+        def take(done: Future[int]) -> None:
+            error = done.exception(0)
+            if error is None:
+                told.set_result(done.result(0))
+            else:
+                told.set_exception(_kip_error(error))
+
+        try:
+            self._producer.append(partition, value).add_done_callback(take)
+        except TierlogError as error:
+            raise _kip_error(error) from error
+        return told
+
+    def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LogBounds]:
+        """The bounds of some partitions now, of the topic that was opened and no other."""
+        self._require_same()
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        try:
+            # The topic is asked for last: had it been made anew before, that is told now.
+            found = self._admin.offsets(METADATA_TOPIC, partitions, timeout_seconds=timeout_seconds)
+            left = max(until - self._machine.clock.monotonic_seconds(), 0.0)
+            self._check(self._admin.describe_topic(METADATA_TOPIC, timeout_seconds=left))
+        except TierlogError as error:
+            raise _kip_error(error) from error
+        return {number: LogBounds(start, end) for number, (start, end) in found.items()}
+
+    def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[ValueRun]:
+        """Records from these offsets on, as MetadataLog says; what lies between two of them is no record."""
+        self._look_now_and_then()
+        try:
+            found = self._consumer.read(positions, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+        except OffsetOutOfRangeError as error:
+            raise self._out_of_range(error) from error
+        except TierlogError as error:
+            raise _kip_error(error) from error
+        return [
+            ValueRun(run.partition, run.next_offset, run.offsets, run.timestamps_ms, run.keys, run.values)
+            for run in found
+        ]
+
+    def _out_of_range(self, error: OffsetOutOfRangeError) -> RemoteStorageException:
+        """What an offset out of range means, by the bounds as they are now."""
+        if error.partition < 0 or error.offset < 0:
+            return OffsetsLostError(str(error))
+        try:
+            found = self.bounds([error.partition], timeout_seconds=_ASK_SECONDS)[error.partition]
+        except RemoteStorageException as cause:
+            return cause
+        if found.start_offset <= error.offset <= found.end_offset:  # a leader that is behind, perhaps
+            return RetriableRemoteStorageException(f"{error}, though it is in the log now")
+        return OffsetsLostError(
+            f"{METADATA_TOPIC}-{error.partition} holds offsets {found.start_offset} to {found.end_offset}, and "
+            f"{error.offset} was to be read: it was truncated"
+        )
+
+    # ---- whether it is the same topic
+
+    def _require_same(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _check(self, found: TopicDescription | None) -> None:
+        """Raises OffsetsLostError: it is another topic. RetriableRemoteStorageException: there is none."""
+        self._require_same()
+        if found is None:
+            raise RetriableRemoteStorageException(f"{METADATA_TOPIC} is not there")
+        if found.topic_id != self._topic.topic_id or len(found.replicas) != len(self._topic.replicas):
+            self._lost = OffsetsLostError(
+                f"{METADATA_TOPIC} with id {found.topic_id} and {len(found.replicas)} partitions is not the one that "
+                f"was opened, with id {self._topic.topic_id} and {len(self._topic.replicas)} partitions"
+            )
+            raise self._lost
+
+    def _look_now_and_then(self) -> None:
+        """Ask for the topic every few seconds, without waiting; raises as ``_check`` once the answer has come."""
+        self._require_same()
+        now = self._machine.clock.monotonic_seconds()
+        looking = self._look
+        if looking is None:
+            if now >= self._look_due:
+                self._look_due = now + _IDENTITY_SECONDS
+                try:
+                    self._look = self._admin.begin_describe_topic(METADATA_TOPIC, timeout_seconds=_ASK_SECONDS)
+                except TierlogError as error:
+                    raise _kip_error(error) from error
+            return
+        if looking.done():
+            self._look = None
+            failure = looking.exception(0)
+            if failure is not None:
+                _log.info("whether %s is still the same is not known: %s", METADATA_TOPIC, failure)
+                return
+            self._check(looking.result(0))
+
+    def wake(self) -> None:
+        """End a read that waits in another thread within 50 milliseconds, or the next one."""
+        self._consumer.wake()
+
+    def close(self) -> None:
+        """Release what is held; calls under way, and appends that are not acknowledged, end with an error."""
+        self._consumer.close()
+        if self._producer is not None:
+            self._producer.close()
+        self._admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _below(prefix: str, keys: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in keys.items() if name.startswith(prefix)}
+
+
+def _kip_error(error: BaseException) -> RemoteStorageException:
+    """The KIP's error for one of the client's; to be raised from it."""
+    if isinstance(error, RemoteStorageException):
+        return error
+    passes = isinstance(error, ObjectNotFoundError) or (isinstance(error, TierlogError) and error.retriable)
+    made = (RetriableRemoteStorageException if passes else RemoteStorageException)(str(error))
+    made.__cause__ = error
+    return made

@@ -1,0 +1,74 @@
+"""Making clients of confluent-kafka: their messages go to a logger, their complaints are kept for who waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tierlog._extras import require_extra
+from tierlog.errors import ConfigError
+from tierlog.runtime.kafka.client_keys import ClientSettings, Role
+from tierlog.runtime.kafka.kafka_errors import PERMISSION
+from tierlog.runtime.machine import Machine
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+_LATELY_SECONDS: Final = 30.0
+
+
+class Complaints:
+    """What librdkafka last complained of beside its answers: a call that times out gives no other reason.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._clock = machine.clock
+        self._last: tuple[float, str, str] | None = None
+
+    def take(self, error: KafkaError) -> None:
+        """Note an error that belongs to no call."""
+        if error.name() != "_ALL_BROKERS_DOWN" or self._last is None:  # it follows upon a better reason
+            self._last = (self._clock.monotonic_seconds(), error.name(), error.str())
+
+    def told_lately(self) -> str:
+        """The last complaint for a message, as ``" (…)"``; "" if there was none for a while."""
+        if self._last is None or self._clock.monotonic_seconds() - self._last[0] > _LATELY_SECONDS:
+            return ""
+        return f" ({self._last[2]})"
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the last complaint says that the cluster does not take us for who we say we are."""
+        return self.told_lately() != "" and self._last is not None and self._last[1] in PERMISSION
+
+    def forget(self) -> None:
+        """It works again."""
+        self._last = None
+
+
+def open_client(
+    role: Role,
+    make: Callable[..., Any],
+    settings: ClientSettings,
+    log: logging.Logger,
+    complaints: Complaints,
+) -> Any:
+    """A client of confluent-kafka; when it is polled, its messages go to the log and its errors to the complaints.
+
+    Raises:
+        ConfigError: librdkafka refuses the settings.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        return make(dict(settings.values) | {"error_cb": complaints.take}, logger=log)
+    except KafkaException as cause:
+        raise ConfigError(f"the Kafka {role} cannot be made: {cause.args[0].str().strip()}") from cause
+
+
+def require_client() -> None:
+    """Raises ConfigError, which says what to install, if confluent-kafka is missing."""
+    require_extra("kafka", "metadata in a running Kafka")

@@ -1,0 +1,251 @@
+"""Reads partitions of a running Kafka from given offsets on: no group, no commits, no jump over what is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tierlog.errors import StorePermissionError, StoreUnavailableError
+from tierlog.runtime.kafka.client_keys import ClientSettings
+from tierlog.runtime.kafka.kafka_errors import ClientClosedError, names_a_group, our_error
+from tierlog.runtime.kafka.opening import Complaints, open_client
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.forking import Origin
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+_log = logging.getLogger(__name__)
+
+#: How often a read that waits looks whether it shall end: librdkafka cannot be woken.
+_POLL_SECONDS: Final = 0.05
+#: What a read under way gets to end in.
+_ENDING_SECONDS: Final = 5.0
+_MESSAGES_MAX: Final = 50_000
+#: What a record is taken to be before any was seen.
+_RECORD_SIZE_BYTES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecords:
+    """Records of one partition in the order of their offsets; all sequences are of one length. None of them: the
+    partition ends further on, behind control records or what was deleted.
+
+    Attributes:
+        next_offset: Where the next read goes on.
+        timestamps_ms: -1 for a record without.
+    """
+
+    partition: int
+    next_offset: int
+    offsets: Sequence[int]
+    timestamps_ms: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+
+
+class RecordConsumer:
+    """Reads partitions of one topic. librdkafka fetches ahead, up to 16 MiB a partition.
+
+    Thread safety: any number of threads; one read at a time, others wait for it within their time.
+    """
+
+    def __init__(self, settings: ClientSettings, topic: str, *, machine: Machine) -> None:
+        from confluent_kafka import Consumer
+
+        self._topic = topic
+        self._clock = machine.clock
+        self._origin = Origin()
+        self._changed = machine.scheduler.condition()
+        self._reading = self._woken = self._closed = False
+        self._positions: dict[int, int] | None = {}
+        self._record_bytes = float(_RECORD_SIZE_BYTES)
+        self._complaints = Complaints(machine)
+        self._client: Any = open_client("consumer", Consumer, settings, _log, self._complaints)
+
+    def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[PartitionRecords]:
+        """Records from these offsets on (partition → offset): of each partition what is there already, as soon as
+        anything is; nothing if none came within the time, or ``wake`` was called.
+
+        Args:
+            positions: A partition that does not go on where the last read of it ended may take half a second more.
+            max_bytes: About how many bytes of values are wanted; one record is returned whatever its size.
+            timeout_seconds: How long to wait for the first record.
+
+        Raises:
+            OffsetOutOfRangeError: an offset is outside of what its partition holds. ObjectNotFoundError: the topic is
+                gone. StorePermissionError. StoreUnavailableError: it may work later. ClientClosedError: before or
+                while waiting. StoreError. ForkedProcessError.
+            After any of them the same read can be called again: nothing is skipped.
+        """
+        self._origin.require("the Kafka consumer")
+        until = self._clock.monotonic_seconds() + timeout_seconds
+        if not self._enter(until):
+            return []
+        try:
+            return self._read(positions, max_bytes, until)
+        except BaseException:
+            self._positions = None  # librdkafka's place may be another one than the caller's: ask it anew
+            raise
+        finally:
+            self._leave()
+
+    def _enter(self, until: float) -> bool:
+        with self._changed:
+            while self._reading and not self._closed:
+                left = until - self._clock.monotonic_seconds()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+            self._require_open()
+            self._reading = True
+            return True
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._reading = False
+            self._changed.notify_all()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError(f"reading {self._topic}: the consumer is closed")
+
+    def _read(self, positions: Mapping[int, int], max_bytes: int, until: float) -> list[PartitionRecords]:
+        if self._positions != dict(positions):
+            self._assign(positions)
+        if not positions:
+            self._wait_without(until)
+            return []
+        while True:
+            first = self._wait_for_first(until)
+            if first is None:
+                return []
+            messages = [first]
+            wanted = int(max_bytes / self._record_bytes)
+            if wanted > 1:
+                messages += self._client.consume(min(wanted, _MESSAGES_MAX), timeout=0)
+            found = self._by_partition(messages)
+            if found:
+                return found
+
+    def _assign(self, positions: Mapping[int, int]) -> None:
+        """Read from other places; partitions that go on where they were keep what was fetched ahead of them."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        held, self._positions = self._positions, None
+        new = [
+            TopicPartition(self._topic, number, offset)
+            for number, offset in positions.items()
+            if held is None or held.get(number) != offset
+        ]
+        try:
+            if held is None:
+                self._client.assign(new)
+            else:
+                gone = [number for number, offset in held.items() if positions.get(number) != offset]
+                if gone:
+                    self._client.incremental_unassign([TopicPartition(self._topic, number) for number in gone])
+                if new:
+                    self._client.incremental_assign(new)
+        except KafkaException as cause:
+            raise our_error(f"reading {self._topic}", cause.args[0]) from cause
+        self._positions = dict(positions)
+
+    def _wait_for_first(self, until: float) -> Message | None:
+        """The next message, which may be an error; None once the time is up or ``wake`` was called."""
+        while True:
+            left = until - self._clock.monotonic_seconds()
+            message: Message | None = self._client.poll(0 if self._woken else min(max(left, 0.0), _POLL_SECONDS))
+            self._require_open()
+            if message is not None:
+                return message
+            if left <= 0 or self._woken:
+                break
+        self._woken = False
+        if self._complaints.is_refusal:
+            raise StorePermissionError(f"reading {self._topic}{self._complaints.told_lately()}")
+        return None
+
+    def _wait_without(self, until: float) -> None:
+        """Wait while there is nothing to read."""
+        with self._changed:
+            while not self._woken and not self._closed:
+                left = until - self._clock.monotonic_seconds()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._require_open()
+            self._woken = False
+        self._client.poll(0)
+
+    def _by_partition(self, messages: Sequence[Message]) -> list[PartitionRecords]:
+        """What the messages bring: records, or that a partition ends further on than its last record."""
+        ends: list[tuple[int, int]] = []
+        by_number: dict[int, list[Message]] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                by_number.setdefault(message.partition() or 0, []).append(message)
+            elif error.name() == "_PARTITION_EOF":
+                ends.append((message.partition() or 0, message.offset() or 0))
+            elif not names_a_group(error):
+                raise self._failure(message, error)
+        found = [self._records(number, each) for number, each in by_number.items()]
+        if found:
+            self._complaints.forget()
+            self._record_bytes = max(sum(map(len, messages)) / len(messages), 1.0)
+        for number, end in ends:
+            if self._positions is not None and self._positions.get(number, end) < end:
+                self._positions[number] = end
+                found.append(PartitionRecords(number, end, (), (), (), ()))
+        return found
+
+    def _records(self, number: int, messages: Sequence[Message]) -> PartitionRecords:
+        offsets = [message.offset() or 0 for message in messages]
+        positions = self._positions
+        if positions is None or number not in positions or offsets[0] < positions[number]:
+            raise StoreUnavailableError(f"reading {self._topic}-{number}: a fetch from before came late")
+        positions[number] = offsets[-1] + 1
+        times = [message.timestamp()[1] for message in messages]
+        keys, values = [message.key() for message in messages], [message.value() for message in messages]
+        return PartitionRecords(number, offsets[-1] + 1, offsets, times, keys, values)
+
+    def _failure(self, message: Message, error: KafkaError) -> Exception:
+        partition, offset = message.partition(), message.offset()
+        number = -1 if partition is None else partition
+        at = -1 if offset is None else offset
+        what = f"reading {self._topic}" + (f"-{number}" if number >= 0 else "")
+        what += f" from offset {at} on" if at >= 0 else ""
+        return our_error(what, error, partition=number, offset=at)
+
+    def wake(self) -> None:
+        """End a read that waits in another thread within 50 milliseconds, or the next one."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End a read under way, and release what is held; idempotent."""
+        until = self._clock.monotonic_seconds() + _ENDING_SECONDS
+        with self._changed:
+            closed, self._closed = self._closed, True
+            self._changed.notify_all()
+            while self._reading and self._clock.monotonic_seconds() < until:
+                self._changed.wait(_POLL_SECONDS)
+            if self._reading:
+                _log.warning("a read of %s does not end: its client is left to it", self._topic)
+                return
+        if not closed and self._origin.is_here:
+            client, self._client = self._client, None
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

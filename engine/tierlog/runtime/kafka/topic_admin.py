@@ -1,0 +1,201 @@
+"""Topics of a running Kafka: what there is, making one, its configuration, its offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.runtime.kafka.answers import Answers
+from tierlog.runtime.kafka.client_keys import ClientSettings
+from tierlog.runtime.kafka.kafka_errors import TopicExistsError
+from tierlog.runtime.kafka.opening import Complaints, open_client
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.scheduling import Future, PendingFuture
+
+_log = logging.getLogger(__name__)
+
+#: A request of less makes librdkafka refuse it.
+_REQUEST_SECONDS_MIN: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic that is there.
+
+    Attributes:
+        topic_id: Kafka's text of it, 22 characters; of 22 ``A`` for a broker before 2.8, which has none.
+        replicas: How many each partition has, by its number.
+    """
+
+    topic: str
+    topic_id: str
+    replicas: tuple[int, ...]
+
+
+class TopicAdmin:
+    """Asks a cluster about topics.
+
+    Raises (all methods): StoreUnavailableError, which is retriable: the cluster is not reached, is not ready, or did
+    not answer in time; ConfigError: it refuses what was asked for; StorePermissionError; ClientClosedError; StoreError.
+    ForkedProcessError: this is a fork of the process that made it.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, settings: ClientSettings, *, machine: Machine) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._machine = machine
+        self._origin = Origin()
+        self._complaints = Complaints(machine)
+        self._client: Any = open_client("admin", AdminClient, settings, _log, self._complaints)
+        self._answers = Answers(machine, "the Kafka admin client", self._complaints, poll=self.poll)
+
+    def describe_topic(self, topic: str, *, timeout_seconds: float) -> TopicDescription | None:
+        """What is known of a topic; None if there is none."""
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        future = self.begin_describe_topic(topic, timeout_seconds=timeout_seconds)
+        self._answers.wait(f"describing topic {topic}", future, until=until)
+        return future.result(0)
+
+    def begin_describe_topic(self, topic: str, *, timeout_seconds: float) -> Future[TopicDescription | None]:
+        """As ``describe_topic``, for who does not wait. Once the client is closed the future is never done."""
+        from confluent_kafka import TopicCollection
+
+        client = self._begin()
+        told: PendingFuture[TopicDescription | None] = self._machine.scheduler.future()
+
+        def take(answer: Future[Any]) -> None:
+            try:
+                told.set_result(self._description(topic, answer))
+            except Exception as error:  # noqa: BLE001 - it is raised in who asks
+                told.set_exception(error)
+
+        asked = client.describe_topics(TopicCollection([topic]), request_timeout=_request_seconds(timeout_seconds))
+        asked[topic].add_done_callback(take)
+        return told
+
+    def _description(self, topic: str, answer: Future[Any]) -> TopicDescription | None:
+        until = self._machine.clock.monotonic_seconds()
+        try:
+            found = self._answers.result(f"describing topic {topic}", answer, until=until)
+        except ObjectNotFoundError:
+            return None
+        # librdkafka writes ids with padding and in the letters of the other base64
+        topic_id = str(found.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
+        partitions = sorted((each.id, len(each.replicas)) for each in found.partitions)
+        if [number for number, _ in partitions] != list(range(len(partitions))):
+            raise StoreError(f"topic {topic}: the cluster does not name all of its partitions")
+        return TopicDescription(topic, topic_id, tuple(count for _, count in partitions))
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        timeout_seconds: float,
+    ) -> bool:
+        """Make a topic; False if there is one by that name already. It may take a moment until all brokers know it."""
+        from confluent_kafka.admin import NewTopic
+
+        made = NewTopic(topic, partitions, replication_factor, config=dict(config))
+        what = f"making topic {topic}"
+
+        def ask(client: Any, seconds: float) -> Future[Any]:
+            asked = client.create_topics([made], request_timeout=seconds, operation_timeout=seconds)
+            future: Future[Any] = asked[topic]
+            return future
+
+        future, until = self._ask(ask, timeout_seconds)
+        try:
+            self._answers.result(what, future, until=until)
+        except TopicExistsError:
+            return False
+        return True
+
+    def topic_config(self, topic: str, *, timeout_seconds: float) -> dict[str, str]:
+        """The configuration that counts for a topic, defaults included; without values that the cluster hides.
+
+        Raises:
+            ObjectNotFoundError: there is no such topic.
+        """
+        from confluent_kafka.admin import ConfigResource
+
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+        def ask(client: Any, seconds: float) -> Future[Any]:
+            future: Future[Any] = client.describe_configs([resource], request_timeout=seconds)[resource]
+            return future
+
+        future, until = self._ask(ask, timeout_seconds)
+        found = self._answers.result(f"reading the configuration of topic {topic}", future, until=until)
+        return {name: entry.value for name, entry in found.items() if entry.value is not None}
+
+    def offsets(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, tuple[int, int]]:
+        """Partition → (first offset that is there, offset of the next record), as they are between call and return.
+
+        Raises:
+            ObjectNotFoundError: there is no such topic or partition.
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        what = f"asking for offsets of topic {topic}"
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        seconds = _request_seconds(timeout_seconds)
+        wanted = sorted(set(partitions))
+        if not wanted:
+            return {}
+        asked = []
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+            request = {TopicPartition(topic, number): spec for number in wanted}
+            level = IsolationLevel.READ_UNCOMMITTED
+            asked.append(self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds))
+        # In this order: what is appended between both answers is then within.
+        found = [
+            {each.partition: self._answers.result(what, future, until=until).offset for each, future in answer.items()}
+            for answer in asked
+        ]
+        return {number: (found[0][number], found[1][number]) for number in wanted}
+
+    def poll(self) -> None:
+        """Hand librdkafka's messages to the log. Who calls for nothing else calls this now and then."""
+        client = self._client
+        if client is not None:
+            client.poll(0)
+
+    def close(self) -> None:
+        """End what is under way; idempotent."""
+        self._answers.close()
+        if self._origin.is_here:
+            self._client = None  # the last reference: librdkafka ends its threads
+
+    def _begin(self) -> Any:
+        self._origin.require("the Kafka admin client")
+        client = self._client
+        self._answers.require_open()
+        client.poll(0)
+        return client
+
+    def _ask(self, ask: Callable[[Any, float], Future[Any]], timeout_seconds: float) -> tuple[Future[Any], float]:
+        until = self._machine.clock.monotonic_seconds() + timeout_seconds
+        return ask(self._begin(), _request_seconds(timeout_seconds)), until
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _request_seconds(timeout_seconds: float) -> float:
+    return max(timeout_seconds, _REQUEST_SECONDS_MIN)

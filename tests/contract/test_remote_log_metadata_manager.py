@@ -1,0 +1,47 @@
+"""The contract of metadata managers over ours, on a topic in memory, and over a third party's."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.dict_metadata_manager import DictMetadataManager
+from tests.contract.metadata_manager_suite import MetadataManagerContract
+from tierlog.remote.api import RemoteLogMetadataManager
+from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
+
+
+class TestTopicBased(MetadataManagerContract):
+    """A topic in memory, read as values and as record batches, with few partitions so that some share one."""
+
+    @pytest.fixture(params=["values", "batches"])
+    def manager(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RemoteLogMetadataManager]:
+        topic = MemoryMetadataTopic(3, as_batches=request.param == "batches")
+        with TopicBasedRemoteLogMetadataManager(open_logs=lambda config, *, machine: topic) as manager:
+            manager.configure(
+                {
+                    "log.dir": str(tmp_path),
+                    "remote.log.metadata.topic.num.partitions": 3,
+                    "remote.log.metadata.kafka.semantics": self.as_kafka,
+                }
+            )
+            yield manager
+
+
+class TestTopicBasedAsKafka(TestTopicBased):
+    """The same with Kafka's answers where segments overlap."""
+
+    as_kafka = True
+
+
+class TestThirdParty(MetadataManagerContract):
+    """Another's: the suite judges the interface, not our classes."""
+
+    @pytest.fixture
+    def manager(self) -> Iterator[RemoteLogMetadataManager]:
+        with DictMetadataManager() as manager:
+            manager.configure({})
+            yield manager
