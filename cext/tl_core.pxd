@@ -409,7 +409,7 @@ cdef extern from "segment_table.h" nogil:
         int64_t offset
 
     ctypedef struct tl_segment_cursor:
-        pass
+        tl_bool ended
 
     tl_status tl_segment_table_create(tl_segment_table **out, tl_segment_table_options options) noexcept
     void tl_segment_table_destroy(tl_segment_table *table) noexcept

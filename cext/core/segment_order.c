@@ -1,19 +1,6 @@
 /* Finding and going through: what readers and the writer share. Growing and shrinking is segment_order_write.c's. */
 #include "segment_order_parts.h"
 
-tl_order_fence tl_branch_fence(const uint8_t *node, uint32_t index) {
-    uint64_t first = tl_cell_load(node, 1 + 3 * (size_t)index);
-    return (tl_order_fence){(tl_cell)first, (int32_t)(first >> 32), (int64_t)tl_cell_load(node, 2 + 3 * (size_t)index),
-                            (int64_t)tl_cell_load(node, 3 + 3 * (size_t)index)};
-}
-
-/* How many children or entries: never more than the cell holds. */
-uint32_t tl_node_count(const uint8_t *node, tl_cell cell, bool is_leaf) {
-    uint32_t count = is_leaf ? tl_cell_load32(node, 0) : (uint32_t)tl_cell_load(node, 0);
-    uint32_t most = tl_node_capacity(cell, is_leaf);
-    return count < most ? count : most;
-}
-
 static int compare(int32_t epoch, int64_t start, int32_t other_epoch, int64_t other_start) {
     if (epoch != other_epoch) return epoch < other_epoch ? -1 : 1;
     return start == other_start ? 0 : start < other_start ? -1 : 1;
@@ -27,34 +14,31 @@ int tl_order_compare(const tl_order_key *key, const tl_order_entry *entry) {
 }
 
 bool tl_entry_read(const tl_cells *cells, uint32_t entry, tl_order_entry *out) {
-    uint32_t ordinal = entry >> TL_CELL_NUMBER_BITS & TL_ENTRY_ORDINAL;
-    uint32_t number = entry & ((1u << TL_CELL_NUMBER_BITS) - 1);
     out->marks = entry & TL_ENTRY_MARKS;
-    if (ordinal == TL_ENTRY_ALIAS) {
-        const uint8_t *alias = tl_cell_at(cells, tl_cell_named(0, number));
-        if (!alias) return false;
-        uint64_t word = tl_cell_load(alias, 0);
-        out->row_cell = (tl_cell)word;
-        ordinal = (uint32_t)(word >> 32);
-    } else {
-        out->row_cell = tl_cell_named(TL_ROW_CLASS, number);
-    }
-    out->ordinal = ordinal;
-    return tl_row_load(cells, out->row_cell, &out->row) && tl_row_span(cells, &out->row, ordinal, &out->span);
+    return tl_entry_row(cells, entry, &out->row_cell, &out->ordinal) && tl_row_load(cells, out->row_cell, &out->row) &&
+           tl_row_span(cells, &out->row, out->ordinal, &out->span);
 }
 
 bool tl_order_read(const tl_order_cursor *cursor, tl_order_entry *out) {
-    const uint8_t *leaf = tl_cell_at(cursor->cells, cursor->node[0]);
+    const uint8_t *leaf = tl_node_at(cursor->cells, cursor->node[0]);
     if (!leaf || cursor->index[0] >= tl_node_count(leaf, cursor->node[0], true)) return false;
-    return tl_entry_read(cursor->cells, tl_cell_load32(leaf, 1 + cursor->index[0]), out);
+    return tl_entry_read(cursor->cells, tl_leaf_entry(leaf, cursor->node[0], cursor->index[0]), out);
 }
 
-/* The last child whose bound is below the key, or at it where `at_too`; the first if there is none. */
-static uint32_t child_of(const uint8_t *node, uint32_t count, int32_t epoch, int64_t start, bool at_too) {
-    uint32_t low = 0, high = count; /* of the children in front of `low` the bound fits, of `high` and behind not */
+/* Items whose shorts are those of a key: from the first of them to behind the last. */
+static void same_shorts(const uint8_t *node, uint32_t count, uint16_t of, uint32_t *low, uint32_t *high) {
+    *high = tl_node_upto(node, count, of);
+    *low = *high;
+    if (*high && tl_node_short(node, *high - 1) == of) *low = of ? tl_node_upto(node, *high, (uint16_t)(of - 1)) : 0;
+}
+
+uint32_t tl_branch_child(const uint8_t *node, tl_cell cell, uint32_t count, int32_t epoch, int64_t start, bool at_too) {
+    tl_order_scale scale = tl_node_scale(node);
+    uint32_t low, high; /* of the children in front of `low` the bound fits, of `high` and behind not */
+    same_shorts(node, count, tl_order_short(&scale, epoch, start), &low, &high);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        tl_order_fence fence = tl_branch_fence(node, middle);
+        tl_order_fence fence = tl_branch_fence(node, cell, middle);
         int order = compare(fence.epoch, fence.start_offset, epoch, start);
         if (order < 0 || (at_too && order == 0)) {
             low = middle + 1;
@@ -69,29 +53,33 @@ static uint32_t child_of(const uint8_t *node, uint32_t count, int32_t epoch, int
 static bool descend(const tl_cells *cells, tl_order order, int32_t epoch, int64_t start, bool at_too,
                     tl_order_cursor *out) {
     if (!order.root || order.height > TL_ORDER_HEIGHT_MAX) return false;
-    *out = (tl_order_cursor){.cells = cells, .height = order.height};
+    out->cells = cells;
+    out->height = order.height;
     tl_cell cell = order.root;
     for (uint32_t level = order.height; level > 0; level--) {
-        const uint8_t *node = tl_cell_at(cells, cell);
+        const uint8_t *node = tl_node_at(cells, cell);
         uint32_t count = node ? tl_node_count(node, cell, false) : 0;
         if (!count) return false;
         out->node[level] = cell;
-        out->index[level] = child_of(node, count, epoch, start, at_too);
-        cell = tl_branch_fence(node, out->index[level]).child;
+        out->index[level] = tl_branch_child(node, cell, count, epoch, start, at_too);
+        cell = tl_branch_fence(node, cell, out->index[level]).child;
     }
     out->node[0] = cell;
-    return tl_cell_at(cells, cell) != NULL;
+    return tl_node_at(cells, cell) != NULL;
 }
 
 /* In the leaf: the first entry behind all that lie before the key (and, with `at_too`, at it). False: changed
  * meanwhile. */
 static bool seek_in_leaf(tl_order_cursor *cursor, const tl_order_key *key, bool at_too) {
-    const uint8_t *leaf = tl_cell_at(cursor->cells, cursor->node[0]);
-    uint32_t low = 0, high = tl_node_count(leaf, cursor->node[0], true);
+    const uint8_t *leaf = tl_node_at(cursor->cells, cursor->node[0]);
+    tl_order_scale scale = tl_node_scale(leaf);
+    uint32_t low, high;
+    same_shorts(leaf, tl_node_count(leaf, cursor->node[0], true), tl_order_short(&scale, key->epoch, key->start_offset),
+                &low, &high);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         tl_order_entry entry;
-        if (!tl_entry_read(cursor->cells, tl_cell_load32(leaf, 1 + middle), &entry)) return false;
+        if (!tl_entry_read(cursor->cells, tl_leaf_entry(leaf, cursor->node[0], middle), &entry)) return false;
         int order = at_too ? compare(key->epoch, key->start_offset, entry.span.epoch, entry.span.start_offset)
                            : tl_order_compare(key, &entry);
         if (order > 0 || (at_too && order == 0)) {
@@ -104,21 +92,25 @@ static bool seek_in_leaf(tl_order_cursor *cursor, const tl_order_key *key, bool 
     return true;
 }
 
+static uint32_t leaf_count(const tl_order_cursor *cursor) {
+    const uint8_t *leaf = tl_node_at(cursor->cells, cursor->node[0]);
+    return leaf ? tl_node_count(leaf, cursor->node[0], true) : 0;
+}
+
 bool tl_order_settle(tl_order_cursor *cursor) {
-    const uint8_t *leaf = tl_cell_at(cursor->cells, cursor->node[0]);
-    if (cursor->index[0] < tl_node_count(leaf, cursor->node[0], true)) return true;
+    if (cursor->index[0] < leaf_count(cursor)) return true;
     for (uint32_t level = 1; level <= cursor->height; level++) {
-        const uint8_t *node = tl_cell_at(cursor->cells, cursor->node[level]);
+        const uint8_t *node = tl_node_at(cursor->cells, cursor->node[level]);
+        if (!node) return false;
         if (cursor->index[level] + 1 >= tl_node_count(node, cursor->node[level], false)) continue;
         cursor->index[level]++;
         for (uint32_t below = level; below > 0; below--) {
-            node = tl_cell_at(cursor->cells, cursor->node[below]);
-            if (!node) return false;
-            cursor->node[below - 1] = tl_branch_fence(node, cursor->index[below]).child;
+            node = tl_node_at(cursor->cells, cursor->node[below]);
+            if (!node || cursor->index[below] >= tl_node_count(node, cursor->node[below], false)) return false;
+            cursor->node[below - 1] = tl_branch_fence(node, cursor->node[below], cursor->index[below]).child;
             cursor->index[below - 1] = 0;
         }
-        leaf = tl_cell_at(cursor->cells, cursor->node[0]);
-        return leaf && tl_node_count(leaf, cursor->node[0], true) > 0;
+        return leaf_count(cursor) > 0;
     }
     return false;
 }
@@ -129,8 +121,7 @@ bool tl_order_seek(const tl_cells *cells, tl_order order, const tl_order_key *ke
     if (!descend(cells, order, key->epoch, key->start_offset, false, out)) return false;
     for (;;) {
         if (!seek_in_leaf(out, key, false)) return false;
-        const uint8_t *leaf = tl_cell_at(cells, out->node[0]);
-        if (out->index[0] < tl_node_count(leaf, out->node[0], true)) return true;
+        if (out->index[0] < leaf_count(out)) return true;
         tl_order_cursor moved = *out;
         tl_order_entry entry;
         if (!tl_order_settle(&moved) || !tl_order_read(&moved, &entry) || tl_order_compare(key, &entry) <= 0)
@@ -144,6 +135,10 @@ bool tl_order_lower(const tl_cells *cells, tl_order order, const tl_order_key *k
 }
 
 bool tl_order_next(tl_order_cursor *cursor) {
+    if (cursor->index[0] + 1 < leaf_count(cursor)) {
+        cursor->index[0]++;
+        return true;
+    }
     tl_order_cursor moved = *cursor;
     moved.index[0]++;
     if (!tl_order_settle(&moved)) return false;
@@ -155,16 +150,16 @@ bool tl_order_previous_reaching(tl_order_cursor *cursor, int64_t offset) {
     tl_order_cursor moved = *cursor;
     uint32_t level = 1;
     while (level <= moved.height) {
-        const uint8_t *node = tl_cell_at(moved.cells, moved.node[level]);
-        if (!node) return false;
+        const uint8_t *node = tl_node_at(moved.cells, moved.node[level]);
+        if (!node || moved.index[level] > tl_node_count(node, moved.node[level], false)) return false;
         if (moved.index[level] == 0) {
             level++;
             continue;
         }
-        tl_order_fence fence = tl_branch_fence(node, --moved.index[level]);
+        tl_order_fence fence = tl_branch_fence(node, moved.node[level], --moved.index[level]);
         if (fence.end_offset_max < offset) continue;
         moved.node[level - 1] = fence.child;
-        const uint8_t *child = tl_cell_at(moved.cells, fence.child);
+        const uint8_t *child = tl_node_at(moved.cells, fence.child);
         uint32_t count = child ? tl_node_count(child, fence.child, level == 1) : 0;
         if (!count) return false;
         if (level == 1) {
@@ -191,17 +186,27 @@ bool tl_order_floor(const tl_cells *cells, tl_order order, int32_t epoch, int64_
     return tl_order_previous(out);
 }
 
+bool tl_order_floor_in_tail(const tl_cells *cells, tl_order order, int32_t epoch, int64_t offset, tl_order_entry *out) {
+    const uint8_t *leaf = tl_node_at(cells, order.tail);
+    if (!leaf) return false;
+    tl_order_scale scale = tl_node_scale(leaf);
+    uint32_t upto = tl_node_upto(leaf, tl_node_count(leaf, order.tail, true), tl_order_short(&scale, epoch, offset));
+    if (!upto || !tl_entry_read(cells, tl_leaf_entry(leaf, order.tail, upto - 1), out)) return false;
+    return compare(out->span.epoch, out->span.start_offset, epoch, offset) <= 0; /* else one before it, or in front */
+}
+
 bool tl_order_end(const tl_cells *cells, tl_order order, tl_order_cursor *out) {
     if (!order.root || order.height > TL_ORDER_HEIGHT_MAX) return false;
-    *out = (tl_order_cursor){.cells = cells, .height = order.height};
+    out->cells = cells;
+    out->height = order.height;
     tl_cell cell = order.root;
     for (uint32_t level = order.height;; level--) {
-        const uint8_t *node = tl_cell_at(cells, cell);
+        const uint8_t *node = tl_node_at(cells, cell);
         uint32_t count = node ? tl_node_count(node, cell, level == 0) : 0;
         if (!count) return false;
         out->node[level] = cell;
         out->index[level] = count - 1;
         if (level == 0) return true;
-        cell = tl_branch_fence(node, count - 1).child;
+        cell = tl_branch_fence(node, cell, count - 1).child;
     }
 }

@@ -16,7 +16,7 @@ static uint64_t hash_words(const tl_partitions *partitions, uint64_t first, uint
     return mixed(mixed(mixed(first ^ partitions->seed) + second) + partition);
 }
 
-static uint64_t hash_of(const tl_partitions *partitions, const tl_partition_id *id) {
+uint64_t tl_partition_hash(const tl_partitions *partitions, const tl_partition_id *id) {
     uint64_t topic[2];
     memcpy(topic, id->topic_id, 16);
     return hash_words(partitions, topic[0], topic[1], (uint32_t)id->partition);
@@ -24,13 +24,6 @@ static uint64_t hash_of(const tl_partitions *partitions, const tl_partition_id *
 
 static uint64_t hash_of_cell(const tl_partitions *partitions, const uint8_t *cell) {
     return hash_words(partitions, tl_cell_load(cell, 0), tl_cell_load(cell, 1), (uint32_t)tl_cell_load(cell, 2));
-}
-
-bool tl_partition_is(const uint8_t *cell, const tl_partition_id *id) {
-    uint64_t topic[2];
-    memcpy(topic, id->topic_id, 16);
-    return tl_cell_load(cell, 0) == topic[0] && tl_cell_load(cell, 1) == topic[1] &&
-           tl_cell_load(cell, 2) == ((uint32_t)id->partition | (uint64_t)1 << 32);
 }
 
 tl_status tl_partitions_open(tl_partitions *partitions, uint64_t seed) {
@@ -46,23 +39,30 @@ void tl_partitions_close(tl_partitions *partitions) {
     partitions->pages = NULL;
 }
 
+static tl_cell table_of(const tl_partitions *partitions, uint64_t hash) {
+    return __atomic_load_n(&partitions->tables[hash % TL_DIRECTORY_TABLES], __ATOMIC_ACQUIRE);
+}
+
+/* The partition's cell; with no `id` the first one of that hash's upper half, which is read by nobody here. */
 static tl_cell look(const tl_partitions *partitions, const tl_cells *cells, const tl_partition_id *id, uint64_t hash) {
-    tl_cell table = __atomic_load_n(&partitions->tables[hash % TL_DIRECTORY_TABLES], __ATOMIC_ACQUIRE);
+    tl_cell table = table_of(partitions, hash);
     const uint8_t *slots = tl_cell_at(cells, table);
     if (!slots) return 0;
-    size_t mask = tl_cell_size(table) / 4 - 1, at = (size_t)(hash >> 20) & mask;
+    size_t mask = tl_cell_size(table) / 8 - 1, at = (size_t)(hash >> 20) & mask;
     for (size_t i = 0; i <= mask; i++, at = (at + 1) & mask) {
-        tl_cell cell = tl_cell_load32(slots, at);
+        uint64_t slot = tl_cell_load(slots, at);
+        tl_cell cell = (tl_cell)slot;
         if (!cell) return 0;
-        const uint8_t *found =
-            tl_cell_class_of(cell) == tl_cell_class_for(TL_PARTITION_WORDS * 8) ? tl_cell_at(cells, cell) : NULL;
+        if (slot >> 32 != hash >> 32 || tl_cell_class_of(cell) != TL_PARTITION_CLASS) continue;
+        if (!id) return cell;
+        const uint8_t *found = tl_cell_at(cells, cell);
         if (found && tl_partition_is(found, id)) return cell;
     }
     return 0;
 }
 
 tl_cell tl_partition_find(const tl_partitions *partitions, const tl_cells *cells, const tl_partition_id *id) {
-    uint64_t hash = hash_of(partitions, id);
+    uint64_t hash = tl_partition_hash(partitions, id);
     for (;;) {
         uint64_t before = __atomic_load_n(&partitions->changes, __ATOMIC_ACQUIRE);
         tl_cell cell = look(partitions, cells, id, hash);
@@ -70,27 +70,37 @@ tl_cell tl_partition_find(const tl_partitions *partitions, const tl_cells *cells
     }
 }
 
-static void put(const tl_cells *cells, tl_cell table, uint64_t hash, tl_cell cell) {
+void tl_partition_ask_slot(const tl_partitions *partitions, const tl_cells *cells, uint64_t hash) {
+    tl_cell table = table_of(partitions, hash);
+    const uint8_t *slots = tl_cell_at(cells, table);
+    if (slots) __builtin_prefetch(slots + 8 * ((size_t)(hash >> 20) & (tl_cell_size(table) / 8 - 1)));
+}
+
+tl_cell tl_partition_guess(const tl_partitions *partitions, const tl_cells *cells, uint64_t hash) {
+    return look(partitions, cells, NULL, hash);
+}
+
+static void put(const tl_cells *cells, tl_cell table, uint64_t slot, uint64_t hash) {
     uint8_t *slots = tl_cell_own(cells, table);
-    size_t mask = tl_cell_size(table) / 4 - 1, at = (size_t)(hash >> 20) & mask;
-    while (tl_cell_load32(slots, at)) at = (at + 1) & mask;
-    tl_cell_store32(slots, at, cell);
+    size_t mask = tl_cell_size(table) / 8 - 1, at = (size_t)(hash >> 20) & mask;
+    while (tl_cell_load(slots, at)) at = (at + 1) & mask;
+    tl_cell_store(slots, at, slot);
 }
 
 static tl_status new_table(tl_cells *cells, size_t slots, tl_cell *out) {
-    tl_status status = tl_cell_take(cells, slots * 4, out);
+    tl_status status = tl_cell_take(cells, slots * 8, out);
     if (status != TL_OK) return status;
     uint8_t *at = tl_cell_own(cells, *out);
-    for (size_t i = 0; i < slots; i++) tl_cell_store32(at, i, 0);
+    for (size_t i = 0; i < slots; i++) tl_cell_store(at, i, 0);
     return TL_OK;
 }
 
-/* The same partitions, but for the one that is left out, in a table of so many slots. */
-static void rebuild(const tl_partitions *partitions, tl_cells *cells, tl_cell from, tl_cell to, tl_cell left_out) {
-    const uint8_t *slots = from ? tl_cell_own(cells, from) : NULL;
-    for (size_t i = 0; slots && i < tl_cell_size(from) / 4; i++) {
-        tl_cell cell = tl_cell_load32(slots, i);
-        if (cell && cell != left_out) put(cells, to, hash_of_cell(partitions, tl_cell_own(cells, cell)), cell);
+/* The same partitions in a table that has more slots. */
+static void rebuild(const tl_partitions *partitions, tl_cells *cells, tl_cell from, tl_cell to) {
+    const uint8_t *slots = tl_cell_own(cells, from);
+    for (size_t i = 0; i < tl_cell_size(from) / 8; i++) {
+        uint64_t slot = tl_cell_load(slots, i);
+        if (slot) put(cells, to, slot, hash_of_cell(partitions, tl_cell_own(cells, (tl_cell)slot)));
     }
 }
 
@@ -101,12 +111,12 @@ static void change_tables(tl_partitions *partitions) {
 /* Room for one more in its table: at most three of four slots are taken. */
 static tl_status make_room(tl_partitions *partitions, tl_cells *cells, uint64_t which) {
     tl_cell old = partitions->tables[which];
-    size_t slots = old ? tl_cell_size(old) / 4 : 0;
+    size_t slots = old ? tl_cell_size(old) / 8 : 0;
     if (old && (partitions->used[which] + 1) * 4 <= slots * 3) return TL_OK;
     tl_cell made;
     tl_status status = new_table(cells, slots ? 2 * slots : TABLE_SLOTS_MIN, &made);
     if (status != TL_OK) return status;
-    rebuild(partitions, cells, old, made, 0);
+    if (old) rebuild(partitions, cells, old, made);
     change_tables(partitions);
     __atomic_store_n(&partitions->tables[which], made, __ATOMIC_RELEASE);
     if (old) tl_cell_give(cells, old);
@@ -126,7 +136,11 @@ static tl_status list_it(tl_partitions *partitions, tl_cell cell) {
 }
 
 static tl_status take_cell(tl_partitions *partitions, tl_cells *cells, tl_cell *out) {
-    if (!partitions->freed) return tl_cell_take(cells, TL_PARTITION_WORDS * 8, out);
+    if (!partitions->freed) {
+        tl_status status = tl_cell_take_in(cells, TL_PARTITION_CLASS, out);
+        if (status == TL_OK) tl_cell_store(tl_cell_own(cells, *out), 2, 0);
+        return status;
+    }
     *out = partitions->freed;
     partitions->freed = (tl_cell)tl_cell_load(tl_cell_own(cells, *out), 7);
     return TL_OK;
@@ -139,7 +153,7 @@ static void give_cell(tl_partitions *partitions, tl_cells *cells, tl_cell cell) 
 }
 
 tl_status tl_partition_make(tl_partitions *partitions, tl_cells *cells, const tl_partition_id *id, tl_cell *out) {
-    uint64_t hash = hash_of(partitions, id), which = hash % TL_DIRECTORY_TABLES;
+    uint64_t hash = tl_partition_hash(partitions, id), which = hash % TL_DIRECTORY_TABLES;
     *out = look(partitions, cells, id, hash);
     if (*out) return TL_OK;
     tl_cell made = 0;
@@ -158,11 +172,13 @@ tl_status tl_partition_make(tl_partitions *partitions, tl_cells *cells, const tl
     tl_cell_store(cell, 6, sequence + 1);
     tl_cell_store(cell, 0, topic[0]);
     tl_cell_store(cell, 1, topic[1]);
-    tl_cell_store(cell, 2, (uint32_t)id->partition | (uint64_t)1 << 32);
-    for (size_t i = 3; i < 6; i++) tl_cell_store(cell, i, 0);
-    tl_cell_store(cell, 7, partitions->count);
+    tl_cell_store(cell, 2, (uint32_t)id->partition | (uint64_t)TL_PARTITION_USED << 32);
+    tl_cell_store(cell, 3, 0);
+    tl_cell_store(cell, 4, partitions->count << 32);
+    tl_cell_store(cell, 5, 0);
+    tl_cell_store(cell, 7, (uint64_t)INT64_MIN);
     tl_cell_store(cell, 6, sequence + 2);
-    put(cells, partitions->tables[which], hash, *out);
+    put(cells, partitions->tables[which], made | hash >> 32 << 32, hash);
     partitions->used[which]++;
     partitions->count++;
     return TL_OK;
@@ -170,26 +186,27 @@ tl_status tl_partition_make(tl_partitions *partitions, tl_cells *cells, const tl
 
 void tl_partition_drop(tl_partitions *partitions, tl_cells *cells, tl_cell cell) {
     uint8_t *at = tl_cell_own(cells, cell);
-    uint64_t which = hash_of_cell(partitions, at) % TL_DIRECTORY_TABLES, place = tl_cell_load(at, 7);
+    uint64_t which = hash_of_cell(partitions, at) % TL_DIRECTORY_TABLES, place = tl_cell_load(at, 4) >> 32;
     tl_cell table = partitions->tables[which];
     uint8_t *slots = tl_cell_own(cells, table);
-    size_t count = tl_cell_size(table) / 4;
+    size_t count = tl_cell_size(table) / 8;
     change_tables(partitions);
     /* What stood behind it in its run is put again, so that no search ends at a hole. */
     size_t hole = 0;
-    while (tl_cell_load32(slots, hole) != cell) hole++;
-    tl_cell_store32(slots, hole, 0);
-    for (size_t i = (hole + 1) & (count - 1); tl_cell_load32(slots, i); i = (i + 1) & (count - 1)) {
-        tl_cell moved = tl_cell_load32(slots, i);
-        tl_cell_store32(slots, i, 0);
-        put(cells, table, hash_of_cell(partitions, tl_cell_own(cells, moved)), moved);
+    while ((tl_cell)tl_cell_load(slots, hole) != cell) hole++;
+    tl_cell_store(slots, hole, 0);
+    for (size_t i = (hole + 1) & (count - 1); tl_cell_load(slots, i); i = (i + 1) & (count - 1)) {
+        uint64_t moved = tl_cell_load(slots, i);
+        tl_cell_store(slots, i, 0);
+        put(cells, table, moved, hash_of_cell(partitions, tl_cell_own(cells, (tl_cell)moved)));
     }
     change_tables(partitions);
     partitions->used[which]--;
     tl_cell last =
         partitions->pages[(partitions->count - 1) / TL_PARTITION_PAGE][(partitions->count - 1) % TL_PARTITION_PAGE];
     partitions->pages[place / TL_PARTITION_PAGE][place % TL_PARTITION_PAGE] = last;
-    tl_cell_store(tl_cell_own(cells, last), 7, place);
+    uint8_t *moved = tl_cell_own(cells, last);
+    tl_cell_store(moved, 4, (uint32_t)tl_cell_load(moved, 4) | place << 32);
     partitions->count--;
     give_cell(partitions, cells, cell);
 }

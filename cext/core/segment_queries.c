@@ -1,5 +1,6 @@
 /* Questions to the table. A question is asked between two looks at the partition's sequence number, and asked again
  * when the writer came between. */
+#include "segment_order_parts.h"
 #include "segment_table_parts.h"
 
 #include <sched.h>
@@ -9,32 +10,30 @@ enum { SPINS = 64 };
 
 typedef struct view {
     const tl_segment_table *table;
+    tl_cell cell;
     const uint8_t *partition;
     uint64_t sequence;
     unsigned tries;
 } view;
 
+static bool looks_again(view *v) {
+    if (++v->tries > SPINS) sched_yield();
+    return true;
+}
+
 /* False: there is no such partition. */
 static bool begin(view *v, const tl_partition_id *id) {
     for (;;) {
-        tl_cell cell = tl_partition_find(&v->table->partitions, v->table->cells, id);
-        if (!cell) return false;
-        v->partition = tl_cell_at(v->table->cells, cell);
+        v->cell = tl_partition_find(&v->table->partitions, v->table->cells, id);
+        if (!v->cell) return false;
+        v->partition = tl_cell_at(v->table->cells, v->cell);
         v->sequence = tl_cell_load(v->partition, 6);
         if (!(v->sequence & 1) && tl_partition_is(v->partition, id)) return true;
-        if (++v->tries > SPINS) sched_yield();
+        looks_again(v);
     }
 }
 
-static bool holds(view *v) {
-    if (tl_cell_load(v->partition, 6) == v->sequence) return true;
-    if (++v->tries > SPINS) sched_yield();
-    return false;
-}
-
-static bool has_overlaps(const uint8_t *partition) {
-    return (tl_cell_load(partition, 4) >> 32 & TL_PARTITION_OVERLAPS) != 0;
-}
+static bool holds(view *v) { return tl_cell_load(v->partition, 6) == v->sequence || !looks_again(v); }
 
 /* One entry back; leaves that end before the offset are passed over. */
 static bool back(tl_order_cursor *at, int64_t offset) {
@@ -48,7 +47,7 @@ static bool look_up(const tl_cells *cells, const uint8_t *partition, int32_t epo
                     tl_order_entry *out) {
     tl_order_cursor at;
     tl_order_entry entry;
-    bool found = false, overlaps = has_overlaps(partition);
+    bool found = false, overlaps = tl_partition_overlaps(partition);
     if (!tl_order_floor(cells, tl_partition_order(partition), epoch, offset, &at)) return false;
     do {
         if (!tl_order_read(&at, &entry) || entry.span.epoch != epoch) break;
@@ -72,7 +71,7 @@ static bool look_up_as_kafka(const tl_cells *cells, const uint8_t *partition, in
     return false;
 }
 
-static tl_status copy_row(const tl_cells *cells, const tl_row *row, tl_segment_room *room, tl_segment_copy *out) {
+tl_status tl_row_copy(const tl_cells *cells, const tl_row *row, tl_segment_room *room, tl_segment_copy *out) {
     uint64_t custom = 0;
     out->start_offset = tl_row_start(row);
     out->end_offset = tl_row_end(cells, row);
@@ -115,7 +114,7 @@ tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partitio
         tl_order_entry entry;
         bool is_there = table->as_kafka ? look_up_as_kafka(table->cells, v.partition, epoch, offset, &entry)
                                         : look_up(table->cells, v.partition, epoch, offset, &entry);
-        tl_status status = is_there ? copy_row(table->cells, &entry.row, room, out) : TL_OK;
+        tl_status status = is_there ? tl_row_copy(table->cells, &entry.row, room, out) : TL_OK;
         if (!holds(&v)) continue;
         *found = is_there;
         return status;
@@ -127,7 +126,12 @@ int64_t tl_derived_highest(const tl_cells *cells, const uint8_t *partition, int3
     tl_order_cursor at;
     tl_order_entry entry;
     int64_t highest = -1;
-    bool overlaps = has_overlaps(partition);
+    bool overlaps = tl_partition_overlaps(partition);
+    if (!overlaps && tl_order_floor_in_tail(cells, tl_partition_order(partition), epoch, INT64_MAX, &entry)) {
+        if (entry.span.epoch != epoch) return -1;
+        if ((tl_row_flags(&entry.row) & TL_ROW_WAS_FINISHED) && entry.row_cell != left_out)
+            return entry.span.end_offset > highest ? entry.span.end_offset : highest;
+    }
     if (!tl_order_floor(cells, tl_partition_order(partition), epoch, INT64_MAX, &at)) return -1;
     do {
         if (!tl_order_read(&at, &entry) || entry.span.epoch != epoch) break;
@@ -160,16 +164,6 @@ int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t e
     return highest;
 }
 
-void tl_segment_table_find_many(const tl_segment_table *table, const tl_segment_question *questions, size_t count,
-                                tl_segment_copy *out, uint8_t *found) {
-    for (size_t i = 0; i < count; i++) {
-        bool is_there = false;
-        tl_status status = tl_segment_table_find(table, &questions[i].partition, questions[i].epoch,
-                                                 questions[i].offset, NULL, &out[i], &is_there);
-        found[i] = status == TL_OK && is_there;
-    }
-}
-
 int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *id, int32_t epoch) {
     view v = {.table = table};
     while (begin(&v, id)) {
@@ -183,31 +177,74 @@ void tl_segment_cursor_open(tl_segment_cursor *cursor, const tl_partition_id *pa
     *cursor = (tl_segment_cursor){.partition = *partition, .epoch = epoch, .at_epoch = epoch < 0 ? 0 : epoch};
 }
 
+/* What is wanted of the entries of a leaf, which are asked for beforehand. */
+typedef struct leaf_run {
+    tl_order_cursor at;
+    uint32_t count; /* of entries, from at.index[0] on */
+    uint32_t entries[TL_LEAF_ENTRIES_MAX];
+} leaf_run;
+
+static void load_run(const tl_cells *cells, bool all, leaf_run *run) {
+    const uint8_t *leaf = tl_node_at(cells, run->at.node[0]);
+    uint32_t count = leaf ? tl_node_count(leaf, run->at.node[0], true) : 0, first = run->at.index[0], ordinal;
+    tl_cell row_cell;
+    run->count = first < count ? count - first : 0;
+    if (run->count > TL_LEAF_ENTRIES_MAX) run->count = TL_LEAF_ENTRIES_MAX;
+    for (uint32_t i = 0; i < run->count; i++) {
+        run->entries[i] = tl_leaf_entry(leaf, run->at.node[0], first + i);
+        if (tl_entry_row(cells, run->entries[i], &row_cell, &ordinal) && (!all || ordinal == 0))
+            tl_row_ask(cells, row_cell);
+    }
+    for (uint32_t i = 0; !all && i < run->count; i++)
+        if (tl_entry_row(cells, run->entries[i], &row_cell, &ordinal)) tl_row_ask_more(cells, row_cell);
+}
+
+/* Where a call goes on behind an entry. */
+static void stay_at(tl_segment_cursor *cursor, const tl_order_entry *entry) {
+    cursor->begun = true;
+    cursor->at_epoch = entry->span.epoch;
+    cursor->at_offset = entry->span.start_offset;
+    memcpy(cursor->at_id, entry->row.words, 16);
+}
+
 /* The entries behind the cursor, as far as there is room; *last is where the next call goes on. */
 static size_t list_from(const tl_segment_table *table, const uint8_t *partition, const tl_segment_cursor *cursor,
                         tl_segment_copy *out, size_t capacity, tl_segment_cursor *last) {
     tl_order_key key = {cursor->at_epoch, cursor->begun ? cursor->at_offset : INT64_MIN, {0, 0}};
     if (cursor->begun) memcpy(key.id, cursor->at_id, 16);
-    tl_order_cursor at;
+    const tl_cells *cells = table->cells;
+    bool all = cursor->epoch < 0, more, first = cursor->begun;
+    leaf_run run;
     tl_order_entry entry;
     size_t count = 0;
+    uint32_t given = 0; /* the last one's entry */
     *last = *cursor;
-    bool more = tl_order_lower(table->cells, tl_partition_order(partition), &key, &at);
-    for (; more; more = tl_order_next(&at)) {
-        if (!tl_order_read(&at, &entry)) break;
-        if (cursor->epoch >= 0 && entry.span.epoch != cursor->epoch) break;
-        bool given = cursor->begun && entry.span.epoch == key.epoch && entry.span.start_offset == key.start_offset &&
-                     memcmp(entry.row.words, key.id, 16) == 0;
-        bool wanted = cursor->epoch >= 0 ? !(entry.marks & TL_ORDER_LOST) : entry.ordinal == 0;
-        if (!given && wanted) {
-            if (count == capacity) return count;
-            copy_row(table->cells, &entry.row, NULL, &out[count++]);
+    more = tl_order_lower(cells, tl_partition_order(partition), &key, &run.at);
+    for (; more; run.at.index[0] += run.count - 1, more = tl_order_next(&run.at)) {
+        load_run(cells, all, &run);
+        if (!run.count) return 0; /* changed meanwhile */
+        for (uint32_t i = 0; i < run.count; i++) {
+            uint32_t ordinal;
+            if (!tl_entry_row(cells, run.entries[i], &entry.row_cell, &ordinal)) return 0;
+            if (all && ordinal) continue;
+            if (first || !all) {
+                if (!tl_entry_read(cells, run.entries[i], &entry)) return 0;
+                if (!all && entry.span.epoch != cursor->epoch) goto ended;
+                bool again = first && tl_order_compare(&key, &entry) == 0;
+                first = false;
+                if (again || (!all && (entry.marks & TL_ORDER_LOST))) continue;
+            } else if (!tl_row_load(cells, entry.row_cell, &entry.row)) {
+                return 0;
+            }
+            if (count == capacity) {
+                if (given && tl_entry_read(cells, given, &entry)) stay_at(last, &entry);
+                return count;
+            }
+            tl_row_copy(cells, &entry.row, NULL, &out[count++]);
+            given = run.entries[i];
         }
-        last->begun = true;
-        last->at_epoch = entry.span.epoch;
-        last->at_offset = entry.span.start_offset;
-        memcpy(last->at_id, entry.row.words, 16);
     }
+ended:
     last->ended = true;
     return count;
 }
@@ -227,13 +264,23 @@ size_t tl_segment_table_list(const tl_segment_table *table, tl_segment_cursor *c
 
 tl_status tl_segment_table_get(const tl_segment_table *table, const tl_partition_id *id, const uint8_t segment_id[16],
                                tl_segment_room *room, tl_segment_copy *out, bool *found) {
+    view v = {.table = table};
     uint64_t words[2];
     tl_row row;
     memcpy(words, segment_id, 16);
-    tl_cell partition = tl_partition_find(&table->partitions, table->cells, id);
-    tl_cell cell = partition ? tl_segment_ids_find(&table->ids, table->cells, partition, words) : 0;
-    *found = cell && tl_row_load(table->cells, cell, &row);
-    return *found ? copy_row(table->cells, &row, room, out) : TL_OK;
+    *found = false;
+    while (begin(&v, id)) {
+        uint64_t moves = __atomic_load_n(&table->ids.moves, __ATOMIC_ACQUIRE);
+        tl_cell cell = tl_segment_ids_find(&table->ids, table->cells, tl_segment_ids_hash(&table->ids, v.cell, words),
+                                           v.cell, words);
+        bool is_there = cell && tl_row_load(table->cells, cell, &row);
+        tl_status status = is_there ? tl_row_copy(table->cells, &row, room, out) : TL_OK;
+        bool moved = (moves & 1) || __atomic_load_n(&table->ids.moves, __ATOMIC_ACQUIRE) != moves;
+        if (!holds(&v) || (!is_there && moved && looks_again(&v))) continue;
+        *found = is_there;
+        return status;
+    }
+    return TL_OK;
 }
 
 size_t tl_segment_table_partitions(const tl_segment_table *table, uint64_t *at, tl_partition_id *out, size_t capacity) {

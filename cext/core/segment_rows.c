@@ -5,13 +5,6 @@
 
 enum { WIDE_HEAD_WORDS = 3, MAX_TIMESTAMP_BITS = 48 };
 
-bool tl_row_load(const tl_cells *cells, tl_cell cell, tl_row *out) {
-    const uint8_t *at = tl_cell_at(cells, cell);
-    if (!at) return false;
-    for (size_t i = 0; i < TL_ROW_WORDS; i++) out->words[i] = tl_cell_load(at, i);
-    return true;
-}
-
 /* A word of the second cell; 0 where a name or a number no longer fits. */
 static uint64_t more(const tl_cells *cells, const tl_row *row, size_t index) {
     tl_cell cell = tl_row_more(row);
@@ -102,7 +95,7 @@ tl_status tl_row_make(tl_cells *cells, tl_cell partition, const tl_segment *segm
     tl_cell row_cell = 0, more_cell = 0;
     tl_status status = custom ? make_custom(cells, segment->custom, segment->custom_size, &custom_word) : TL_OK;
     if (status == TL_OK && more_words) status = tl_cell_take(cells, more_words * 8, &more_cell);
-    if (status == TL_OK) status = tl_cell_take(cells, TL_ROW_WORDS * 8, &row_cell);
+    if (status == TL_OK) status = tl_cell_take_in(cells, TL_ROW_CLASS, &row_cell);
     if (status != TL_OK) {
         if (more_cell) tl_cell_give(cells, more_cell);
         if ((tl_cell)custom_word) tl_cell_give(cells, (tl_cell)custom_word);
@@ -189,5 +182,6 @@ void tl_row_drop(tl_cells *cells, tl_cell cell) {
     if (!tl_row_load(cells, cell, &row)) return;
     drop_custom(cells, &row);
     if (tl_row_more(&row)) tl_cell_give(cells, tl_row_more(&row));
+    tl_cell_store(tl_cell_own(cells, cell), 7, 0);
     tl_cell_give(cells, cell);
 }

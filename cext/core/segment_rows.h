@@ -19,6 +19,7 @@
 
 enum {
     TL_ROW_WORDS = 8,
+    TL_ROW_CLASS = 3, /* cells of 64 bytes */
     TL_ROW_STATE = 3, /* two bits: the KIP's numbers */
     TL_ROW_TXN_EMPTY = 1 << 2,
     TL_ROW_CUSTOM = 1 << 3,
@@ -44,10 +45,25 @@ static inline unsigned tl_row_state(const tl_row *row) { return (unsigned)row->w
 static inline int64_t tl_row_start(const tl_row *row) { return (int64_t)row->words[2]; }
 static inline tl_cell tl_row_partition(const tl_row *row) { return (tl_cell)row->words[7]; }
 static inline tl_cell tl_row_more(const tl_row *row) { return (tl_cell)(row->words[7] >> 32); }
+/* Ask for a row's line; for that of its further words, once the row is there. */
+static inline void tl_row_ask(const tl_cells *cells, tl_cell cell) {
+    const uint8_t *row = tl_cell_at(cells, cell);
+    if (row) __builtin_prefetch(row, 1);
+}
+static inline void tl_row_ask_more(const tl_cells *cells, tl_cell cell) {
+    const uint8_t *row = tl_cell_at(cells, cell);
+    const uint8_t *more = row ? tl_cell_at(cells, (tl_cell)(tl_cell_load(row, 7) >> 32)) : NULL;
+    if (more) __builtin_prefetch(more);
+}
 static inline int32_t tl_row_size_bytes(const tl_row *row) { return (int32_t)(row->words[5] >> 32); }
 
 /* False if no row has that name. */
-bool tl_row_load(const tl_cells *cells, tl_cell cell, tl_row *out);
+static inline bool tl_row_load(const tl_cells *cells, tl_cell cell, tl_row *out) {
+    const uint8_t *at = tl_cell_at(cells, cell);
+    if (!at || tl_cell_class_of(cell) != TL_ROW_CLASS) return false;
+    for (size_t i = 0; i < TL_ROW_WORDS; i++) out->words[i] = tl_cell_load(at, i);
+    return true;
+}
 int64_t tl_row_end(const tl_cells *cells, const tl_row *row);
 int64_t tl_row_max_timestamp(const tl_cells *cells, const tl_row *row);
 uint32_t tl_row_epoch_count(const tl_cells *cells, const tl_row *row);
@@ -58,6 +74,7 @@ bool tl_row_span(const tl_cells *cells, const tl_row *row, uint32_t ordinal, tl_
 tl_status tl_row_make(tl_cells *cells, tl_cell partition, const tl_segment *segment, tl_cell *out);
 /* Other state, broker, time and custom metadata. */
 tl_status tl_row_change(tl_cells *cells, tl_cell cell, const tl_segment_change *change);
+/* Its bytes name no partition any more: who still has its name takes it for no segment. */
 void tl_row_drop(tl_cells *cells, tl_cell cell);
 
 #endif

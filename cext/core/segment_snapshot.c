@@ -116,7 +116,7 @@ struct tl_snapshot_writer {
     written cells[];
 };
 
-static uint32_t segments_of(const uint8_t *partition) { return partition ? (uint32_t)tl_cell_load(partition, 4) : 0; }
+static uint32_t segments_of(const uint8_t *partition) { return partition ? tl_partition_segments(partition) : 0; }
 
 static uint32_t remembered_of(const uint8_t *partition) {
     return partition ? (uint32_t)(tl_cell_load(partition, 5) >> 32) : 0;

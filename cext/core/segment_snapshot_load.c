@@ -27,7 +27,6 @@ struct tl_snapshot_loader {
     tl_segment_table *table;
     expected *partitions;
     size_t count, at; /* `at`: whose segments come next */
-    tl_order_tail tail;
     waiting heap[WAITING_MAX];
     size_t waiting;
     tl_cell rows[ROWS_AT_ONCE]; /* that are in no index of ids yet */
@@ -185,13 +184,12 @@ static waiting pop_waiting(tl_snapshot_loader *loader) {
 static tl_status append(tl_snapshot_loader *loader, const waiting *item) {
     tl_cells *cells = loader->table->cells;
     uint8_t *partition = tl_cell_own(cells, loader->partitions[loader->at].cell);
-    tl_order order = tl_partition_order(partition), before = order;
+    tl_order order = tl_partition_order(partition);
     bool overlaps;
-    tl_status status = tl_order_append(cells, &order, &loader->tail, item->row_cell, item->ordinal, &item->span,
-                                       item->id, item->marks, &overlaps);
-    if (order.root != before.root || order.height != before.height)
-        tl_cell_store(partition, 3, order.root | (uint64_t)order.height << 32);
-    if (overlaps) tl_cell_store(partition, 4, tl_cell_load(partition, 4) | (uint64_t)TL_PARTITION_OVERLAPS << 32);
+    tl_status status =
+        tl_order_insert(cells, &order, item->row_cell, item->ordinal, &item->span, item->id, item->marks, &overlaps);
+    tl_partition_put_order(partition, order);
+    if (overlaps) tl_partition_set_overlaps(partition);
     return status;
 }
 
@@ -260,7 +258,7 @@ static tl_status load_segment(tl_snapshot_loader *loader, const tl_segment *segm
     table->segments++;
     in->segments--;
     uint8_t *partition = tl_cell_own(table->cells, in->cell);
-    tl_cell_store(partition, 4, tl_cell_load(partition, 4) + 1);
+    tl_partition_add_segments(partition, 1);
     return status;
 }
 
@@ -269,7 +267,6 @@ static tl_status go_on(tl_snapshot_loader *loader, bool *ended) {
     while (loader->at < loader->count && loader->partitions[loader->at].segments == 0) {
         tl_status status = append_waiting(loader, NULL);
         if (status != TL_OK) return status;
-        loader->tail.valid = false;
         loader->at++;
     }
     *ended = loader->at == loader->count;

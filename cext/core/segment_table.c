@@ -49,21 +49,6 @@ static bool may_become(int from, int to) {
     }
 }
 
-static tl_cell row_of(const tl_segment_table *table, tl_cell partition, const uint8_t id[16]) {
-    uint64_t words[2];
-    memcpy(words, id, 16);
-    return partition ? tl_segment_ids_find(&table->ids, table->cells, partition, words) : 0;
-}
-
-static void set_order(uint8_t *partition, tl_order order) {
-    tl_cell_store(partition, 3, order.root | (uint64_t)order.height << 32);
-}
-
-static void add_segments(uint8_t *partition, int by) {
-    uint64_t word = tl_cell_load(partition, 4);
-    tl_cell_store(partition, 4, (word & ~(uint64_t)UINT32_MAX) | (uint32_t)((uint32_t)word + (uint32_t)by));
-}
-
 /* To the entry of a row's epoch; it is there. */
 static bool go_to(const tl_segment_table *table, const uint8_t *partition, tl_cell row_cell, uint32_t ordinal,
                   tl_order_cursor *at, tl_order_entry *entry) {
@@ -81,21 +66,27 @@ static void take_out_of_order(tl_segment_table *table, uint8_t *partition, tl_ce
         bool was_there = tl_order_remove(table->cells, &order, row_cell, i);
         assert(was_there), (void)was_there;
     }
-    set_order(partition, order);
+    tl_partition_put_order(partition, order);
 }
 
-static tl_status put_in_order(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t epochs) {
-    for (uint32_t i = 0; i < epochs; i++) {
-        tl_order order = tl_partition_order(partition);
-        bool overlaps;
-        tl_status status = tl_order_insert(table->cells, &order, row_cell, i, &overlaps);
-        set_order(partition, order);
+static tl_status put_in_order(tl_segment_table *table, uint8_t *partition, tl_cell row_cell,
+                              const tl_segment *segment) {
+    tl_order order = tl_partition_order(partition);
+    uint64_t id[2];
+    memcpy(id, segment->id, 16);
+    for (uint32_t i = 0; i < segment->epoch_count; i++) {
+        bool overlaps, last = i + 1 == segment->epoch_count;
+        tl_epoch_span span = {segment->epochs[i].epoch, segment->epochs[i].start_offset,
+                              last ? segment->end_offset : segment->epochs[i + 1].start_offset - 1};
+        tl_status status = tl_order_insert(table->cells, &order, row_cell, i, &span, id, 0, &overlaps);
         if (status != TL_OK) {
+            tl_partition_put_order(partition, order);
             take_out_of_order(table, partition, row_cell, i);
             return status;
         }
-        if (overlaps) tl_cell_store(partition, 4, tl_cell_load(partition, 4) | (uint64_t)TL_PARTITION_OVERLAPS << 32);
+        if (overlaps) tl_partition_set_overlaps(partition);
     }
+    tl_partition_put_order(partition, order);
     return TL_OK;
 }
 
@@ -106,40 +97,79 @@ static void drop_row(tl_segment_table *table, uint8_t *partition, tl_cell row_ce
     take_out_of_order(table, partition, row_cell, tl_row_epoch_count(table->cells, &row));
     tl_segment_ids_remove(&table->ids, table->cells, row_cell);
     tl_row_drop(table->cells, row_cell);
-    add_segments(partition, -1);
+    tl_partition_add_segments(partition, -1);
     table->segments--;
 }
 
-tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *id, const tl_segment *segment,
-                               tl_event_outcome *outcome, int *found_state) {
-    if (!tl_segment_is_sound(segment) || segment->state != TL_COPY_STARTED || id->partition < 0) return TL_BAD_ARGUMENT;
-    tl_cell cell;
-    tl_status status = tl_partition_make(&table->partitions, table->cells, id, &cell);
+/* A segment into its partition, which is being changed; `old` is the one of its id, or 0. */
+static tl_status add_within(tl_segment_table *table, uint8_t *partition, tl_cell cell, uint64_t hash, tl_cell old,
+                            const tl_segment *segment) {
+    tl_cell made;
+    tl_status status = tl_row_make(table->cells, cell, segment, &made);
     if (status != TL_OK) return status;
-    uint8_t *partition = tl_cell_own(table->cells, cell);
-    tl_cell old = row_of(table, cell, segment->id), made;
+    status = put_in_order(table, partition, made, segment);
+    if (status != TL_OK) {
+        tl_row_drop(table->cells, made);
+        return status;
+    }
+    status = tl_segment_ids_insert(&table->ids, table->cells, hash, made);
+    if (status != TL_OK) {
+        take_out_of_order(table, partition, made, (uint32_t)segment->epoch_count);
+        tl_row_drop(table->cells, made);
+        return status;
+    }
+    tl_partition_add_segments(partition, 1);
+    table->segments++;
+    if (old) drop_row(table, partition, old);
+    return TL_OK;
+}
+
+/* What an event is probably about: its partition's cell, and the hash of the id in it. */
+typedef struct guess {
+    tl_cell partition;
+    uint64_t hash;
+} guess;
+
+/* The same for sure; `partition` 0 if there is none. */
+static guess aim(const tl_segment_table *table, const tl_partition_id *partition, const uint64_t id[2], guess g) {
+    if (g.partition &&
+        tl_partition_is(tl_cell_own_in(table->cells, TL_PARTITION_CLASS, tl_cell_number(g.partition)), partition))
+        return g;
+    g.partition = tl_partition_find(&table->partitions, table->cells, partition);
+    g.hash = tl_segment_ids_hash(&table->ids, g.partition, id);
+    return g;
+}
+
+static tl_status add_to(tl_segment_table *table, const tl_partition_id *partition_id, guess g,
+                        const tl_segment *segment, tl_event_outcome *outcome, int *found_state) {
+    if (!tl_segment_is_sound(segment) || segment->state != TL_COPY_STARTED || partition_id->partition < 0)
+        return TL_BAD_ARGUMENT;
+    uint64_t id[2];
+    memcpy(id, segment->id, 16);
+    g = aim(table, partition_id, id, g);
+    if (!g.partition) {
+        tl_status status = tl_partition_make(&table->partitions, table->cells, partition_id, &g.partition);
+        if (status != TL_OK) return status;
+        g.hash = tl_segment_ids_hash(&table->ids, g.partition, id);
+    }
+    tl_cell cell = g.partition;
+    uint64_t hash = g.hash;
+    uint8_t *partition = tl_cell_own_in(table->cells, TL_PARTITION_CLASS, tl_cell_number(cell));
+    tl_cell old = tl_segment_ids_find(&table->ids, table->cells, hash, cell, id);
     tl_row row;
     *found_state = old && tl_row_load(table->cells, old, &row) ? (int)tl_row_state(&row) : -1;
     *outcome = TL_EVENT_BAD_TRANSITION;
     if (!may_become(*found_state, TL_COPY_STARTED)) return TL_OK;
-    status = tl_row_make(table->cells, cell, segment, &made);
-    if (status != TL_OK) return status;
     tl_partition_begin(partition);
-    if (old) drop_row(table, partition, old);
-    status = put_in_order(table, partition, made, (uint32_t)segment->epoch_count);
-    if (status == TL_OK) {
-        status = tl_segment_ids_insert(&table->ids, table->cells, made);
-        if (status != TL_OK) take_out_of_order(table, partition, made, (uint32_t)segment->epoch_count);
-    }
-    if (status == TL_OK) {
-        add_segments(partition, 1);
-        table->segments++;
-        *outcome = TL_EVENT_APPLIED;
-    } else {
-        tl_row_drop(table->cells, made);
-    }
+    tl_status status = add_within(table, partition, cell, hash, old, segment);
     tl_partition_end(partition);
+    if (status == TL_OK) *outcome = TL_EVENT_APPLIED;
     return status;
+}
+
+tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *id, const tl_segment *segment,
+                               tl_event_outcome *outcome, int *found_state) {
+    return add_to(table, id, (guess){0}, segment, outcome, found_state);
 }
 
 /* Kafka's finished segment: entries of its epoch that begin at it or behind are no longer found, if none reaches
@@ -244,11 +274,13 @@ static tl_status change_within(tl_segment_table *table, uint8_t *partition, tl_c
     return status;
 }
 
-tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *id, const tl_segment_change *change,
-                                  tl_event_outcome *outcome, int *found_state) {
+static tl_status change_in(tl_segment_table *table, const tl_partition_id *partition_id, guess g,
+                           const tl_segment_change *change, tl_event_outcome *outcome, int *found_state) {
     if (change->state == TL_COPY_STARTED || change->state > TL_DELETE_FINISHED) return TL_BAD_ARGUMENT;
-    tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);
-    tl_cell row_cell = row_of(table, cell, change->id);
+    uint64_t id[2];
+    memcpy(id, change->id, 16);
+    g = aim(table, partition_id, id, g);
+    tl_cell row_cell = g.partition ? tl_segment_ids_find(&table->ids, table->cells, g.hash, g.partition, id) : 0;
     tl_row row;
     *found_state = -1;
     *outcome = TL_EVENT_UNKNOWN_SEGMENT;
@@ -256,7 +288,7 @@ tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id
     *found_state = (int)tl_row_state(&row);
     *outcome = TL_EVENT_BAD_TRANSITION;
     if (!may_become(*found_state, change->state)) return TL_OK;
-    uint8_t *partition = tl_cell_own(table->cells, cell);
+    uint8_t *partition = tl_cell_own_in(table->cells, TL_PARTITION_CLASS, tl_cell_number(g.partition));
     tl_partition_begin(partition);
     tl_status status = change_within(table, partition, row_cell, &row, change);
     tl_partition_end(partition);
@@ -264,16 +296,73 @@ tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id
     return status;
 }
 
+tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *id, const tl_segment_change *change,
+                                  tl_event_outcome *outcome, int *found_state) {
+    return change_in(table, id, (guess){0}, change, outcome, found_state);
+}
+
+enum { AHEAD = 64 };
+
+/* Asks for what the work on some events will read, each step for all of them: the slot of the partition; the partition
+ * and the name of the id's bucket; the bucket and the partition's last leaf; the place of the row's name and of a new
+ * entry; the row. Guesses only: the work looks again. */
+static void ask_for(const tl_segment_table *table, const tl_segment_event *events, size_t count, guess *guesses) {
+    const tl_cells *cells = table->cells;
+    tl_cell buckets[AHEAD];
+    for (size_t i = 0; i < count; i++) {
+        guesses[i].hash = tl_partition_hash(&table->partitions, &events[i].partition);
+        tl_partition_ask_slot(&table->partitions, cells, guesses[i].hash);
+    }
+    for (size_t i = 0; i < count; i++) {
+        guess *g = &guesses[i];
+        uint64_t id[2];
+        memcpy(id, events[i].is_change ? events[i].of.change.id : events[i].of.segment.id, 16);
+        g->partition = tl_partition_guess(&table->partitions, cells, g->hash);
+        if (!g->partition) continue;
+        g->hash = tl_segment_ids_hash(&table->ids, g->partition, id);
+        __builtin_prefetch(tl_cell_own_in(cells, TL_PARTITION_CLASS, tl_cell_number(g->partition)), 1);
+        tl_segment_ids_ask_name(&table->ids, g->hash);
+    }
+    for (size_t i = 0; i < count; i++) {
+        tl_cell cell = guesses[i].partition;
+        if (!cell) continue;
+        buckets[i] = tl_segment_ids_ask_bucket(&table->ids, cells, guesses[i].hash);
+        if (!events[i].is_change)
+            tl_order_ask_tail(cells,
+                              tl_partition_tail(tl_cell_own_in(cells, TL_PARTITION_CLASS, tl_cell_number(cell))));
+    }
+    for (size_t i = 0; i < count; i++) {
+        tl_cell cell = guesses[i].partition;
+        if (!cell) continue;
+        if (events[i].is_change) {
+            tl_segment_ids_ask_match(cells, buckets[i], guesses[i].hash);
+        } else {
+            tl_segment_ids_ask_end(cells, buckets[i]);
+            tl_order_ask_end(cells, tl_partition_tail(tl_cell_own_in(cells, TL_PARTITION_CLASS, tl_cell_number(cell))));
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if (guesses[i].partition && events[i].is_change) tl_segment_ids_ask_row(cells, buckets[i], guesses[i].hash);
+}
+
 tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *events, size_t count, size_t *done) {
-    for (*done = 0; *done < count; ++*done) {
-        tl_segment_event *e = &events[*done];
-        tl_status status =
-            e->is_change ? tl_segment_table_change(table, &e->partition, &e->of.change, &e->outcome, &e->found_state)
-                         : tl_segment_table_add(table, &e->partition, &e->of.segment, &e->outcome, &e->found_state);
-        if (status != TL_OK) return status;
+    guess guesses[AHEAD] = {{0}};
+    *done = 0;
+    while (*done < count) {
+        size_t some = count - *done < AHEAD ? count - *done : AHEAD;
+        if (some > 1) ask_for(table, events + *done, some, guesses);
+        for (size_t i = 0; i < some; i++, ++*done) {
+            tl_segment_event *e = &events[*done];
+            tl_status status =
+                e->is_change ? change_in(table, &e->partition, guesses[i], &e->of.change, &e->outcome, &e->found_state)
+                             : add_to(table, &e->partition, guesses[i], &e->of.segment, &e->outcome, &e->found_state);
+            if (status != TL_OK) return status;
+        }
     }
     return TL_OK;
 }
+
+void tl_segment_table_settle(tl_segment_table *table) { tl_cells_settle(table->cells); }
 
 bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *id) {
     tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);

@@ -18,6 +18,9 @@ struct tl_segment_table {
 /* Whether offsets, epochs and state can be those of a segment. */
 bool tl_segment_is_sound(const tl_segment *segment);
 
+/* Into the caller's hands; TL_FULL where its room is too small. */
+tl_status tl_row_copy(const tl_cells *cells, const tl_row *row, tl_segment_room *room, tl_segment_copy *out);
+
 /* The largest last offset in an epoch of a segment that was readable once; -1. What was remembered of segments that
  * went does not count in the first, nor does the row that is left out. */
 int64_t tl_derived_highest(const tl_cells *cells, const uint8_t *partition, int32_t epoch, tl_cell left_out);
