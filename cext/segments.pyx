@@ -331,13 +331,13 @@ cdef class NativeSegmentTable:
         parts = []
         self._enter()
         try:
-            while True:
+            while not cursor.ended:
                 rows = np.empty(capacity, SEGMENT_DTYPE)
                 out = <tl_segment_copy *><size_t>rows.ctypes.data
                 with nogil:
                     count = tl_segment_table_list(self._table, &cursor, out, capacity)
                 if count == 0:
-                    break
+                    break    # the partition is not there
                 parts.append(rows[:count])
                 capacity = min(2 * capacity, <size_t>1 << 16)
         finally:

@@ -140,7 +140,6 @@ static tl_status flush(tl_metadata_feed *feed, tl_metadata_report *report, tl_fa
             count_refusal(report, &feed->events[i], feed->offsets[i]);
         }
     }
-    if (done) report->next_offset = feed->offsets[done - 1] + 1;
     if (status == TL_OK) return TL_OK;
     for (size_t i = count; i-- > done;)
         tl_metadata_partitions_find(feed->partitions, &feed->events[i].partition)->applied = feed->applied_before[i];
@@ -253,7 +252,6 @@ static tl_status take_record(tl_metadata_feed *feed, const tl_metadata_value *va
     tl_status status = take_value(feed, value, report, &found);
     if (status == TL_OK) {
         if (value->timestamp_ms > report->newest_timestamp_ms) report->newest_timestamp_ms = value->timestamp_ms;
-        if (!feed->events_count) report->next_offset = value->offset + 1;
         return TL_OK;
     }
     if (status == TL_FULL) return status;

@@ -203,6 +203,11 @@ static void test_refusals(void) {
         CHECK_EQUAL(w->report.next_offset, 7);
     }
     CHECK_STATUS(feed_one(w, SNAPSHOT, 7), TL_BAD_VERSION);
+    tl_metadata_value null = {.size = -1, .offset = 7};
+    CHECK_STATUS(feed_values(w, &null, 1), TL_BAD_FIELD_LENGTH);
+    null.has_key = true;
+    CHECK_STATUS(feed_values(w, &null, 1), TL_OK);
+    CHECK_EQUAL(w->report.tombstones, 1);
     CHECK_EQUAL(tl_metadata_partitions_count(w->partitions), 0);
     close_world(w);
 }
@@ -507,6 +512,10 @@ static void test_epochs(void) {
         tl_metadata_value value = value_at(exact, 0);
         CHECK_STATUS(feed_values(w, &value, 1), TL_OK);
         CHECK_EQUAL(w->report.applied, 1);
+        tl_metadata_value again[200]; /* more epochs in all than a group has room for */
+        for (int64_t i = 0; i < 200; i++) again[i] = value_at(exact, i);
+        CHECK_STATUS(feed_values(w, again, 200), TL_OK);
+        CHECK_EQUAL(w->report.applied, 199);
         tl_partition_id id = orders();
         tl_segment_epoch *epochs = calloc(count, sizeof *epochs);
         tl_segment_room room = {epochs, count, NULL, 0};

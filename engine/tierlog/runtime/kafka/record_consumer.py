@@ -81,12 +81,17 @@ class RecordConsumer:
                 while waiting. StoreError. ForkedProcessError.
             After any of them the same read can be called again: nothing is skipped.
         """
+        from confluent_kafka import KafkaException
+
         self._origin.require("the Kafka consumer")
         until = self._clock.monotonic_seconds() + timeout_seconds
         if not self._enter(until):
             return []
         try:
             return self._read(positions, max_bytes, until)
+        except KafkaException as cause:
+            self._positions = None
+            raise our_error(f"reading {self._topic}", cause.args[0]) from cause
         except BaseException:
             self._positions = None  # librdkafka's place may be another one than the caller's: ask it anew
             raise
@@ -133,7 +138,7 @@ class RecordConsumer:
 
     def _assign(self, positions: Mapping[int, int]) -> None:
         """Read from other places; partitions that go on where they were keep what was fetched ahead of them."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         held, self._positions = self._positions, None
         new = [
@@ -141,17 +146,14 @@ class RecordConsumer:
             for number, offset in positions.items()
             if held is None or held.get(number) != offset
         ]
-        try:
-            if held is None:
-                self._client.assign(new)
-            else:
-                gone = [number for number, offset in held.items() if positions.get(number) != offset]
-                if gone:
-                    self._client.incremental_unassign([TopicPartition(self._topic, number) for number in gone])
-                if new:
-                    self._client.incremental_assign(new)
-        except KafkaException as cause:
-            raise our_error(f"reading {self._topic}", cause.args[0]) from cause
+        if held is None:
+            self._client.assign(new)
+        else:
+            gone = [number for number, offset in held.items() if positions.get(number) != offset]
+            if gone:
+                self._client.incremental_unassign([TopicPartition(self._topic, number) for number in gone])
+            if new:
+                self._client.incremental_assign(new)
         self._positions = dict(positions)
 
     def _wait_for_first(self, until: float) -> Message | None:

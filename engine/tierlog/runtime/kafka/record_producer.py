@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 #: How often the thread looks whether it shall end, while nothing happens.
 _POLL_SECONDS: Final = 0.2
+#: How often close looks whether all is done.
+_LOOK_SECONDS: Final = 0.005
 #: What calls of librdkafka that need no broker get, before close goes on without them.
 _ENDING_SECONDS: Final = 5.0
 
@@ -89,6 +91,8 @@ class RecordProducer:
 
     def _delivered(self, what: str, told: PendingFuture[int], error: KafkaError | None, message: Message) -> None:
         with self._lock:
+            if told not in self._pending:
+                return
             self._pending.discard(told)
         if error is None:
             told.set_result(int(message.offset() or 0))
@@ -101,9 +105,27 @@ class RecordProducer:
         return failure
 
     def _call_back(self) -> None:
-        client = self._client
         while not self._ending:
-            client.poll(_POLL_SECONDS)
+            self._poll(self._client, _POLL_SECONDS)
+
+    def _poll(self, client: Any, seconds: float) -> None:
+        """Let librdkafka call back; it raises what it will never recover from."""
+        from confluent_kafka import KafkaException
+
+        try:
+            client.poll(seconds)
+        except KafkaException as cause:
+            failure = self._noted(our_error(f"appending to {self._topic}", cause.args[0]))
+            if self._fatal is None:
+                _log.warning("%s", failure)
+            else:
+                self._end_pending(failure)
+
+    def _end_pending(self, failure: Exception) -> None:
+        with self._lock:
+            left, self._pending = self._pending, set()
+        for told in left:
+            told.set_exception(failure)
 
     def close(self, *, flush_seconds: float = 0.0) -> None:
         """Wait for records under way, then end those that are not acknowledged with a ClientClosedError; idempotent.
@@ -116,20 +138,23 @@ class RecordProducer:
             self._closed = True
         if not self._origin.is_here:
             return
-        if flush_seconds > 0:
-            self._client.flush(flush_seconds)
+        self._wait_for_all(flush_seconds)
         self._client.purge()
-        self._client.flush(_ENDING_SECONDS)  # calls back for what was purged; no broker is asked
+        self._wait_for_all(_ENDING_SECONDS)  # librdkafka calls back for what was purged; no broker is asked
         self._ending = True
         try:
             self._thread.result(_ENDING_SECONDS)
         except TimeoutError:
             _log.warning("the thread of the Kafka producer does not end")
         self._client = None  # the last reference: librdkafka ends its threads
-        with self._lock:
-            left, self._pending = self._pending, set()
-        for told in left:
-            told.set_exception(ClientClosedError(f"appending to {self._topic}: the producer was closed"))
+        self._end_pending(ClientClosedError(f"appending to {self._topic}: the producer was closed"))
+
+    def _wait_for_all(self, seconds: float) -> None:
+        """Wait until no record is under way, for so long; the thread calls back."""
+        clock = self._machine.clock
+        until = clock.monotonic_seconds() + seconds
+        while self._pending and (left := until - clock.monotonic_seconds()) > 0:
+            clock.sleep(min(left, _LOOK_SECONDS))
 
     def __enter__(self) -> Self:
         return self

@@ -167,9 +167,14 @@ class TopicAdmin:
 
     def poll(self) -> None:
         """Hand librdkafka's messages to the log. Who calls for nothing else calls this now and then."""
+        from confluent_kafka import KafkaException
+
         client = self._client
-        if client is not None:
-            client.poll(0)
+        try:
+            if client is not None:
+                client.poll(0)
+        except KafkaException as error:
+            self._complaints.take(error.args[0])
 
     def close(self) -> None:
         """End what is under way; idempotent."""
@@ -181,7 +186,7 @@ class TopicAdmin:
         self._origin.require("the Kafka admin client")
         client = self._client
         self._answers.require_open()
-        client.poll(0)
+        self.poll()
         return client
 
     def _ask(self, ask: Callable[[Any, float], Future[Any]], timeout_seconds: float) -> tuple[Future[Any], float]:
