@@ -62,6 +62,7 @@ from tl_core cimport (
     tl_segment_table_highest,
     tl_segment_table_list,
     tl_segment_table_options,
+    tl_segment_table_settle,
     tl_status,
 )
 from tl_errors cimport check_status, error_of
@@ -102,6 +103,7 @@ cdef enum:
     QUESTIONS_AT_ONCE = 1024
     LISTED_AT_ONCE = 256
     EPOCHS_INSIDE = 3
+    SETTLED_AT_LEAST = 1 << 16
 
 
 include "segments_copies.pxi"
@@ -126,6 +128,7 @@ cdef class NativeSegmentTable:
     cdef int32_t _closed
     cdef object _row_type
     cdef bint _learns
+    cdef uint64_t _settled      # segments that the table had when it was settled last
 
     def __cinit__(self, *args, **kwargs):
         self._users = 0
@@ -344,6 +347,23 @@ cdef class NativeSegmentTable:
             self._leave()
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, SEGMENT_DTYPE)
 
+    def _get_rows(self, partition, rows):
+        """The segments of these rows (SEGMENT_DTYPE, contiguous) as they are now; those that went are left out."""
+        cdef tl_partition_id name
+        cdef const tl_segment_copy *of = <const tl_segment_copy *><size_t>rows.ctypes.data
+        cdef size_t i, count = <size_t>len(rows)
+        _name(partition, &name)
+        found = []
+        self._enter()
+        try:
+            for i in range(count):
+                row = self._ask(partition, &name, of[i].id, 0, 0)
+                if row is not None:
+                    found.append(row)
+        finally:
+            self._leave()
+        return found
+
     @property
     def _figures(self):
         cdef tl_segment_table_figures figures
@@ -483,6 +503,13 @@ cdef class NativeSegmentTable:
         check_status(status, &fault, CorruptRecordError)
         return outcome == TL_EVENT_APPLIED, found_state
 
+    cdef void _settle(self) noexcept nogil:
+        """After the table has grown by half."""
+        cdef uint64_t segments = tl_segment_table_figures_of(self._table).segments
+        if segments >= SETTLED_AT_LEAST and segments > self._settled + (self._settled >> 1):
+            tl_segment_table_settle(self._table)
+            self._settled = segments
+
     def _apply_batches(self, int32_t place, batches):
         """A dict of what came of a run of record batches; ``error`` is one, or None."""
         cdef Py_buffer view
@@ -500,6 +527,7 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_batches(self._feed, data, size, &report.of, &report.fault)
+                        self._settle()
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)
@@ -540,6 +568,7 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_values(self._feed, rows, count, &at, &report.of, &report.fault)
+                        self._settle()
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)
