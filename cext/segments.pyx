@@ -104,24 +104,6 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
     int PyObject_GenericSetAttr(object thing, object name, object value) except -1
 
-cdef extern from *:
-    """
-    /* Who is inside of a table: its owner and the calls under way. The last one to leave frees it. */
-    static int tl_enter(int64_t *users) {
-        int64_t now = __atomic_load_n(users, __ATOMIC_ACQUIRE);
-        while (now > 0)
-            if (__atomic_compare_exchange_n(users, &now, now + 1, 1, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 1;
-        return 0;
-    }
-    static int tl_leave(int64_t *users) { return __atomic_sub_fetch(users, 1, __ATOMIC_ACQ_REL) == 0; }
-    static int tl_close_once(int32_t *closed) { return !__atomic_exchange_n(closed, 1, __ATOMIC_ACQ_REL); }
-    static int tl_is_closed(const int32_t *closed) { return __atomic_load_n(closed, __ATOMIC_ACQUIRE); }
-    """
-    bint tl_enter(int64_t *users) noexcept nogil
-    bint tl_leave(int64_t *users) noexcept nogil
-    bint tl_close_once(int32_t *closed) noexcept nogil
-    bint tl_is_closed(const int32_t *closed) noexcept nogil
-
 cdef enum:
     REFUSALS_MAX = 1000
     REMOVALS_AT_ONCE = 256
@@ -133,6 +115,7 @@ cdef enum:
     SETTLED_AT_LEAST = 1 << 16
 
 
+include "segments_users.pxi"
 include "segments_copies.pxi"
 include "segments_report.pxi"
 
