@@ -1,4 +1,4 @@
-"""A manager's snapshot and its committed offsets, when the power goes at any access to the disk, or the process is killed.
+"""A manager's snapshot and its committed offsets, when the power goes at any access to the disk or a kill comes.
 
 What is found afterwards is the snapshot of before or the new one, whole; and the committed offsets are not ahead of it.
 """
