@@ -12,8 +12,7 @@ import pytest
 from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.command import Run
 from tests.support.manager_configs import SHAPES
-from tests.support.metadata_oracle import read_metadata_topic
-from tierlog.remote.storage import open_tier
+from tests.support.metadata_topics import read_topic
 
 NEW_ID = topic_uuid("made anew")
 
@@ -161,14 +160,8 @@ def test_a_copy_under_the_new_id_is_what_the_plugin_looks_for(
 
 def registered(folder: pathlib.Path) -> dict[object, object]:
     """What a folder of the topic says of each segment; times of events left out."""
-    with open_tier(str(folder), layout="log-dir") as tier:
-        known = read_metadata_topic([tier]).segments.values()
-    found = [each.located() for each in known]
-    return {
-        each.remote_log_segment_id: dataclasses.replace(each, event_timestamp_ms=0)
-        for each in found
-        if each is not None
-    }
+    found = read_topic([folder]).finished.values()
+    return {each.remote_log_segment_id: dataclasses.replace(each, event_timestamp_ms=0) for each in found}
 
 
 def test_another_layout_in_the_same_bucket_is_refused(tierlog: Run, bucket: Bucket) -> None:

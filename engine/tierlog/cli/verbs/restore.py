@@ -154,7 +154,7 @@ def restore(
         if target is not None:
             _check_quiet(bucket.survey(target.look), quiet_minutes, machine, refuses=not dry_run)
             target.check(partial(_all_of, bucket))
-        run = _Run(tier, path, mapped, output)
+        run = _Run(tier, path, config, mapped, output)
         for found in bucket.iter_partitions():
             if target is not None and not dry_run:
                 _check_quiet((found.newest_ms, found.newest), quiet_minutes, machine, refuses=True)
@@ -299,9 +299,10 @@ def _check_quiet(newest: tuple[int, str], quiet_minutes: float, machine: Machine
 class _Run:
     """What a run has found, and how it is told."""
 
-    def __init__(self, tier: Tier, path: str, mapped: TopicMap, output: Output) -> None:
+    def __init__(self, tier: Tier, path: str, config: Path | None, mapped: TopicMap, output: Output) -> None:
         self._tier = tier
         self._path = path
+        self._config = config
         self._mapped = mapped
         self._output = output
         self._partitions = self._segments = self._size_bytes = 0
@@ -356,7 +357,11 @@ class _Run:
         for (topic, old, new), count in sorted(self._moved.items()):
             where = f"{count} segments of {topic} lie under its old id {old}"
             copy = f"tierlog copy {self._path} {self._path} {old}:{topic} --map {old}={new}"
-            if self._tier.layout == "local-tiered":
+            if self._config is not None:
+                copy += f" --config {self._config} --dest-config {self._config}"
+            if self._tier.layout == "kafka":
+                complain(f"note: {where}: Tierlog's storage manager finds them there by their custom metadata")
+            elif self._tier.layout == "local-tiered":
                 complain(f"note: {where}, where LocalTieredStorage does not look: rename their folders first")
             else:
                 complain(
