@@ -19,6 +19,7 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.cluster_topic import is_bootstrap, read_cluster_topic
 from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey, partition_key
 from tierlog.remote.metadata.records.record_serde import decode_record
+from tierlog.remote.metadata.snapshots.snapshot_file import is_snapshot, read_snapshot
 from tierlog.remote.metadata.table.segment_table import AppliedRun, SegmentTable
 from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
 from tierlog.remote.metadata.topic_folder import read_topic_folders
@@ -38,7 +39,8 @@ def open_metadata(
 
     Args:
         source: A broker's log directory with folders of the metadata topic, or one such folder, by path or URL; several
-            add up. Or the bootstrap servers of a running Kafka: ``host:port``, several parted by commas or one by one.
+            add up. Or a columnar snapshot, alone. Or the bootstrap servers of a running Kafka: ``host:port``, several
+            parted by commas or one by one.
         machine: Its files, clock and threads.
         client_keys: Keys of Kafka's client, such as ``security.protocol``, for a running Kafka.
         remember_departed: Keep the ids of deleted segments too, which takes a second look at each record: for who has
@@ -60,6 +62,8 @@ def open_metadata(
     clusters = [each for each in sources if is_bootstrap(each) and machine.files.find(each) is None]
     if clusters and len(clusters) < len(sources):
         raise ConfigError(f"{clusters[0]} is a running Kafka: no other source of metadata adds anything to it")
+    if len(sources) == 1 and _is_snapshot(sources[0], machine):
+        return MetadataView(sources[0], read_snapshot(sources[0], machine=machine)[0])
     filling = _Filling(machine, remember_departed=remember_departed)
     try:
         if clusters:
@@ -70,6 +74,13 @@ def open_metadata(
     except BaseException:
         filling.table.close()
         raise
+
+
+def _is_snapshot(path: str, machine: Machine) -> bool:
+    found = None if "://" in path else machine.files.find(path)
+    if found is None or found.is_directory:
+        return False
+    return is_snapshot(bytes(machine.files.read_range(path, start_position=0, end_position_exclusive=8)))
 
 
 class _Filling:
