@@ -264,6 +264,7 @@ cdef extern from "log_append.h" nogil:
         TL_APPEND_BASE_OFFSET, TL_APPEND_BATCHES, TL_APPEND_OLD_FORMAT, TL_APPEND_OFFSET_RANGE, TL_APPEND_COUNT
         TL_APPEND_COUNT_RANGE, TL_APPEND_CONTROL, TL_APPEND_SEQUENCE, TL_APPEND_COMPRESSED, TL_APPEND_CONTENT_SIZE
         TL_APPEND_RECORD, TL_APPEND_RECORDS, TL_APPEND_TIMESTAMPS, TL_APPEND_ORDER, TL_APPEND_NEXT_OFFSET
+        TL_APPEND_RECORD_OFFSETS
     int16_t tl_append_error_code(tl_append_rule rule) noexcept
 
     ctypedef enum tl_record_rule:
@@ -509,6 +510,7 @@ cdef extern from "segment_table.h" nogil:
     tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *partition,
                                       const tl_segment_change *change, tl_event_outcome *outcome,
                                       int *found_state) noexcept
+    void tl_segment_table_settle(tl_segment_table *table) noexcept
     bint tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *partition) noexcept
     tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch,
                                     int64_t offset, tl_segment_room *room, tl_segment_copy *out,

@@ -14,6 +14,8 @@ import pytest
 from tests.support.checkout import ROOT, needs_checkout
 from tests.support.command import Outcome, run_process
 from tests.support.metadata_topics import read_topic
+from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot
+from tierlog.runtime.machine import Machine
 
 pytestmark = needs_checkout
 
@@ -42,6 +44,7 @@ def places(tmp_path: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
         "copied.json": str(tmp_path / "copied.json"),
         "/restore/": f"{tmp_path}/restore/",
         "/restored-copy/": f"{tmp_path}/restored-copy/",
+        "/metadata.snapshot": str(tmp_path / "metadata.snapshot"),
         "/export": str(tmp_path / "export"),
         "/var/kafka/logs": str(data / "main-plain" / "local-before" / "broker1"),
     }
@@ -63,14 +66,18 @@ def run(words: list[str], places: dict[str, str]) -> Outcome:
 def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str]) -> None:
     """Nobody has the nerve to find out what a page meant while a cluster is down."""
     told = commands()
-    assert [words[0] for words in told] == ["restore", "restore", "restore", "copy", "export", "copy", "restore"]
-    dry, written, mapped, copied, exported, elsewhere, registered = told
+    assert [words[0] for words in told] == ["restore"] * 4 + ["copy", "export", "copy", "restore"]
+    dry, written, snapshot, mapped, copied, exported, elsewhere, registered = told
     assert "would be registered" in run(dry, places).text
     run(written, places)
     topic = read_topic([tmp_path / "restore"])
     manifests = list((tmp_path / "tier").rglob("*.rsm-manifest"))
     assert len(topic.finished) == len(manifests)
     assert len(list((tmp_path / "restore").glob("__remote_log_metadata-*"))) == 50
+    run(snapshot, places)
+    table, _ = read_snapshot(str(tmp_path / "metadata.snapshot"), machine=Machine())
+    with table:
+        assert table.figures.segments == len(manifests)
     assert f"looks below {NEW} only" in run(mapped, places).err
     run(copied, places)
     assert "note: " not in run(mapped, places).err  # the copies are taken

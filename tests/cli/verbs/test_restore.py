@@ -13,6 +13,9 @@ from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.command import Run
 from tests.support.manager_configs import SHAPES
 from tests.support.metadata_topics import read_topic
+from tierlog.remote.api import RemoteLogSegmentState
+from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot
+from tierlog.runtime.machine import Machine
 
 NEW_ID = topic_uuid("made anew")
 
@@ -88,6 +91,27 @@ def test_the_folder_is_one_that_other_commands_read(tierlog: Run, bucket: Bucket
     assert tierlog("restore", bucket.root, "--to", f"{tmp_path}/logs/", "--partitions", 3).code == 0
     found = tierlog("orphans", bucket.root, "--metadata", tmp_path / "logs", "--older-than", "0s")
     assert found.code == 0, found.err
+
+
+def test_a_snapshot_is_read_back(tierlog: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """The smallest form of what was found; of no topic, so that no manager takes it for its own."""
+    path = tmp_path / "metadata.snapshot"
+    assert tierlog("restore", bucket.root, "--to", path).code == 0
+    table, state = read_snapshot(str(path), machine=Machine())
+    with table:
+        (partition,) = table.partitions()
+        assert [each.start_offset for each in table.list(partition)] == [0, 3]
+        assert all(each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED for each in table.list(partition))
+    assert (state.identity, state.partition_count, dict(state.positions)) == ("", 0, {})
+    content = path.read_bytes()
+    again = tierlog("restore", bucket.root, "--to", path)
+    assert again.code == 2
+    assert "is not empty" in again.err
+    assert path.read_bytes() == content
+    (tmp_path / "empty").touch()
+    assert tierlog("restore", bucket.root, "--to", tmp_path / "empty").code == 0
+    missing = tierlog("restore", bucket.root, "--to", tmp_path / "no" / "folder")
+    assert missing.code == 3
 
 
 def test_mapped_topics_say_what_they_need(tierlog: Run, bucket: Bucket) -> None:

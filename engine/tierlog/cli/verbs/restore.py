@@ -6,7 +6,7 @@ import base64
 import collections
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,9 +73,9 @@ def restore(
         str | None,
         typer.Option(
             "--to",
-            metavar="DIR/|HOST:PORT",
-            help="Where the metadata goes: a new folder of __remote_log_metadata-N (an empty one, or a path that ends "
-            "in /), or the topic of a running Kafka (its bootstrap servers).",
+            metavar="FILE|DIR/|HOST:PORT",
+            help="Where the metadata goes: a new snapshot file, a new folder of __remote_log_metadata-N (an empty one, "
+            "or a path that ends in /), or the topic of a running Kafka (its bootstrap servers).",
         ),
     ] = None,
     from_copy: Annotated[
@@ -253,6 +253,7 @@ def _target(
     command_config: Path | None,
 ) -> Iterator[RestoreTarget]:
     from tierlog.remote.metadata.cluster_topic import is_bootstrap
+    from tierlog.upkeep.restore.snapshot_writer import SnapshotFile
     from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
 
     there = machine.files.find(to)
@@ -269,7 +270,8 @@ def _target(
         folder = to.rstrip("/") or "/"
         yield TopicFolder(folder, partition_count=partitions, machine=machine, topic_id=topic_id, target=cluster)
     else:
-        raise ConfigError(f"{to}: an empty folder, a path that ends in / or HOST:PORT is expected")
+        with closing(SnapshotFile(to, machine=machine)) as snapshot:
+            yield snapshot
 
 
 def _parsed_id(text: str | None) -> Uuid | None:
