@@ -264,6 +264,7 @@ cdef extern from "log_append.h" nogil:
         TL_APPEND_BASE_OFFSET, TL_APPEND_BATCHES, TL_APPEND_OLD_FORMAT, TL_APPEND_OFFSET_RANGE, TL_APPEND_COUNT
         TL_APPEND_COUNT_RANGE, TL_APPEND_CONTROL, TL_APPEND_SEQUENCE, TL_APPEND_COMPRESSED, TL_APPEND_CONTENT_SIZE
         TL_APPEND_RECORD, TL_APPEND_RECORDS, TL_APPEND_TIMESTAMPS, TL_APPEND_ORDER, TL_APPEND_NEXT_OFFSET
+        TL_APPEND_RECORD_OFFSETS
     int16_t tl_append_error_code(tl_append_rule rule) noexcept
 
     ctypedef enum tl_record_rule:
@@ -509,6 +510,7 @@ cdef extern from "segment_table.h" nogil:
     tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *partition,
                                       const tl_segment_change *change, tl_event_outcome *outcome,
                                       int *found_state) noexcept
+    void tl_segment_table_settle(tl_segment_table *table) noexcept
     bint tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *partition) noexcept
     tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch,
                                     int64_t offset, tl_segment_room *room, tl_segment_copy *out,
@@ -546,6 +548,7 @@ cdef extern from "metadata_partitions.h" nogil:
     bint tl_metadata_partitions_remove(tl_metadata_partitions *partitions, const tl_partition_id *id) noexcept
     tl_metadata_partition *tl_metadata_partitions_find(const tl_metadata_partitions *partitions,
                                                        const tl_partition_id *id) noexcept
+    uint64_t tl_metadata_partitions_count(const tl_metadata_partitions *partitions) noexcept
     size_t tl_metadata_partitions_list(const tl_metadata_partitions *partitions, uint64_t *at,
                                        tl_metadata_partition *out, size_t capacity) noexcept
 
@@ -597,3 +600,50 @@ cdef extern from "metadata_events.h" nogil:
                                        tl_metadata_report *report, tl_fault *fault) noexcept
     tl_status tl_metadata_feed_values(tl_metadata_feed *feed, const tl_metadata_value *values, size_t count, size_t *at,
                                       tl_metadata_report *report, tl_fault *fault) noexcept
+
+
+cdef extern from "segment_snapshot.h" nogil:
+    enum:
+        TL_SNAPSHOT_HEAD_BYTES, TL_SNAPSHOT_SECTION_MAX
+        TL_SNAPSHOT_TOPIC, TL_SNAPSHOT_REMOVALS, TL_SNAPSHOT_PARTITIONS, TL_SNAPSHOT_SEGMENTS, TL_SNAPSHOT_END
+
+    ctypedef struct tl_snapshot_head:
+        uint32_t crc
+        uint32_t kind
+        uint32_t number
+        uint32_t count
+        uint32_t more
+        uint32_t bytes
+        uint64_t payload_size
+
+    ctypedef struct tl_snapshot_partition:
+        tl_partition_id id
+        int32_t place
+        int64_t last_applied_offset
+        const char *name
+        size_t name_size
+
+    ctypedef struct tl_snapshot_writer:
+        pass
+
+    ctypedef struct tl_snapshot_loader:
+        pass
+
+    tl_status tl_snapshot_head_read(const uint8_t *head, tl_snapshot_head *out, tl_fault *fault) noexcept
+    tl_status tl_snapshot_check(const uint8_t *section, size_t size, tl_snapshot_head *out, tl_fault *fault) noexcept
+    void tl_snapshot_seal(uint8_t *section, tl_snapshot_head head) noexcept
+    tl_status tl_snapshot_writer_create(tl_snapshot_writer **out, const tl_segment_table *table,
+                                        const tl_snapshot_partition *partitions, size_t count) noexcept
+    void tl_snapshot_writer_destroy(tl_snapshot_writer *writer) noexcept
+    uint64_t tl_snapshot_writer_segments(const tl_snapshot_writer *writer) noexcept
+    bint tl_snapshot_writer_as_kafka(const tl_snapshot_writer *writer) noexcept
+    tl_status tl_snapshot_put_partitions(tl_snapshot_writer *writer, uint32_t number, uint8_t *out,
+                                         size_t *size) noexcept
+    tl_status tl_snapshot_put_segments(tl_snapshot_writer *writer, uint32_t number, uint8_t *out, size_t *size) noexcept
+    tl_status tl_snapshot_loader_create(tl_snapshot_loader **out, tl_segment_table *table, uint64_t segments) noexcept
+    void tl_snapshot_loader_destroy(tl_snapshot_loader *loader) noexcept
+    tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, tl_metadata_partitions *names,
+                                          const uint8_t *section, size_t size, tl_fault *fault) noexcept
+    tl_status tl_snapshot_load_segments(tl_snapshot_loader *loader, const uint8_t *section, size_t size,
+                                        tl_fault *fault) noexcept
+    tl_status tl_snapshot_load_end(tl_snapshot_loader *loader, tl_fault *fault) noexcept

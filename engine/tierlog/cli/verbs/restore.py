@@ -6,7 +6,7 @@ import base64
 import collections
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +29,7 @@ from tierlog.cli.verbs.export import parsed_target
 from tierlog.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+    from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
     from tierlog.remote.storage import Tier
     from tierlog.runtime.machine import Machine
     from tierlog.upkeep.export.broker_directory import TargetCluster
@@ -73,9 +73,9 @@ def restore(
         str | None,
         typer.Option(
             "--to",
-            metavar="DIR/|HOST:PORT",
-            help="Where the metadata goes: a new folder of __remote_log_metadata-N (an empty one, or a path that ends "
-            "in /), or the topic of a running Kafka (its bootstrap servers).",
+            metavar="FILE|DIR/|HOST:PORT",
+            help="Where the metadata goes: a new snapshot file, a new folder of __remote_log_metadata-N (an empty one, "
+            "or a path that ends in /), or the topic of a running Kafka (its bootstrap servers).",
         ),
     ] = None,
     from_copy: Annotated[
@@ -152,22 +152,44 @@ def restore(
         tier = held.enter_context(open_path(path, layout=layout, config=config))
         bucket = held.enter_context(_bucket(tier, config, machine, topics, partition, mapped))
         if target is not None:
-            _check_quiet(bucket.survey(target.look), quiet_minutes, machine, refuses=not dry_run)
+            seen: set[str] = set()
+            newest = bucket.survey(partial(_look, target, seen))
+            _require_found(tier, topics or (), seen, mapped, bucket)
+            _check_quiet(newest, quiet_minutes, machine, refuses=not dry_run)
             target.check(partial(_all_of, bucket))
-        run = _Run(tier, path, mapped, output)
+        run = _Run(tier, path, config, mapped, output)
         for found in bucket.iter_partitions():
             if target is not None and not dry_run:
                 _check_quiet((found.newest_ms, found.newest), quiet_minutes, machine, refuses=True)
                 for segment in found.segments:
                     target.add(segment.metadata, started_ms=segment.started_ms)
             run.say(found)
-        run.check_names(topics or (), bucket.found_old_ids)
         if target is not None and not dry_run:
             target.finish()
         elif target is None:
+            _require_found(tier, topics or (), run.topics, mapped, bucket)
             _check_quiet(run.newest, quiet_minutes, machine, refuses=False)
         run.sum_up(to if target is not None and not dry_run else None)
     return ExitCode.FAULTS_FOUND if run.left_out else ExitCode.DONE
+
+
+def _look(target: RestoreTarget, seen: set[str], segment_id: RemoteLogSegmentId) -> None:
+    seen.add(segment_id.topic_id_partition.topic)
+    target.look(segment_id)
+
+
+def _require_found(
+    tier: Tier, topics: Iterable[str], seen: Collection[str], mapped: TopicMap, bucket: BucketMetadata
+) -> None:
+    """Raises UnknownTopicError, ConfigError: a topic or an old id that was given is not in the bucket."""
+    from tierlog.scan.topic_name import TopicName
+
+    for topic in topics:
+        if TopicName.parse(topic).name not in seen:
+            raise UnknownTopicError(f"{tier.describe()}: no topic {topic}")
+    missing = sorted(map(str, mapped.new_ids.keys() - bucket.found_old_ids))
+    if missing:
+        raise ConfigError(f"--map: the bucket has no topic of id {', '.join(missing)}")
 
 
 def _all_of(bucket: BucketMetadata) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
@@ -253,6 +275,7 @@ def _target(
     command_config: Path | None,
 ) -> Iterator[RestoreTarget]:
     from tierlog.remote.metadata.cluster_topic import is_bootstrap
+    from tierlog.upkeep.restore.snapshot_writer import SnapshotFile
     from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
 
     there = machine.files.find(to)
@@ -269,7 +292,8 @@ def _target(
         folder = to.rstrip("/") or "/"
         yield TopicFolder(folder, partition_count=partitions, machine=machine, topic_id=topic_id, target=cluster)
     else:
-        raise ConfigError(f"{to}: an empty folder, a path that ends in / or HOST:PORT is expected")
+        with closing(SnapshotFile(to, machine=machine)) as snapshot:
+            yield snapshot
 
 
 def _parsed_id(text: str | None) -> Uuid | None:
@@ -299,14 +323,15 @@ def _check_quiet(newest: tuple[int, str], quiet_minutes: float, machine: Machine
 class _Run:
     """What a run has found, and how it is told."""
 
-    def __init__(self, tier: Tier, path: str, mapped: TopicMap, output: Output) -> None:
+    def __init__(self, tier: Tier, path: str, config: Path | None, mapped: TopicMap, output: Output) -> None:
         self._tier = tier
         self._path = path
+        self._config = config
         self._mapped = mapped
         self._output = output
         self._partitions = self._segments = self._size_bytes = 0
         self._moved: collections.Counter[tuple[str, Uuid, Uuid]] = collections.Counter()
-        self._stored: list[TopicIdPartition] = []
+        self.topics: set[str] = set()
         self.newest = (-1, "")
         self.left_out = 0
 
@@ -321,8 +346,7 @@ class _Run:
             if segment.moved:
                 was = segment.stored.topic_id_partition
                 self._moved[was.topic, was.topic_id, segment.metadata.topic_id_partition.topic_id] += 1
-        if found.topic_id_partition.topic not in {each.topic for each in self._stored}:
-            self._stored.append(found.topic_id_partition)
+        self.topics.add(found.topic_id_partition.topic)
         spans: dict[Uuid, list[tuple[int, int]]] = {}
         for span in found.history.spans if found.history else ():
             segment_id = span.segment.metadata.remote_log_segment_id.id
@@ -340,23 +364,16 @@ class _Run:
         for warning in found.history.warnings if found.history else ():
             complain(f"warning: {warning}")
 
-    def check_names(self, topics: Iterable[str], found_old_ids: Collection[Uuid]) -> None:
-        """Raises UnknownTopicError, ConfigError: a topic or an old id that was given is not in the bucket."""
-        from tierlog.scan.topic_name import TopicName
-
-        for topic in topics:
-            if TopicName.parse(topic).name not in {each.topic for each in self._stored}:
-                raise UnknownTopicError(f"{self._tier.describe()}: no topic {topic}")
-        missing = sorted(map(str, self._mapped.new_ids.keys() - set(found_old_ids)))
-        if missing:
-            raise ConfigError(f"--map: the bucket has no topic of id {', '.join(missing)}")
-
     def sum_up(self, to: str | None) -> None:
         """Print what was done, and what is still to be done for mapped topics."""
         for (topic, old, new), count in sorted(self._moved.items()):
             where = f"{count} segments of {topic} lie under its old id {old}"
             copy = f"tierlog copy {self._path} {self._path} {old}:{topic} --map {old}={new}"
-            if self._tier.layout == "local-tiered":
+            if self._config is not None:
+                copy += f" --config {self._config} --dest-config {self._config}"
+            if self._tier.layout == "kafka":
+                complain(f"note: {where}: Tierlog's storage manager finds them there by their custom metadata")
+            elif self._tier.layout == "local-tiered":
                 complain(f"note: {where}, where LocalTieredStorage does not look: rename their folders first")
             else:
                 complain(
