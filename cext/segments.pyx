@@ -340,7 +340,7 @@ cdef class NativeSegmentTable:
         cdef tl_partition_id name
         cdef tl_segment_cursor cursor
         cdef tl_segment_copy *out
-        cdef size_t count, capacity = 128    # few partitions have more: what is not filled stays with the caller
+        cdef size_t count, capacity = 128    # what is not filled stays with the caller
         _name(partition, &name)
         tl_segment_cursor_open(&cursor, &name, epoch)
         parts = []
