@@ -14,11 +14,17 @@ from libc.string cimport memcmp, memcpy, memset
 from tl_core cimport (
     TL_BAD_ARGUMENT,
     TL_BAD_ENTRY,
-    TL_EVENT_APPLIED,
     TL_FULL,
     TL_NO_MEMORY,
     TL_OK,
     TL_OVER_LIMIT,
+    tl_bool,
+    tl_fault,
+    tl_status,
+)
+from tl_errors cimport check_status, error_of
+from tl_segments cimport (
+    TL_EVENT_APPLIED,
     TL_SNAPSHOT_END,
     TL_SNAPSHOT_HEAD_BYTES,
     TL_SNAPSHOT_PARTITIONS,
@@ -26,9 +32,7 @@ from tl_core cimport (
     TL_SNAPSHOT_SECTION_MAX,
     TL_SNAPSHOT_SEGMENTS,
     TL_SNAPSHOT_TOPIC,
-    tl_bool,
     tl_event_outcome,
-    tl_fault,
     tl_metadata_feed,
     tl_metadata_feed_batches,
     tl_metadata_feed_begin,
@@ -90,9 +94,7 @@ from tl_core cimport (
     tl_snapshot_writer_create,
     tl_snapshot_writer_destroy,
     tl_snapshot_writer_segments,
-    tl_status,
 )
-from tl_errors cimport check_status, error_of
 
 import numpy as np
 
@@ -410,7 +412,7 @@ cdef class NativeSegmentTable:
         self._leave()
 
     def _assigned(self):
-        """[(topic id, partition, topic, offset of the last applied event, -1)], in no order."""
+        """[(topic id, partition, topic, metadata partition or -1, offset of the last applied event or -1)], in no order."""
         cdef tl_metadata_partition entries[64]
         cdef uint64_t at = 0
         cdef size_t count, i
@@ -423,7 +425,7 @@ cdef class NativeSegmentTable:
                     return assigned
                 for i in range(count):
                     topic = entries[i].topic.name[:entries[i].topic.name_size].decode()
-                    assigned.append((*_partition_key(&entries[i].id), topic, entries[i].applied))
+                    assigned.append((*_partition_key(&entries[i].id), topic, entries[i].place, entries[i].applied))
         finally:
             self._leave()
 
