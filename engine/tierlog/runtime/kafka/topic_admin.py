@@ -60,15 +60,13 @@ class TopicAdmin:
     def describe_topic(self, topic: str, *, timeout_seconds: float) -> TopicDescription | None:
         """What is known of a topic; None if there is none."""
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
-        future = self.begin_describe_topic(topic, timeout_seconds=timeout_seconds)
-        self._answers.wait(f"describing topic {topic}", future, until=until, poll=self.poll)
-        return future.result(0)
+        answer = self._ask_for_topic(topic, timeout_seconds)
+        self._answers.wait(f"describing topic {topic}", answer, until=until, poll=self.poll)
+        self.poll()
+        return _description(topic, self._answers, answer)
 
     def begin_describe_topic(self, topic: str, *, timeout_seconds: float) -> Future[TopicDescription | None]:
         """As ``describe_topic``, for who does not wait. Once the client is closed the future is never done."""
-        from confluent_kafka import TopicCollection
-
-        client = self._begin()
         told: PendingFuture[TopicDescription | None] = self._machine.scheduler.future()
         answers = self._answers  # and nothing that leads to the client: this runs in a thread of librdkafka's
 
@@ -78,9 +76,15 @@ class TopicAdmin:
             except Exception as error:  # noqa: BLE001 - it is raised in who asks
                 told.set_exception(error)
 
-        asked = client.describe_topics(TopicCollection([topic]), request_timeout=_request_seconds(timeout_seconds))
-        asked[topic].add_done_callback(take)
+        self._ask_for_topic(topic, timeout_seconds).add_done_callback(take)
         return told
+
+    def _ask_for_topic(self, topic: str, timeout_seconds: float) -> Future[Any]:
+        from confluent_kafka import TopicCollection
+
+        seconds = _request_seconds(timeout_seconds)
+        answer: Future[Any] = self._begin().describe_topics(TopicCollection([topic]), request_timeout=seconds)[topic]
+        return answer
 
     def create_topic(
         self,
