@@ -29,7 +29,18 @@ ROOT = pathlib.Path(__file__).resolve().parent
 CORE = pathlib.Path("cext/core")
 SOURCES = [str(CORE / line) for line in (ROOT / CORE / "sources.txt").read_text().split()]
 HEADERS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / CORE).glob("*.h"))]
-MODULES = ["batches", "buffers", "checksums", "chunks", "codecs", "decoding", "indexes", "segments", "status"]
+MODULES = [
+    "appends",
+    "batches",
+    "buffers",
+    "checksums",
+    "chunks",
+    "codecs",
+    "decoding",
+    "indexes",
+    "segments",
+    "status",
+]
 PACKAGES = {  # pkg-config name -> Debian package
     "libzstd": "libzstd-dev",
     "liblz4": "liblz4-dev",

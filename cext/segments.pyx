@@ -8,16 +8,24 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcmp, memcpy, memset
 
 from tl_core cimport (
+    TL_BAD_ARGUMENT,
     TL_BAD_ENTRY,
     TL_EVENT_APPLIED,
     TL_FULL,
     TL_NO_MEMORY,
     TL_OK,
     TL_OVER_LIMIT,
+    TL_SNAPSHOT_END,
+    TL_SNAPSHOT_HEAD_BYTES,
+    TL_SNAPSHOT_PARTITIONS,
+    TL_SNAPSHOT_REMOVALS,
+    TL_SNAPSHOT_SECTION_MAX,
+    TL_SNAPSHOT_SEGMENTS,
+    TL_SNAPSHOT_TOPIC,
     tl_bool,
     tl_event_outcome,
     tl_fault,
@@ -30,6 +38,7 @@ from tl_core cimport (
     tl_metadata_partition,
     tl_metadata_partitions,
     tl_metadata_partitions_add,
+    tl_metadata_partitions_count,
     tl_metadata_partitions_create,
     tl_metadata_partitions_destroy,
     tl_metadata_partitions_find,
@@ -62,13 +71,31 @@ from tl_core cimport (
     tl_segment_table_highest,
     tl_segment_table_list,
     tl_segment_table_options,
+    tl_snapshot_check,
+    tl_snapshot_head,
+    tl_snapshot_head_read,
+    tl_snapshot_load_end,
+    tl_snapshot_load_partitions,
+    tl_snapshot_load_segments,
+    tl_snapshot_loader,
+    tl_snapshot_loader_create,
+    tl_snapshot_loader_destroy,
+    tl_snapshot_partition,
+    tl_snapshot_put_partitions,
+    tl_snapshot_put_segments,
+    tl_snapshot_seal,
+    tl_snapshot_writer,
+    tl_snapshot_writer_as_kafka,
+    tl_snapshot_writer_create,
+    tl_snapshot_writer_destroy,
+    tl_snapshot_writer_segments,
     tl_status,
 )
 from tl_errors cimport check_status, error_of
 
 import numpy as np
 
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptIndexError, CorruptRecordError
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
@@ -251,8 +278,8 @@ cdef class NativeSegmentTable:
                     row = self._ask(partition, &name, NULL, epoch, offset)
                     if row is None or not row.txn_idx_empty:
                         return row
-                if copy.end_offset == <int64_t>0x7fffffffffffffff:
-                    return None
+                if copy.end_offset < offset or copy.end_offset == <int64_t>0x7fffffffffffffff:
+                    return None    # the first: its next epoch begins behind its end
                 offset = copy.end_offset + 1
         finally:
             self._leave()
@@ -547,3 +574,6 @@ cdef class NativeSegmentTable:
                 self._leave()
         finally:
             free(rows)
+
+
+include "segment_snapshots.pxi"

@@ -258,6 +258,97 @@ cdef extern from "index.h" nogil:
                                    tl_fault *fault) noexcept
 
 
+cdef extern from "log_append.h" nogil:
+    ctypedef enum tl_append_rule:
+        TL_APPEND_SOUND, TL_APPEND_SIZE, TL_APPEND_MAGIC, TL_APPEND_CRC, TL_APPEND_CODEC, TL_APPEND_TOO_LARGE
+        TL_APPEND_BASE_OFFSET, TL_APPEND_BATCHES, TL_APPEND_OLD_FORMAT, TL_APPEND_OFFSET_RANGE, TL_APPEND_COUNT
+        TL_APPEND_COUNT_RANGE, TL_APPEND_CONTROL, TL_APPEND_SEQUENCE, TL_APPEND_COMPRESSED, TL_APPEND_CONTENT_SIZE
+        TL_APPEND_RECORD, TL_APPEND_RECORDS, TL_APPEND_TIMESTAMPS, TL_APPEND_ORDER, TL_APPEND_NEXT_OFFSET
+    int16_t tl_append_error_code(tl_append_rule rule) noexcept
+
+    ctypedef enum tl_record_rule:
+        TL_RECORD_NO_KEY, TL_RECORD_TIMESTAMP, TL_RECORD_APPEND_TIME_SET
+
+    ctypedef struct tl_record_error:
+        int64_t record
+        int64_t timestamp
+        tl_record_rule rule
+
+    ctypedef struct tl_record_errors:
+        tl_record_error *entries
+        size_t capacity
+        int64_t count
+
+    ctypedef enum tl_append_origin:
+        TL_FROM_CLIENT, TL_FROM_COORDINATOR
+
+    ctypedef struct tl_leader_options:
+        int64_t first_offset
+        int64_t now_ms
+        int64_t timestamp_before_max_ms
+        int64_t timestamp_after_max_ms
+        uint64_t decompressed_limit
+        int32_t leader_epoch
+        int32_t max_message_bytes
+        int32_t target_codec
+        tl_append_origin origin
+        tl_bool compacted
+        tl_bool log_append_time
+
+    ctypedef struct tl_leader_batch:
+        tl_batch_header header
+        tl_append_rule rule
+        tl_bool must_rebuild
+
+    tl_status tl_leader_append(uint8_t *data, size_t size, const tl_leader_options *options, const tl_scratch *scratch,
+                               tl_record_errors *errors, tl_leader_batch *out, tl_fault *fault) noexcept
+
+    ctypedef struct tl_follower_check:
+        size_t valid_bytes
+        int64_t first_offset
+        int64_t last_offset
+        tl_append_rule rule
+        tl_bool is_passing_over
+
+    void tl_follower_begin(tl_follower_check *check, int64_t next_offset, int32_t leader_epoch) noexcept
+    tl_status tl_follower_append(tl_follower_check *check, const uint8_t *data, size_t size, size_t *at,
+                                 tl_batch_table *table, tl_fault *fault) noexcept
+
+    ctypedef struct tl_marker:
+        int64_t timestamp
+        int32_t coordinator_epoch
+        tl_bool is_commit
+
+    tl_status tl_marker_parse(const uint8_t *data, const tl_batch_header *header, tl_marker *marker, tl_bool *found,
+                              tl_fault *fault) noexcept
+
+
+cdef extern from "index_append.h" nogil:
+    ctypedef struct tl_index_tail:
+        int64_t base_offset
+        int64_t interval_bytes
+        int64_t bytes_since_entry
+        int64_t max_timestamp
+        int64_t max_timestamp_offset
+        int64_t last_offset
+        int64_t last_time
+        int64_t last_time_offset
+        int64_t offset_room
+        int64_t time_room
+
+    ctypedef struct tl_index_entries:
+        uint8_t *offsets
+        uint8_t *times
+        size_t offset_count
+        size_t time_count
+
+    void tl_index_begin(tl_index_tail *tail, int64_t base_offset, int64_t interval_bytes, int64_t offset_room,
+                        int64_t time_room) noexcept
+    tl_status tl_index_add(tl_index_tail *tail, const tl_batch_table *table, size_t first, int64_t position,
+                           tl_index_entries *entries, tl_fault *fault) noexcept
+    void tl_index_close(tl_index_tail *tail, tl_index_entries *entries) noexcept
+
+
 cdef extern from "chunks.h" nogil:
     ctypedef struct tl_chunk_index:
         int64_t original_chunk_size
@@ -455,6 +546,7 @@ cdef extern from "metadata_partitions.h" nogil:
     bint tl_metadata_partitions_remove(tl_metadata_partitions *partitions, const tl_partition_id *id) noexcept
     tl_metadata_partition *tl_metadata_partitions_find(const tl_metadata_partitions *partitions,
                                                        const tl_partition_id *id) noexcept
+    uint64_t tl_metadata_partitions_count(const tl_metadata_partitions *partitions) noexcept
     size_t tl_metadata_partitions_list(const tl_metadata_partitions *partitions, uint64_t *at,
                                        tl_metadata_partition *out, size_t capacity) noexcept
 
@@ -506,3 +598,50 @@ cdef extern from "metadata_events.h" nogil:
                                        tl_metadata_report *report, tl_fault *fault) noexcept
     tl_status tl_metadata_feed_values(tl_metadata_feed *feed, const tl_metadata_value *values, size_t count, size_t *at,
                                       tl_metadata_report *report, tl_fault *fault) noexcept
+
+
+cdef extern from "segment_snapshot.h" nogil:
+    enum:
+        TL_SNAPSHOT_HEAD_BYTES, TL_SNAPSHOT_SECTION_MAX
+        TL_SNAPSHOT_TOPIC, TL_SNAPSHOT_REMOVALS, TL_SNAPSHOT_PARTITIONS, TL_SNAPSHOT_SEGMENTS, TL_SNAPSHOT_END
+
+    ctypedef struct tl_snapshot_head:
+        uint32_t crc
+        uint32_t kind
+        uint32_t number
+        uint32_t count
+        uint32_t more
+        uint32_t bytes
+        uint64_t payload_size
+
+    ctypedef struct tl_snapshot_partition:
+        tl_partition_id id
+        int32_t place
+        int64_t last_applied_offset
+        const char *name
+        size_t name_size
+
+    ctypedef struct tl_snapshot_writer:
+        pass
+
+    ctypedef struct tl_snapshot_loader:
+        pass
+
+    tl_status tl_snapshot_head_read(const uint8_t *head, tl_snapshot_head *out, tl_fault *fault) noexcept
+    tl_status tl_snapshot_check(const uint8_t *section, size_t size, tl_snapshot_head *out, tl_fault *fault) noexcept
+    void tl_snapshot_seal(uint8_t *section, tl_snapshot_head head) noexcept
+    tl_status tl_snapshot_writer_create(tl_snapshot_writer **out, const tl_segment_table *table,
+                                        const tl_snapshot_partition *partitions, size_t count) noexcept
+    void tl_snapshot_writer_destroy(tl_snapshot_writer *writer) noexcept
+    uint64_t tl_snapshot_writer_segments(const tl_snapshot_writer *writer) noexcept
+    bint tl_snapshot_writer_as_kafka(const tl_snapshot_writer *writer) noexcept
+    tl_status tl_snapshot_put_partitions(tl_snapshot_writer *writer, uint32_t number, uint8_t *out,
+                                         size_t *size) noexcept
+    tl_status tl_snapshot_put_segments(tl_snapshot_writer *writer, uint32_t number, uint8_t *out, size_t *size) noexcept
+    tl_status tl_snapshot_loader_create(tl_snapshot_loader **out, tl_segment_table *table, uint64_t segments) noexcept
+    void tl_snapshot_loader_destroy(tl_snapshot_loader *loader) noexcept
+    tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, tl_metadata_partitions *names,
+                                          const uint8_t *section, size_t size, tl_fault *fault) noexcept
+    tl_status tl_snapshot_load_segments(tl_snapshot_loader *loader, const uint8_t *section, size_t size,
+                                        tl_fault *fault) noexcept
+    tl_status tl_snapshot_load_end(tl_snapshot_loader *loader, tl_fault *fault) noexcept

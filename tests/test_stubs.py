@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.checkout import needs_checkout, run_tool
 
-MODULES = ["batches", "checksums", "chunks", "codecs", "decoding", "indexes", "segments", "status"]
+MODULES = ["appends", "batches", "checksums", "chunks", "codecs", "decoding", "indexes", "segments", "status"]
 
 
 @needs_checkout

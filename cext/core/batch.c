@@ -2,6 +2,7 @@
 
 #include "checksum.h"
 #include "cursor.h"
+#include "record.h"
 
 #include <assert.h>
 
@@ -99,7 +100,7 @@ tl_status tl_batch_verify(const uint8_t *data, const tl_batch_header *header, tl
 #define TL_SET(column, value)                                                                                          \
     if (table->column) table->column[row] = (value)
 
-static void append_row(tl_batch_table *table, const tl_batch_header *header, int64_t position, bool crc_ok) {
+void tl_batch_table_append(tl_batch_table *table, const tl_batch_header *header, int64_t position, bool crc_ok) {
     assert(table->count < table->capacity);
     size_t row = table->count++;
     /* Wraps like Java where hostile headers overflow; the decoder refuses them. */
@@ -137,7 +138,7 @@ tl_status tl_scan(const uint8_t *data, size_t size, uint64_t base_position, bool
             tl_fault mismatch;
             crc_ok = tl_batch_verify(data + *at, &header, &mismatch) == TL_OK;
         }
-        append_row(table, &header, (int64_t)position, crc_ok);
+        tl_batch_table_append(table, &header, (int64_t)position, crc_ok);
         *at += (size_t)header.size_bytes;
     }
     return TL_OK;
@@ -151,7 +152,7 @@ bool tl_batch_stream_open(const tl_batch_stream *stream) { return stream->left |
 
 static void end_batch(tl_batch_stream *stream, tl_batch_table *table) {
     bool crc_ok = !stream->verify_crc || stream->crc == stream->header.crc;
-    append_row(table, &stream->header, (int64_t)stream->position, crc_ok);
+    tl_batch_table_append(table, &stream->header, (int64_t)stream->position, crc_ok);
     stream->position += (uint64_t)stream->header.size_bytes;
 }
 

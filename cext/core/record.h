@@ -1,10 +1,14 @@
-/* Parsing of one record of magic 2, and of one entry of a legacy message set. Internal to the core. */
+/* Parsing of one record of magic 2, and of one entry of a legacy message set; a row of a batch table. Internal to the
+ * core. */
 #ifndef TIERLOG_RECORD_H
 #define TIERLOG_RECORD_H
 
 #include "batch.h"
 #include "columns.h"
 #include "cursor.h"
+
+/* Appends a row, for which there is room. */
+void tl_batch_table_append(tl_batch_table *table, const tl_batch_header *header, int64_t position, bool crc_ok);
 
 enum { TL_RECORD_MINIMUM = 7 }; /* length, attributes, two deltas, two field lengths, header count: a byte each */
 

@@ -67,6 +67,7 @@ tl_partition_columns tl_partition_columns_at(uint8_t *payload, uint64_t count, u
     c.remembered = take(&at, 8 * remembered);
     c.segments = take(&at, 4 * count);
     c.partition = take(&at, 4 * count);
+    c.place = take(&at, 4 * count);
     c.remembered_count = take(&at, 4 * count);
     c.name_size = take(&at, 4 * count);
     c.remembered_epoch = take(&at, 4 * remembered);
@@ -94,63 +95,6 @@ tl_segment_columns tl_segment_columns_at(uint8_t *payload, uint64_t count, uint6
     return c;
 }
 
-static const uint8_t *cell_of(const tl_segment_table *table, const tl_partition_id *id) {
-    tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);
-    return cell ? tl_cell_own(table->cells, cell) : NULL;
-}
-
-static uint32_t segments_of(const uint8_t *partition) { return partition ? tl_partition_segments(partition) : 0; }
-
-static uint32_t remembered_of(const uint8_t *partition) {
-    return partition ? (uint32_t)(tl_cell_load(partition, 5) >> 32) : 0;
-}
-
-static void put_partition(const tl_segment_table *table, const tl_snapshot_partition *p, size_t i,
-                          tl_partition_columns *c, uint64_t *remembered, uint8_t **names) {
-    const uint8_t *partition = cell_of(table, &p->id);
-    uint32_t count = remembered_of(partition);
-    memcpy(c->topic_id + 16 * i, p->id.topic_id, 16);
-    tl_put_le64(c->last_applied + 8 * i, (uint64_t)p->last_applied_offset);
-    tl_put_le32(c->segments + 4 * i, segments_of(partition));
-    tl_put_le32(c->partition + 4 * i, (uint32_t)p->id.partition);
-    tl_put_le32(c->remembered_count + 4 * i, count);
-    tl_put_le32(c->name_size + 4 * i, (uint32_t)p->name_size);
-    if (p->name_size) memcpy(take(names, p->name_size), p->name, p->name_size);
-    if (!count) return;
-    const uint8_t *records = tl_cell_own(table->cells, (tl_cell)tl_cell_load(partition, 5));
-    for (uint32_t k = 0; k < count; k++, ++*remembered) {
-        tl_put_le32(c->remembered_epoch + 4 * *remembered, (uint32_t)tl_cell_load(records, 2 * (size_t)k));
-        tl_put_le64(c->remembered + 8 * *remembered, tl_cell_load(records, 2 * (size_t)k + 1));
-    }
-}
-
-tl_status tl_snapshot_put_partitions(const tl_segment_table *table, const tl_snapshot_partition *partitions,
-                                     size_t count, uint32_t number, uint8_t *out, size_t *taken, size_t *size) {
-    uint64_t remembered = 0, bytes = 0;
-    for (*taken = 0; *taken < count; ++*taken) {
-        const tl_snapshot_partition *p = &partitions[*taken];
-        if (p->name_size > TL_SNAPSHOT_NAME_MAX) return TL_BAD_ARGUMENT;
-        uint64_t more = remembered + remembered_of(cell_of(table, &p->id)), names = bytes + p->name_size;
-        if (*taken && tl_partition_columns_size(*taken + 1, more, names) > TL_SNAPSHOT_SECTION_USUAL) break;
-        remembered = more;
-        bytes = names;
-    }
-    uint64_t payload_size = tl_partition_columns_size(*taken, remembered, bytes);
-    tl_partition_columns columns = tl_partition_columns_at(out + TL_SNAPSHOT_HEAD_BYTES, *taken, remembered, bytes);
-    if (payload_size) memset(out + TL_SNAPSHOT_HEAD_BYTES + payload_size - 8, 0, 8);
-    uint64_t at = 0;
-    uint8_t *names = columns.names;
-    for (size_t i = 0; i < *taken; i++) put_partition(table, &partitions[i], i, &columns, &at, &names);
-    *size = TL_SNAPSHOT_HEAD_BYTES + (size_t)payload_size;
-    tl_snapshot_seal(out, (tl_snapshot_head){.kind = TL_SNAPSHOT_PARTITIONS,
-                                             .number = number,
-                                             .count = (uint32_t)*taken,
-                                             .more = (uint32_t)remembered,
-                                             .bytes = (uint32_t)bytes,
-                                             .payload_size = payload_size});
-    return TL_OK;
-}
-
 /* Where the segments go on: at the first epoch's entry of a segment. */
 typedef struct place {
     size_t partition;
@@ -158,39 +102,125 @@ typedef struct place {
     tl_order_cursor at;
 } place;
 
+typedef struct written {
+    const uint8_t *cell; /* NULL: nothing was ever applied to it */
+    uint64_t sequence;
+} written;
+
 struct tl_snapshot_writer {
     const tl_segment_table *table;
+    const tl_snapshot_partition *partitions;
+    size_t count, next_partition;
+    uint64_t segments;
     place next;
-    size_t count;
-    tl_cell partitions[]; /* 0: nothing was ever applied to it */
+    written cells[];
 };
+
+static uint32_t segments_of(const uint8_t *partition) { return partition ? tl_partition_segments(partition) : 0; }
+
+static uint32_t remembered_of(const uint8_t *partition) {
+    return partition ? (uint32_t)(tl_cell_load(partition, 5) >> 32) : 0;
+}
 
 tl_status tl_snapshot_writer_create(tl_snapshot_writer **out, const tl_segment_table *table,
                                     const tl_snapshot_partition *partitions, size_t count) {
-    tl_snapshot_writer *writer = calloc(1, sizeof *writer + count * sizeof(tl_cell));
+    tl_snapshot_writer *writer = calloc(1, sizeof *writer + count * sizeof(written));
     if (!writer) return TL_NO_MEMORY;
     writer->table = table;
+    writer->partitions = partitions;
     writer->count = count;
-    for (size_t i = 0; i < count; i++)
-        writer->partitions[i] = tl_partition_find(&table->partitions, table->cells, &partitions[i].id);
+    for (size_t i = 0; i < count; i++) {
+        tl_cell cell = tl_partition_find(&table->partitions, table->cells, &partitions[i].id);
+        if (!cell) continue;
+        const uint8_t *at = tl_cell_own(table->cells, cell);
+        writer->cells[i] = (written){at, tl_cell_load(at, 6)};
+        writer->segments += segments_of(at);
+    }
     *out = writer;
     return TL_OK;
 }
 
 void tl_snapshot_writer_destroy(tl_snapshot_writer *writer) { free(writer); }
 
+uint64_t tl_snapshot_writer_segments(const tl_snapshot_writer *writer) { return writer->segments; }
+
+bool tl_snapshot_writer_as_kafka(const tl_snapshot_writer *writer) { return writer->table->as_kafka; }
+
+/* A cell that was a partition is one for ever, and its sequence number never comes back. */
+static bool is_unchanged(const tl_snapshot_writer *writer, size_t i) {
+    if (i >= writer->count) return true;
+    const written *w = &writer->cells[i];
+    return w->cell ? tl_cell_load(w->cell, 6) == w->sequence
+                   : !tl_partition_find(&writer->table->partitions, writer->table->cells, &writer->partitions[i].id);
+}
+
+static void put_partition(const tl_snapshot_writer *writer, size_t from, size_t i, tl_partition_columns *c,
+                          uint64_t *remembered, uint8_t **names) {
+    const tl_snapshot_partition *p = &writer->partitions[from + i];
+    const uint8_t *partition = writer->cells[from + i].cell;
+    uint32_t count = remembered_of(partition);
+    memcpy(c->topic_id + 16 * i, p->id.topic_id, 16);
+    tl_put_le64(c->last_applied + 8 * i, (uint64_t)p->last_applied_offset);
+    tl_put_le32(c->segments + 4 * i, segments_of(partition));
+    tl_put_le32(c->partition + 4 * i, (uint32_t)p->id.partition);
+    tl_put_le32(c->place + 4 * i, (uint32_t)p->place);
+    tl_put_le32(c->remembered_count + 4 * i, count);
+    tl_put_le32(c->name_size + 4 * i, (uint32_t)p->name_size);
+    if (p->name_size) memcpy(take(names, p->name_size), p->name, p->name_size);
+    if (!count) return;
+    const uint8_t *records = tl_cell_own(writer->table->cells, (tl_cell)tl_cell_load(partition, 5));
+    for (uint32_t k = 0; k < count; k++, ++*remembered) {
+        tl_put_le32(c->remembered_epoch + 4 * *remembered, (uint32_t)tl_cell_load(records, 2 * (size_t)k));
+        tl_put_le64(c->remembered + 8 * *remembered, tl_cell_load(records, 2 * (size_t)k + 1));
+    }
+}
+
+tl_status tl_snapshot_put_partitions(tl_snapshot_writer *writer, uint32_t number, uint8_t *out, size_t *size) {
+    uint64_t remembered = 0, bytes = 0;
+    size_t from = writer->next_partition, taken = 0;
+    for (; from + taken < writer->count; taken++) {
+        size_t name_size = writer->partitions[from + taken].name_size;
+        if (name_size > TL_SNAPSHOT_NAME_MAX) return TL_OVER_LIMIT;
+        if (!is_unchanged(writer, from + taken)) return TL_BAD_ARGUMENT;
+        uint64_t more = remembered + remembered_of(writer->cells[from + taken].cell), names = bytes + name_size;
+        if (taken && tl_partition_columns_size(taken + 1, more, names) > TL_SNAPSHOT_SECTION_USUAL) break;
+        remembered = more;
+        bytes = names;
+    }
+    *size = 0;
+    if (!taken) return TL_OK;
+    writer->next_partition += taken;
+    uint64_t payload_size = tl_partition_columns_size(taken, remembered, bytes);
+    tl_partition_columns columns = tl_partition_columns_at(out + TL_SNAPSHOT_HEAD_BYTES, taken, remembered, bytes);
+    memset(out + TL_SNAPSHOT_HEAD_BYTES + payload_size - 8, 0, 8);
+    uint64_t at = 0;
+    uint8_t *names = columns.names;
+    for (size_t i = 0; i < taken; i++) put_partition(writer, from, i, &columns, &at, &names);
+    *size = TL_SNAPSHOT_HEAD_BYTES + (size_t)payload_size;
+    tl_snapshot_seal(out, (tl_snapshot_head){.kind = TL_SNAPSHOT_PARTITIONS,
+                                             .number = number,
+                                             .count = (uint32_t)taken,
+                                             .more = (uint32_t)remembered,
+                                             .bytes = (uint32_t)bytes,
+                                             .payload_size = payload_size});
+    return TL_OK;
+}
+
 /* The next entry that stands for a segment's first epoch; false at the end of all partitions. */
-static bool next_first(const tl_snapshot_writer *w, place *p, tl_order_entry *entry) {
+static bool next_first(const tl_snapshot_writer *w, place *p, tl_order_entry *entry, tl_status *status) {
     for (; p->partition < w->count; p->partition++, p->begun = false) {
-        tl_cell cell = w->partitions[p->partition];
-        if (!cell) continue;
+        const uint8_t *cell = w->cells[p->partition].cell;
         bool there;
+        if (!is_unchanged(w, p->partition)) {
+            *status = TL_BAD_ARGUMENT;
+            return false;
+        }
+        if (!cell) continue;
         if (p->begun) {
             there = tl_order_next(&p->at);
         } else {
             tl_order_key first = {.epoch = INT32_MIN, .start_offset = INT64_MIN};
-            there =
-                tl_order_lower(w->table->cells, tl_partition_order(tl_cell_own(w->table->cells, cell)), &first, &p->at);
+            there = tl_order_lower(w->table->cells, tl_partition_order(cell), &first, &p->at);
         }
         p->begun = true;
         for (; there; there = tl_order_next(&p->at))
@@ -214,18 +244,18 @@ static uint8_t mark_of(uint32_t marks) {
 }
 
 /* The mark of an epoch's entry, which lies elsewhere in the order. */
-static uint8_t find_mark(const tl_snapshot_writer *w, tl_cell partition, const tl_order_entry *first,
+static uint8_t find_mark(const tl_snapshot_writer *w, const uint8_t *partition, const tl_order_entry *first,
                          const tl_epoch_span *span) {
     const tl_cells *cells = w->table->cells;
     tl_order_key key = {span->epoch, span->start_offset, {first->row.words[0], first->row.words[1]}};
     tl_order_cursor at;
     tl_order_entry entry;
-    bool found = tl_order_lower(cells, tl_partition_order(tl_cell_own(cells, partition)), &key, &at) &&
-                 tl_order_read(&at, &entry) && entry.row_cell == first->row_cell;
+    bool found = tl_order_lower(cells, tl_partition_order(partition), &key, &at) && tl_order_read(&at, &entry) &&
+                 entry.row_cell == first->row_cell;
     return found ? mark_of(entry.marks) : TL_SNAPSHOT_PLAIN;
 }
 
-static void put_segment(const tl_snapshot_writer *w, tl_cell partition, const tl_order_entry *entry, size_t i,
+static void put_segment(const tl_snapshot_writer *w, const uint8_t *partition, const tl_order_entry *entry, size_t i,
                         tl_segment_columns *c, uint64_t *epoch, uint8_t **custom_at) {
     const tl_cells *cells = w->table->cells;
     const tl_row *row = &entry->row;
@@ -261,9 +291,10 @@ tl_status tl_snapshot_put_segments(tl_snapshot_writer *writer, uint32_t number, 
     uint64_t count = 0, epochs = 0, bytes = 0;
     place end = writer->next;
     tl_order_entry entry;
+    tl_status status = TL_OK;
     while (count < TL_SNAPSHOT_SEGMENTS_MAX) {
         place before = end;
-        if (!next_first(writer, &end, &entry)) break;
+        if (!next_first(writer, &end, &entry, &status)) break;
         tl_cell cell;
         int64_t custom = custom_of(cells, &entry.row, &cell);
         uint64_t more = epochs + tl_row_epoch_count(cells, &entry.row),
@@ -277,15 +308,15 @@ tl_status tl_snapshot_put_segments(tl_snapshot_writer *writer, uint32_t number, 
         bytes = room;
     }
     *size = 0;
-    if (!count) return TL_OK;
+    if (!count || status != TL_OK) return status;
     uint64_t payload_size = tl_segment_columns_size(count, epochs, bytes);
     tl_segment_columns columns = tl_segment_columns_at(out + TL_SNAPSHOT_HEAD_BYTES, count, epochs, bytes);
     memset(out + TL_SNAPSHOT_HEAD_BYTES + payload_size - 8, 0, 8);
     uint64_t epoch = 0;
     uint8_t *custom = columns.custom;
     for (size_t i = 0; i < count; i++) {
-        next_first(writer, &writer->next, &entry);
-        put_segment(writer, writer->partitions[writer->next.partition], &entry, i, &columns, &epoch, &custom);
+        next_first(writer, &writer->next, &entry, &status);
+        put_segment(writer, writer->cells[writer->next.partition].cell, &entry, i, &columns, &epoch, &custom);
     }
     *size = TL_SNAPSHOT_HEAD_BYTES + (size_t)payload_size;
     tl_snapshot_seal(out, (tl_snapshot_head){.kind = TL_SNAPSHOT_SEGMENTS,

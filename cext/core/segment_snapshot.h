@@ -7,7 +7,8 @@
  * All numbers are little-endian. What `count`, `more` and `bytes` count, and the payload's columns, which follow one
  * another in this order:
  *   TL_SNAPSHOT_PARTITIONS  partitions, remembered offsets, bytes of names: topic id (16), last applied offset (8),
- *                           remembered offset (8 each), segments (4), partition (4), how many remembered offsets (4),
+ *                           remembered offset (8 each), segments (4), partition (4), metadata partition (4), how many
+ *                           remembered offsets (4),
  *                           size of its name (4), epoch of each remembered offset (4), names
  *   TL_SNAPSHOT_SEGMENTS    segments, epochs of all, bytes of custom metadata: id (16), start offset (8), end offset
  *                           (8), max timestamp (8), event time (8), start of each epoch (8), broker (4), size (4),
@@ -16,6 +17,7 @@
 #ifndef TIERLOG_SEGMENT_SNAPSHOT_H
 #define TIERLOG_SEGMENT_SNAPSHOT_H
 
+#include "metadata_partitions.h"
 #include "segment_table.h"
 
 #ifdef __cplusplus
@@ -27,7 +29,7 @@ enum {
     TL_SNAPSHOT_SEGMENTS_MAX = 1 << 16,   /* in a section */
     TL_SNAPSHOT_SECTION_USUAL = 16 << 20, /* a section is closed before it is larger, unless it holds one item */
     TL_SNAPSHOT_SECTION_MAX = 20 << 20,
-    TL_SNAPSHOT_PARTITION_BYTES = 16 + 8 + 4 * 4,                   /* at least */
+    TL_SNAPSHOT_PARTITION_BYTES = 16 + 8 + 5 * 4,                   /* at least */
     TL_SNAPSHOT_SEGMENT_BYTES = 16 + 4 * 8 + 4 * 4 + 1 + 8 + 4 + 1, /* with one epoch */
     TL_SNAPSHOT_NAME_MAX = 1 << 16,
 };
@@ -59,27 +61,32 @@ TL_API tl_status tl_snapshot_check(const uint8_t *section, size_t size, tl_snaps
 /* Writes the head of a section whose payload stands behind it. */
 TL_API void tl_snapshot_seal(uint8_t *section, tl_snapshot_head head);
 
-/* ---- out of the table: the writer's thread, and no change between the first section and the last ---- */
+/* ---- out of the table: the writer's thread ---- */
 
 typedef struct tl_snapshot_partition {
     tl_partition_id id;
+    int32_t place; /* the metadata partition that has its events; -1 if none is known */
     int64_t last_applied_offset;
-    const uint8_t *name;
+    const char *name;
     size_t name_size;
 } tl_snapshot_partition;
 
-/* One section of the first of these partitions, whole but for its number; `*taken`: how many, `*size`: its bytes. `out`
- * is of TL_SNAPSHOT_SECTION_MAX bytes. TL_BAD_ARGUMENT: a name above TL_SNAPSHOT_NAME_MAX. */
-TL_API tl_status tl_snapshot_put_partitions(const tl_segment_table *table, const tl_snapshot_partition *partitions,
-                                            size_t count, uint32_t number, uint8_t *out, size_t *taken, size_t *size);
-
 typedef struct tl_snapshot_writer tl_snapshot_writer;
 
-/* Of the segments of some partitions, in their order; by first epoch, start offset in it and id within each. */
+/* Of some partitions, in their order, and of their segments, by first epoch, start offset in it and id in each. The
+ * partitions and their names outlive the writer. */
 TL_API tl_status tl_snapshot_writer_create(tl_snapshot_writer **out, const tl_segment_table *table,
                                            const tl_snapshot_partition *partitions, size_t count);
 TL_API void tl_snapshot_writer_destroy(tl_snapshot_writer *writer);
-/* One more section; `*size` is 0 at the end. `out` is of TL_SNAPSHOT_SECTION_MAX bytes. */
+/* How many segments these partitions have. */
+TL_API uint64_t tl_snapshot_writer_segments(const tl_snapshot_writer *writer);
+/* Whether the table answers as Kafka's, and its marks say so. */
+TL_API bool tl_snapshot_writer_as_kafka(const tl_snapshot_writer *writer);
+
+/* One more section of partitions, or of segments; `*size` is 0 at the end. `out` is of TL_SNAPSHOT_SECTION_MAX bytes.
+ * TL_OVER_LIMIT: a name above TL_SNAPSHOT_NAME_MAX. TL_BAD_ARGUMENT: a partition was changed since the writer was
+ * created, so that no snapshot can be of one moment. */
+TL_API tl_status tl_snapshot_put_partitions(tl_snapshot_writer *writer, uint32_t number, uint8_t *out, size_t *size);
 TL_API tl_status tl_snapshot_put_segments(tl_snapshot_writer *writer, uint32_t number, uint8_t *out, size_t *size);
 
 /* ---- into an empty table ---- */
@@ -91,10 +98,12 @@ typedef struct tl_snapshot_loader tl_snapshot_loader;
 TL_API tl_status tl_snapshot_loader_create(tl_snapshot_loader **out, tl_segment_table *table, uint64_t segments);
 TL_API void tl_snapshot_loader_destroy(tl_snapshot_loader *loader);
 
-/* Sections that tl_snapshot_check found whole. Every count is checked against the bytes. TL_BAD_COUNT, TL_BAD_ENTRY,
- * TL_BAD_OFFSET, TL_BAD_ORDER (leader epochs do not rise): faults, at `position` in the section. */
-TL_API tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, const uint8_t *section, size_t size,
-                                             tl_fault *fault);
+/* Sections that tl_snapshot_check found whole. `names`: takes the partitions, with their places and offsets; NULL for
+ * nobody. TL_BAD_ENTRY is also a partition that comes twice, or a topic id under two names. Every count is checked
+ * against the bytes. TL_BAD_COUNT, TL_BAD_ENTRY, TL_BAD_OFFSET, TL_BAD_ORDER (leader epochs do not rise): faults, at
+ * `position` in the section. */
+TL_API tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, tl_metadata_partitions *names,
+                                             const uint8_t *section, size_t size, tl_fault *fault);
 TL_API tl_status tl_snapshot_load_segments(tl_snapshot_loader *loader, const uint8_t *section, size_t size,
                                            tl_fault *fault);
 /* Whether every partition has all its segments: TL_BAD_COUNT. */

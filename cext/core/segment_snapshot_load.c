@@ -2,6 +2,7 @@
  * partition; later epochs' wait in a small heap for their turn, so that almost all entries rise. */
 #include "segment_snapshot.h"
 
+#include "metadata_record.h"
 #include "segment_snapshot_parts.h"
 
 #include <stdlib.h>
@@ -82,23 +83,34 @@ static tl_status load_remembered(tl_cells *cells, uint8_t *partition, const tl_p
     return TL_OK;
 }
 
-static tl_status load_partition(tl_snapshot_loader *loader, const tl_partition_columns *c, size_t i,
-                                uint64_t *remembered, const uint8_t *section, tl_fault *fault) {
+static tl_status load_partition(tl_snapshot_loader *loader, tl_metadata_partitions *names,
+                                const tl_partition_columns *c, size_t i, uint64_t *remembered, const uint8_t *section,
+                                tl_fault *fault) {
     tl_segment_table *table = loader->table;
     tl_partition_id id = {.partition = (int32_t)tl_le32(c->partition + 4 * i)};
     memcpy(id.topic_id, c->topic_id + 16 * i, 16);
     uint32_t count = tl_le32(c->remembered_count + 4 * i), segments = tl_le32(c->segments + 4 * i);
     uint64_t at = position_of(section, c->partition + 4 * i);
     tl_cell cell;
+    tl_status status;
     if (id.partition < 0) return tl_snapshot_fault(fault, TL_BAD_ENTRY, at, 0, id.partition);
+    if ((int32_t)tl_le32(c->place + 4 * i) < -1)
+        return tl_snapshot_fault(fault, TL_BAD_ENTRY, position_of(section, c->place + 4 * i), -1,
+                                 (int32_t)tl_le32(c->place + 4 * i));
     if ((int64_t)tl_le64(c->last_applied + 8 * i) < -1)
         return tl_snapshot_fault(fault, TL_BAD_OFFSET, position_of(section, c->last_applied + 8 * i), -1,
                                  (int64_t)tl_le64(c->last_applied + 8 * i));
-    if (tl_partition_find(&table->partitions, table->cells, &id))
+    if (tl_partition_find(&table->partitions, table->cells, &id) || (names && tl_metadata_partitions_find(names, &id)))
         return tl_snapshot_fault(fault, TL_BAD_ENTRY, at, 0, id.partition);
+    if (names) {
+        status =
+            tl_metadata_partitions_add(names, &id, (const char *)c->names, tl_le32(c->name_size + 4 * i),
+                                       (int32_t)tl_le32(c->place + 4 * i), (int64_t)tl_le64(c->last_applied + 8 * i));
+        if (status != TL_OK) return tl_snapshot_fault(fault, status, at, 0, id.partition);
+    }
     loader->partitions[loader->count++] = (expected){0, segments};
     if (!segments && !count) return TL_OK; /* of no use to the table */
-    tl_status status = tl_partition_make(&table->partitions, table->cells, &id, &cell);
+    status = tl_partition_make(&table->partitions, table->cells, &id, &cell);
     if (status != TL_OK) return tl_snapshot_fault(fault, status, at, 0, 0);
     loader->partitions[loader->count - 1].cell = cell;
     uint8_t *partition = tl_cell_own(table->cells, cell);
@@ -107,8 +119,8 @@ static tl_status load_partition(tl_snapshot_loader *loader, const tl_partition_c
     return status;
 }
 
-tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, const uint8_t *section, size_t size,
-                                      tl_fault *fault) {
+tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, tl_metadata_partitions *names, const uint8_t *section,
+                                      size_t size, tl_fault *fault) {
     tl_snapshot_head head;
     tl_status status = tl_snapshot_head_read(section, &head, fault);
     if (status != TL_OK) return status;
@@ -130,8 +142,10 @@ tl_status tl_snapshot_load_partitions(tl_snapshot_loader *loader, const uint8_t 
     if (!more) return tl_snapshot_fault(fault, TL_NO_MEMORY, 0, 0, 0);
     loader->partitions = more;
     remembered = 0;
-    for (size_t i = 0; i < head.count && status == TL_OK; i++)
-        status = load_partition(loader, &columns, i, &remembered, section, fault);
+    for (size_t i = 0; i < head.count && status == TL_OK; i++) {
+        status = load_partition(loader, names, &columns, i, &remembered, section, fault);
+        columns.names += tl_le32(columns.name_size + 4 * i);
+    }
     return status;
 }
 

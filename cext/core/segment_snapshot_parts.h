@@ -16,7 +16,7 @@ static inline void tl_put_le32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
 static inline void tl_put_le64(uint8_t *p, uint64_t v) { memcpy(p, &v, 8); }
 
 typedef struct tl_partition_columns {
-    uint8_t *topic_id, *last_applied, *remembered, *segments, *partition, *remembered_count, *name_size,
+    uint8_t *topic_id, *last_applied, *remembered, *segments, *partition, *place, *remembered_count, *name_size,
         *remembered_epoch, *names;
 } tl_partition_columns;
 
@@ -27,7 +27,7 @@ typedef struct tl_segment_columns {
 
 /* The size of a payload, padded. Counts are 32 bits: no sum overflows. */
 static inline uint64_t tl_partition_columns_size(uint64_t count, uint64_t remembered, uint64_t bytes) {
-    return (40 * count + 12 * remembered + bytes + 7) & ~(uint64_t)7;
+    return (44 * count + 12 * remembered + bytes + 7) & ~(uint64_t)7;
 }
 static inline uint64_t tl_segment_columns_size(uint64_t count, uint64_t epochs, uint64_t bytes) {
     return (65 * count + 13 * epochs + bytes + 7) & ~(uint64_t)7;

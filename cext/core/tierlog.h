@@ -14,6 +14,8 @@
 #include "decode.h"
 #include "file_ops.h"
 #include "index.h"
+#include "index_append.h"
+#include "log_append.h"
 #include "range_check.h"
 #include "read_range.h"
 #include "status.h"

@@ -51,9 +51,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool as_kafka = take_number(&data, &size, 1) & 1;
     tl_segment_table *table;
     tl_snapshot_loader *loader;
+    tl_metadata_partitions *names;
     tl_fault fault;
     REQUIRE(tl_segment_table_create(&table, (tl_segment_table_options){1, as_kafka}) == TL_OK);
     REQUIRE(tl_snapshot_loader_create(&loader, table, size / TL_SNAPSHOT_SEGMENT_BYTES) == TL_OK);
+    REQUIRE(tl_metadata_partitions_create(&names, 1) == TL_OK);
     tl_status status = TL_OK;
     while (size && status == TL_OK) {
         size_t want = (size_t)take_number(&data, &size, 3), taken = want < size ? want : size;
@@ -66,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             REQUIRE(status == TL_OK);
         }
         if (status == TL_OK && head.kind == TL_SNAPSHOT_PARTITIONS) {
-            status = tl_snapshot_load_partitions(loader, section, taken, &fault);
+            status = tl_snapshot_load_partitions(loader, names, section, taken, &fault);
         } else if (status == TL_OK) {
             status = tl_snapshot_load_segments(loader, section, taken, &fault);
         }
@@ -79,5 +81,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tl_snapshot_loader_destroy(loader);
     if (status == TL_OK) check_loaded(table);
     tl_segment_table_destroy(table);
+    tl_metadata_partitions_destroy(names);
     return 0;
 }

@@ -48,6 +48,39 @@ static void check_numbered(const tl_segment_copy *copy) {
     CHECK_EQUAL(copy->epoch_count, expected_one.epoch_count);
 }
 
+/* Many questions at once, and segments by their ids. */
+static void ask_many(shared *s, uint64_t *random) {
+    enum { QUESTIONS = 40 };
+    tl_segment_question questions[QUESTIONS];
+    tl_segment_copy copies[QUESTIONS];
+    uint8_t found[QUESTIONS];
+    int64_t highest[QUESTIONS];
+    for (int i = 0; i < QUESTIONS; i++) {
+        int number = (int)(next_random(random) % SHARED_SEGMENTS);
+        questions[i] = (tl_segment_question){partition_of(number % PARTITIONS), number / 100, number * 100 + 10};
+    }
+    tl_segment_table_find_many(s->table, questions, QUESTIONS, copies, found);
+    tl_segment_table_highest_many(s->table, questions, QUESTIONS, highest);
+    for (int i = 0; i < QUESTIONS; i++) {
+        CHECK(highest[i] < SHARED_SEGMENTS * 100);
+        if (!found[i]) continue;
+        check_numbered(&copies[i]);
+        CHECK_EQUAL(copies[i].start_offset, questions[i].offset - 10);
+        CHECK_EQUAL(copies[i].state, TL_COPY_FINISHED);
+    }
+    int number = (int)(next_random(random) % SHARED_SEGMENTS);
+    tl_partition_id id = partition_of(number % PARTITIONS);
+    tl_segment_epoch epochs[2];
+    tl_segment wanted = numbered(number, epochs);
+    tl_segment_room room = {epochs, 2, NULL, 0};
+    bool is_there;
+    CHECK_STATUS(tl_segment_table_get(s->table, &id, wanted.id, &room, &copies[0], &is_there), TL_OK);
+    if (!is_there) return;
+    check_numbered(&copies[0]);
+    CHECK_EQUAL(copies[0].start_offset, number * 100);
+    CHECK_EQUAL(epochs[0].start_offset, number * 100);
+}
+
 static void *read_beside(void *context) {
     shared *s = context;
     uint64_t random = 5;
@@ -77,6 +110,7 @@ static void *read_beside(void *context) {
                 before = some[i].start_offset;
             }
         CHECK(tl_segment_table_highest(s->table, &id, number / 100) < SHARED_SEGMENTS * 100);
+        ask_many(s, &random);
     }
     return NULL;
 }

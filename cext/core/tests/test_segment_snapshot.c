@@ -82,24 +82,28 @@ static void live(tl_segment_table *const *tables, size_t count, made *segments, 
     }
 }
 
-static const char *const names[PARTITIONS] = {"orders", "orders", "", "a longer name of a topic", "x"};
+static const char name[] = "orders";
 
 static void write(const tl_segment_table *table, snapshot *out) {
     uint8_t *room = malloc(TL_SNAPSHOT_SECTION_MAX);
     tl_snapshot_partition partitions[PARTITIONS];
     for (int i = 0; i < PARTITIONS; i++)
-        partitions[i] =
-            (tl_snapshot_partition){partition_of(i), i * 100 - 1, (const uint8_t *)names[i], strlen(names[i])};
-    size_t taken, size;
-    out->count = 0;
-    CHECK_STATUS(tl_snapshot_put_partitions(table, partitions, PARTITIONS, 0, room, &taken, &size), TL_OK);
-    CHECK_EQUAL(taken, PARTITIONS);
-    out->sections[out->count++] = copy_of(room, size);
+        partitions[i] = (tl_snapshot_partition){partition_of(i), i - 1, i * 100 - 1, name, strlen(name)};
+    size_t size;
     tl_snapshot_writer *writer;
+    out->count = 0;
     CHECK_STATUS(tl_snapshot_writer_create(&writer, table, partitions, PARTITIONS), TL_OK);
+    CHECK_EQUAL(tl_snapshot_writer_segments(writer), tl_segment_table_figures_of(table).segments);
+    bool segments = false;
     for (;;) {
-        CHECK_STATUS(tl_snapshot_put_segments(writer, (uint32_t)out->count, room, &size), TL_OK);
-        if (!size) break;
+        CHECK_STATUS(segments ? tl_snapshot_put_segments(writer, (uint32_t)out->count, room, &size)
+                              : tl_snapshot_put_partitions(writer, (uint32_t)out->count, room, &size),
+                     TL_OK);
+        if (!size && segments) break;
+        if (!size) {
+            segments = true;
+            continue;
+        }
         CHECK(size % 8 == 0 && out->count < SECTIONS_MAX);
         out->sections[out->count++] = copy_of(room, size);
     }
@@ -111,7 +115,8 @@ static void drop(snapshot *s) {
     while (s->count) free(s->sections[--s->count].data);
 }
 
-static tl_status load(const snapshot *from, bool as_kafka, uint64_t segments, tl_segment_table **out, tl_fault *fault) {
+static tl_status load(const snapshot *from, bool as_kafka, uint64_t segments, tl_metadata_partitions *known,
+                      tl_segment_table **out, tl_fault *fault) {
     tl_snapshot_loader *loader;
     CHECK_STATUS(tl_segment_table_create(out, (tl_segment_table_options){99, as_kafka}), TL_OK);
     CHECK_STATUS(tl_snapshot_loader_create(&loader, *out, segments), TL_OK);
@@ -122,7 +127,7 @@ static tl_status load(const snapshot *from, bool as_kafka, uint64_t segments, tl
         status = tl_snapshot_check(section.data, section.size, &head, fault);
         if (status != TL_OK) break;
         status = head.kind == TL_SNAPSHOT_PARTITIONS
-                     ? tl_snapshot_load_partitions(loader, section.data, section.size, fault)
+                     ? tl_snapshot_load_partitions(loader, known, section.data, section.size, fault)
                      : tl_snapshot_load_segments(loader, section.data, section.size, fault);
     }
     if (status == TL_OK) status = tl_snapshot_load_end(loader, fault);
@@ -204,7 +209,16 @@ static void test_round_trip(uint64_t seed, bool as_kafka, int64_t scale, int eve
     tl_fault fault;
     write(tables[0], &first);
     uint64_t count = tl_segment_table_figures_of(tables[0]).segments;
-    CHECK_STATUS(load(&first, as_kafka, count, &tables[1], &fault), TL_OK);
+    tl_metadata_partitions *known;
+    CHECK_STATUS(tl_metadata_partitions_create(&known, 99), TL_OK);
+    CHECK_STATUS(load(&first, as_kafka, count, known, &tables[1], &fault), TL_OK);
+    for (int i = 0; i < PARTITIONS; i++) {
+        tl_partition_id id = partition_of(i);
+        const tl_metadata_partition *p = tl_metadata_partitions_find(known, &id);
+        CHECK(p && p->place == i - 1 && p->applied == i * 100 - 1);
+        CHECK(p->topic->name_size == strlen(name) && !memcmp(p->topic->name, name, strlen(name)));
+    }
+    tl_metadata_partitions_destroy(known);
     check_same(tables[0], tables[1], scale);
     write(tables[1], &second);
     CHECK_EQUAL(second.count, first.count);
@@ -244,7 +258,10 @@ static void test_resealed_damage(uint64_t seed, bool as_kafka) {
         CHECK(status != TL_OK);
         if (status == TL_BAD_CRC) {
             tl_snapshot_seal(section->data, head);
-            status = load(&damaged, as_kafka, 1 << 10, &loaded, &fault);
+            tl_metadata_partitions *known;
+            CHECK_STATUS(tl_metadata_partitions_create(&known, 99), TL_OK);
+            status = load(&damaged, as_kafka, 1 << 10, known, &loaded, &fault);
+            tl_metadata_partitions_destroy(known);
             refused += status != TL_OK;
             tl_segment_table_destroy(loaded);
         }
@@ -275,13 +292,44 @@ static void test_same_id_twice(void) {
     tl_snapshot_head head;
     CHECK_STATUS(tl_snapshot_check(whole.sections[1].data, whole.sections[1].size, &head, &fault), TL_BAD_CRC);
     tl_snapshot_seal(whole.sections[1].data, head);
-    CHECK_STATUS(load(&whole, false, 2, &loaded, &fault), TL_BAD_ENTRY);
+    CHECK_STATUS(load(&whole, false, 2, NULL, &loaded, &fault), TL_BAD_ENTRY);
     drop(&whole);
     tl_segment_table_destroy(table);
     tl_segment_table_destroy(loaded);
 }
 
+/* An event between two sections: the snapshot would be of no moment. */
+static void test_changed_meanwhile(void) {
+    static made segments[SEGMENTS];
+    uint64_t random = 3;
+    tl_segment_table *table;
+    uint8_t *room = malloc(TL_SNAPSHOT_SECTION_MAX);
+    size_t size;
+    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){1, false}), TL_OK);
+    live(&table, 1, segments, &random, 1, 60);
+    for (int gone = 0; gone < 2; gone++) {
+        tl_snapshot_partition partitions[2] = {{.id = partition_of(0)}, {.id = partition_of(gone ? 0 : 77)}};
+        tl_snapshot_writer *writer;
+        made m;
+        tl_event_outcome outcome;
+        int state;
+        CHECK_STATUS(tl_snapshot_writer_create(&writer, table, partitions, 2), TL_OK);
+        make(&m, &random, 1);
+        if (gone) {
+            tl_segment_table_forget(table, &partitions[0].id);
+        } else {
+            CHECK_STATUS(tl_segment_table_add(table, &partitions[1].id, &m.segment, &outcome, &state), TL_OK);
+        }
+        CHECK_STATUS(tl_snapshot_put_partitions(writer, 0, room, &size), TL_BAD_ARGUMENT);
+        CHECK_STATUS(tl_snapshot_put_segments(writer, 0, room, &size), TL_BAD_ARGUMENT);
+        tl_snapshot_writer_destroy(writer);
+    }
+    free(room);
+    tl_segment_table_destroy(table);
+}
+
 int main(void) {
+    test_changed_meanwhile();
     for (uint64_t seed = 1; seed <= 2; seed++) {
         for (int events = 0; events < 1500; events += 499) {
             test_round_trip(seed, false, 1, events);

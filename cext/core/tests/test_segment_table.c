@@ -227,7 +227,243 @@ static void test_model(uint64_t seed, bool as_kafka, int64_t scale) {
     tl_segment_table_destroy(table);
 }
 
+/* ---- many at once: the same as one by one ---- */
+
+enum { POOL = 300, EVENTS_MAX = 1000 };
+
+typedef struct planned {
+    tl_segment_event event;
+    tl_segment_epoch epochs[EPOCHS_MAX];
+    uint8_t custom[40];
+} planned;
+
+/* Any event of one of few segments: starts again and again, changes of what is not there, states that cannot follow. */
+static void plan(planned *p, uint64_t *random, int64_t scale) {
+    uint64_t number = below(random, POOL), its = number + 1;
+    known k;
+    make(&k, below(random, 3) ? &its : random, scale); /* mostly with the same epochs as before */
+    memset(p, 0, sizeof *p);
+    memcpy(p->epochs, k.epochs, sizeof p->epochs);
+    memcpy(p->custom, k.custom, sizeof p->custom);
+    p->event.partition = partition_of((int)(number % PARTITIONS));
+    p->event.is_change = below(random, 3);
+    if (p->event.is_change) {
+        p->event.of.change = (tl_segment_change){.state = (uint8_t)(1 + below(random, 3)),
+                                                 .broker_id = (int32_t)next_random(random),
+                                                 .event_timestamp_ms = (int64_t)next_random(random),
+                                                 .custom = p->custom,
+                                                 .custom_size = (int64_t)below(random, sizeof p->custom + 2) - 1};
+        memset(p->event.of.change.id, (int)number, 16);
+        p->event.of.change.id[0] = (uint8_t)(number >> 8);
+    } else {
+        p->event.of.segment = k.segment;
+        p->event.of.segment.epochs = p->epochs;
+        p->event.of.segment.custom = p->custom;
+        memset(p->event.of.segment.id, (int)number, 16);
+        p->event.of.segment.id[0] = (uint8_t)(number >> 8);
+    }
+}
+
+static void check_same_copy(const tl_segment_copy *a, const tl_segment_copy *b) {
+    CHECK(!memcmp(a->id, b->id, 16));
+    CHECK_EQUAL(a->start_offset, b->start_offset);
+    CHECK_EQUAL(a->end_offset, b->end_offset);
+    CHECK_EQUAL(a->event_timestamp_ms, b->event_timestamp_ms);
+    CHECK_EQUAL(a->broker_id, b->broker_id);
+    CHECK_EQUAL(a->state, b->state);
+    CHECK_EQUAL(a->epoch_count, b->epoch_count);
+    CHECK_EQUAL(a->custom_size, b->custom_size);
+}
+
+/* Questions of one table together, of the other one by one. */
+static void check_together(const tl_segment_table *together, const tl_segment_table *alone, uint64_t *random,
+                           int64_t scale) {
+    enum { QUESTIONS = 100 };
+    tl_segment_question questions[QUESTIONS];
+    tl_segment_copy copies[QUESTIONS], copy;
+    int64_t highest[QUESTIONS];
+    uint8_t found[QUESTIONS];
+    bool is_there;
+    size_t count = 1 + below(random, QUESTIONS);
+    for (size_t i = 0; i < count; i++) /* a partition that there is not, among them */
+        questions[i] = (tl_segment_question){partition_of((int)below(random, PARTITIONS + 1)),
+                                             (int32_t)below(random, 14), (int64_t)below(random, 380) * scale};
+    tl_segment_table_find_many(together, questions, count, copies, found);
+    tl_segment_table_highest_many(together, questions, count, highest);
+    for (size_t i = 0; i < count; i++) {
+        const tl_segment_question *q = &questions[i];
+        CHECK_STATUS(tl_segment_table_find(alone, &q->partition, q->epoch, q->offset, NULL, &copy, &is_there), TL_OK);
+        CHECK_EQUAL(found[i], is_there);
+        if (is_there) check_same_copy(&copies[i], &copy);
+        CHECK_EQUAL(highest[i], tl_segment_table_highest(alone, &q->partition, q->epoch));
+    }
+    for (int number = 0; number < POOL; number++) {
+        tl_partition_id id = partition_of(number % PARTITIONS);
+        uint8_t segment_id[16];
+        bool also;
+        memset(segment_id, number, 16);
+        segment_id[0] = (uint8_t)(number >> 8);
+        CHECK_STATUS(tl_segment_table_get(together, &id, segment_id, NULL, &copies[0], &is_there), TL_OK);
+        CHECK_STATUS(tl_segment_table_get(alone, &id, segment_id, NULL, &copy, &also), TL_OK);
+        CHECK_EQUAL(is_there, also);
+        if (also) check_same_copy(&copies[0], &copy);
+    }
+}
+
+static void apply_alone(tl_segment_table *table, const tl_segment_event *e, tl_status status,
+                        const tl_segment_event *done) {
+    tl_event_outcome outcome = TL_EVENT_APPLIED;
+    int state = -1;
+    CHECK_STATUS(e->is_change ? tl_segment_table_change(table, &e->partition, &e->of.change, &outcome, &state)
+                              : tl_segment_table_add(table, &e->partition, &e->of.segment, &outcome, &state),
+                 status);
+    if (status != TL_OK) return;
+    CHECK_EQUAL(done->outcome, outcome);
+    CHECK_EQUAL(done->found_state, state);
+}
+
+static void test_batches(uint64_t seed, bool as_kafka, int64_t scale) {
+    static planned plans[EVENTS_MAX];
+    static tl_segment_event events[EVENTS_MAX];
+    static const size_t sizes[] = {1, 7, 64, EVENTS_MAX};
+    uint64_t random = seed;
+    tl_segment_table *together, *alone;
+    CHECK_STATUS(tl_segment_table_create(&together, (tl_segment_table_options){seed, as_kafka}), TL_OK);
+    CHECK_STATUS(tl_segment_table_create(&alone, (tl_segment_table_options){seed + 1, as_kafka}), TL_OK);
+    for (int round = 0; round < 60; round++) {
+        size_t count = sizes[round % 4], done, bad = below(&random, 3) ? count : below(&random, count);
+        for (size_t i = 0; i < count; i++) {
+            plan(&plans[i], &random, scale);
+            if (i == bad && plans[i].event.is_change) plans[i].event.of.change.state = TL_COPY_STARTED;
+            if (i == bad && !plans[i].event.is_change) plans[i].event.of.segment.end_offset = -1;
+            events[i] = plans[i].event;
+        }
+        CHECK_STATUS(tl_segment_table_apply(together, events, count, &done), bad < count ? TL_BAD_ARGUMENT : TL_OK);
+        CHECK_EQUAL(done, bad);
+        for (size_t i = 0; i < done; i++) apply_alone(alone, &events[i], TL_OK, &events[i]);
+        if (bad < count) apply_alone(alone, &events[bad], TL_BAD_ARGUMENT, NULL);
+        check_together(together, alone, &random, scale);
+        CHECK_EQUAL(tl_segment_table_figures_of(together).segments, tl_segment_table_figures_of(alone).segments);
+        if (round % 5 == 4) {
+            tl_partition_id id = partition_of((int)below(&random, PARTITIONS));
+            CHECK_EQUAL(tl_segment_table_forget(together, &id), tl_segment_table_forget(alone, &id));
+        }
+        if (round % 20 == 0) tl_segment_table_settle(together);
+    }
+    tl_segment_table_destroy(together);
+    tl_segment_table_destroy(alone);
+}
+
+/* ---- one partition of many segments: nodes upon nodes ---- */
+
+enum { MANY = 6000, LENGTH = 100 };
+
+/* Segments of two epochs, the second of which goes on in the next one; some are of a dead branch far away. */
+static void numbered(int number, tl_segment *segment, tl_segment_epoch epochs[2]) {
+    int64_t start = (int64_t)number * LENGTH + (number % 97 ? 0 : 3);
+    epochs[0] = (tl_segment_epoch){number, start};
+    epochs[1] = (tl_segment_epoch){number + 1, start + LENGTH / 2};
+    *segment = (tl_segment){.start_offset = start,
+                            .end_offset = (int64_t)number * LENGTH + LENGTH - 1,
+                            .epochs = epochs,
+                            .epoch_count = 2,
+                            .custom_size = -1};
+    memcpy(segment->id, &number, sizeof number);
+}
+
+/* At which place of an order is segment i: rising, falling, rising from two places by turns, any. */
+static int placed(int way, int i) {
+    switch (way) {
+    case 0: return i;
+    case 1: return MANY - 1 - i;
+    case 2: return i % 2 ? MANY / 2 + i / 2 : i / 2;
+    default: return (int)((int64_t)i * 7919 % MANY);
+    }
+}
+
+static void check_many(const tl_segment_table *table, const bool *there) {
+    enum { SOME = 64 };
+    tl_partition_id id = partition_of(0);
+    tl_segment_question questions[SOME];
+    tl_segment_copy copies[SOME];
+    uint8_t found[SOME];
+    int64_t highest[SOME];
+    for (int first = 0; first < MANY; first += SOME / 2) {
+        size_t count = 0;
+        for (int n = first; n < MANY && n < first + SOME / 2; n++) {
+            questions[count++] = (tl_segment_question){id, n, (int64_t)n * LENGTH + 49};
+            questions[count++] = (tl_segment_question){id, n + 1, (int64_t)n * LENGTH + 99};
+        }
+        tl_segment_table_find_many(table, questions, count, copies, found);
+        tl_segment_table_highest_many(table, questions, count, highest);
+        for (size_t i = 0; i < count; i++) {
+            int number = first + (int)i / 2;
+            CHECK_EQUAL(found[i], there[number]);
+            if (found[i]) CHECK(!memcmp(copies[i].id, &number, sizeof number));
+            CHECK_EQUAL(highest[i], tl_segment_table_highest(table, &id, questions[i].epoch));
+            /* Of the first half of the segment that begins with the epoch, also when that has gone. */
+            int first_of = number + (int)i % 2;
+            int64_t half = (int64_t)first_of * LENGTH + LENGTH / 2 - 1 + (first_of % 97 ? 0 : 3);
+            CHECK_EQUAL(highest[i], first_of < MANY ? half : questions[i].offset);
+        }
+    }
+    tl_segment_cursor cursor;
+    int next = 0;
+    tl_segment_cursor_open(&cursor, &id, -1);
+    for (size_t count; (count = tl_segment_table_list(table, &cursor, copies, SOME));)
+        for (size_t i = 0; i < count; i++, next++) {
+            while (next < MANY && !there[next]) next++;
+            CHECK(!memcmp(copies[i].id, &next, sizeof next));
+        }
+    while (next < MANY && !there[next]) next++;
+    CHECK_EQUAL(next, MANY);
+}
+
+static void test_many_in_one_partition(int way) {
+    static bool there[MANY + 1];
+    tl_segment_table *table;
+    tl_partition_id id = partition_of(0);
+    tl_event_outcome outcome;
+    int state;
+    memset(there, 0, sizeof there);
+    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){.hash_seed = 4}), TL_OK);
+    for (int i = 0; i < MANY; i++) {
+        tl_segment segment;
+        tl_segment_epoch epochs[2];
+        numbered(placed(way, i), &segment, epochs);
+        tl_segment_change change = {.state = TL_COPY_FINISHED, .custom_size = -1};
+        memcpy(change.id, segment.id, 16);
+        CHECK_STATUS(tl_segment_table_add(table, &id, &segment, &outcome, &state), TL_OK);
+        CHECK_STATUS(tl_segment_table_change(table, &id, &change, &outcome, &state), TL_OK);
+        CHECK_EQUAL(outcome, TL_EVENT_APPLIED);
+        there[placed(way, i)] = true;
+    }
+    check_many(table, there);
+    for (int i = 0; i < MANY - MANY / 8; i++) {
+        int number = placed(3 - way, i);
+        tl_segment_change change = {.state = TL_DELETE_STARTED, .custom_size = -1};
+        memcpy(change.id, &number, sizeof number);
+        for (; change.state <= TL_DELETE_FINISHED; change.state++) {
+            CHECK_STATUS(tl_segment_table_change(table, &id, &change, &outcome, &state), TL_OK);
+            CHECK_EQUAL(outcome, TL_EVENT_APPLIED);
+        }
+        there[number] = false;
+        if (i % 2000 == 0) check_many(table, there);
+    }
+    check_many(table, there);
+    CHECK_EQUAL(tl_segment_table_figures_of(table).segments, MANY / 8);
+    CHECK(tl_segment_table_forget(table, &id));
+    CHECK(tl_segment_table_figures_of(table).held_bytes < 20000); /* of the directories */
+    tl_segment_table_destroy(table);
+}
+
 int main(void) {
+    for (int way = 0; way < 4; way++) test_many_in_one_partition(way);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        test_batches(seed, false, 1);
+        test_batches(seed, true, 1);
+        test_batches(seed, false, (int64_t)1 << 33);
+    }
     for (uint64_t seed = 1; seed <= 6; seed++) {
         test_model(seed, false, 1);
         test_model(seed, true, 1);

@@ -96,3 +96,62 @@ class NativeSegmentTable:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
     ) -> Mapping[str, Any]: ...
+
+SNAPSHOT_HEAD_BYTES: int
+#: The largest section, its head included.
+SNAPSHOT_SECTION_BYTES_MAX: int
+SNAPSHOT_TOPIC: int
+SNAPSHOT_REMOVALS: int
+SNAPSHOT_PARTITIONS: int
+SNAPSHOT_SEGMENTS: int
+SNAPSHOT_END: int
+
+def read_snapshot_head(head: Buffer) -> tuple[int, int]:
+    """(kind, bytes of the payload) of a section's head; its checksum is not looked at. Raises CorruptIndexError."""
+
+def check_snapshot_section(section: Buffer) -> tuple[int, int, int, int, int, int]:
+    """(kind, number, count, more, bytes, CRC-32C) of a whole section. Raises CorruptIndexError: damaged."""
+
+def seal_snapshot_section(section: Buffer, kind: int, number: int, count: int, more: int, size: int) -> None:
+    """Write the head of a section, whose payload of a multiple of 8 bytes stands behind it."""
+
+@final
+class SnapshotWriter:
+    """A table's partitions, by topic id and number, and their segments, as the sections of a snapshot.
+
+    The writer's thread only, at its making and in each call.
+    """
+
+    def __init__(self, table: NativeSegmentTable) -> None: ...
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def segments(self) -> int: ...
+    @property
+    def as_kafka(self) -> bool:
+        """Whether the table answers as Kafka's cache does, and its marks say so."""
+    def next_section(self, number: int, out: Buffer) -> int:
+        """One more section, into SNAPSHOT_SECTION_BYTES_MAX bytes; its size, 0 at the end. The GIL is released.
+
+        Raises:
+            RuntimeError: the table was changed since this was made. ValueError: a topic's name is above 64 KiB.
+        """
+
+@final
+class SnapshotLoader:
+    """Sections of a snapshot into an empty table, which nobody else uses meanwhile.
+
+    Args:
+        table: After an error it holds a part of the snapshot, and is only good to be closed.
+        segments: How many will come; the file has been found large enough for them.
+    """
+
+    def __init__(self, table: NativeSegmentTable, segments: int) -> None: ...
+    def load(self, section: Buffer) -> tuple[int, int, int, int, int, int]:
+        """Check and take a section of partitions or of segments; as check_snapshot_section. The GIL is released.
+
+        Raises:
+            CorruptIndexError: damaged, or no table can hold it. ValueError: a section failed before.
+        """
+    def end(self) -> None:
+        """Raises CorruptIndexError where segments are missing."""

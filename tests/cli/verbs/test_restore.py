@@ -12,7 +12,7 @@ import pytest
 from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.command import Run
 from tests.support.manager_configs import SHAPES
-from tierlog.remote.metadata.topic_folder import read_metadata_topic
+from tests.support.metadata_oracle import read_metadata_topic
 from tierlog.remote.storage import open_tier
 
 NEW_ID = topic_uuid("made anew")

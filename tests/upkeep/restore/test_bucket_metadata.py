@@ -14,6 +14,7 @@ from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.closed_segments import ClosedSegment, golden_segments, made_segment
 from tests.support.golden import config_of
 from tests.support.manager_configs import SHAPES, local_keys
+from tests.support.metadata_oracle import read_metadata_topic
 from tierlog.errors import ConfigError, StoreUnavailableError
 from tierlog.remote.api import (
     IndexType,
@@ -22,7 +23,6 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.topic_folder import read_metadata_topic
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from tests.support.buckets import Bucket, message
+from tests.support.metadata_oracle import read_metadata_topic
 from tierlog.errors import ConfigError
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint
 from tierlog.remote.api import (
@@ -17,7 +18,6 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
-from tierlog.remote.metadata.topic_folder import read_metadata_topic
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.config import read_storage_config
 from tierlog.runtime.machine import Machine

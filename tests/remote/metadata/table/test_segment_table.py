@@ -292,6 +292,13 @@ def test_next_segment_with_a_transaction_index_stops_at_a_gap(table: SegmentTabl
     assert table.next_with_txn_index(ORDERS, 7, 2**63 - 2) is None
 
 
+def test_an_epoch_that_begins_behind_its_segment_holds_nobody_up(table: SegmentTable) -> None:
+    """If this fails, one record of the topic keeps a thread of the broker busy for ever."""
+    table.put(segment(1, 5, 7, {0: 5, 1: 2**40}, state=FINISHED, txn_idx_empty=True))
+    assert table.next_with_txn_index(ORDERS, 0, 8) is None
+    assert table.next_with_txn_index(ORDERS, 0, 2**39) is None
+
+
 def test_a_closed_table_says_so_and_calls_under_way_end_first() -> None:
     """A broker shuts down while requests are being answered."""
     for _ in range(5):

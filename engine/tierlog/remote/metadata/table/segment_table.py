@@ -28,6 +28,7 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.records.event_runs import BatchRun, ValueRun
 from tierlog.remote.metadata.table.segment_columns import SegmentColumns
 from tierlog.remote.metadata.table.segment_row import SegmentRow
+from tierlog.remote.metadata.table.table_snapshot import TableSnapshot
 from tierlog.runtime.machine import Machine
 
 _PartitionKey = tuple[bytes, int, str]
@@ -188,6 +189,10 @@ class SegmentTable(NativeSegmentTable):
                 )
                 done = self._change(update)
         _check_done(metadata, done)
+
+    def snapshot(self) -> TableSnapshot:
+        """The table's partitions and segments as a snapshot has them; no event may be applied before it is written."""
+        return TableSnapshot(self, self._writing)
 
     # -- who asks; find, find_many's rows, highest_offset and others are the native table's
 

@@ -1,0 +1,392 @@
+"""Batches on their way into a log, over ``cext/core/log_append.h`` and ``index_append.h``."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from tl_core cimport (
+    TL_APPEND_BASE_OFFSET,
+    TL_APPEND_BATCHES,
+    TL_APPEND_CODEC,
+    TL_APPEND_COMPRESSED,
+    TL_APPEND_CONTENT_SIZE,
+    TL_APPEND_CONTROL,
+    TL_APPEND_COUNT,
+    TL_APPEND_COUNT_RANGE,
+    TL_APPEND_CRC,
+    TL_APPEND_MAGIC,
+    TL_APPEND_NEXT_OFFSET,
+    TL_APPEND_OFFSET_RANGE,
+    TL_APPEND_OLD_FORMAT,
+    TL_APPEND_ORDER,
+    TL_APPEND_RECORD,
+    TL_APPEND_RECORDS,
+    TL_APPEND_SEQUENCE,
+    TL_APPEND_SIZE,
+    TL_APPEND_SOUND,
+    TL_APPEND_TIMESTAMPS,
+    TL_APPEND_TOO_LARGE,
+    TL_FROM_CLIENT,
+    TL_FROM_COORDINATOR,
+    TL_FULL,
+    TL_NEED_SCRATCH,
+    TL_OFFSET_ENTRY,
+    TL_OK,
+    TL_RECORD_APPEND_TIME_SET,
+    TL_RECORD_NO_KEY,
+    TL_RECORD_TIMESTAMP,
+    TL_TIME_ENTRY,
+    tl_append_error_code,
+    tl_append_rule,
+    tl_batch_header,
+    tl_batch_parse,
+    tl_batch_table,
+    tl_bool,
+    tl_codecs_create,
+    tl_codecs_destroy,
+    tl_fault,
+    tl_follower_append,
+    tl_follower_begin,
+    tl_follower_check,
+    tl_index_add,
+    tl_index_begin,
+    tl_index_close,
+    tl_index_entries,
+    tl_index_tail,
+    tl_leader_append,
+    tl_leader_batch,
+    tl_leader_options,
+    tl_marker,
+    tl_marker_parse,
+    tl_record_error,
+    tl_record_errors,
+    tl_scratch,
+    tl_status,
+)
+from tl_errors cimport check_status, error_of
+
+from collections import namedtuple
+
+import numpy as np
+
+from tierlog.errors import CorruptRecordError
+
+include "batch_columns.pxi"
+
+
+_RULES = {
+    TL_APPEND_SIZE: "size",
+    TL_APPEND_MAGIC: "magic",
+    TL_APPEND_CRC: "crc",
+    TL_APPEND_CODEC: "codec",
+    TL_APPEND_TOO_LARGE: "too_large",
+    TL_APPEND_BASE_OFFSET: "base_offset",
+    TL_APPEND_BATCHES: "batches",
+    TL_APPEND_OLD_FORMAT: "old_format",
+    TL_APPEND_OFFSET_RANGE: "offset_range",
+    TL_APPEND_COUNT: "count",
+    TL_APPEND_COUNT_RANGE: "count_range",
+    TL_APPEND_CONTROL: "control",
+    TL_APPEND_SEQUENCE: "sequence",
+    TL_APPEND_COMPRESSED: "compressed",
+    TL_APPEND_CONTENT_SIZE: "content_size",
+    TL_APPEND_RECORD: "record",
+    TL_APPEND_RECORDS: "records",
+    TL_APPEND_TIMESTAMPS: "timestamps",
+    TL_APPEND_ORDER: "order",
+    TL_APPEND_NEXT_OFFSET: "next_offset",
+}
+_RECORD_RULES = {
+    TL_RECORD_NO_KEY: "no_key",
+    TL_RECORD_TIMESTAMP: "timestamp",
+    TL_RECORD_APPEND_TIME_SET: "append_time_set",
+}
+
+AssignedBatch = namedtuple(
+    "AssignedBatch",
+    (
+        "size_bytes",
+        "base_offset",
+        "last_offset",
+        "leader_epoch",
+        "max_timestamp",
+        "attributes",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "record_count",
+        "must_rebuild",
+    ),
+)
+Refusal = namedtuple("Refusal", ("rule", "error_code", "fault", "record_errors", "record_error_count"))
+Marker = namedtuple("Marker", ("is_commit", "coordinator_epoch", "timestamp"))
+
+cdef enum:
+    ERRORS_KEPT = 1000
+    SCRATCH_KEPT = 1 << 20    # bytes, from one batch to the next
+    LONG_BYTES = 1 << 15      # less is checked faster than the GIL comes and goes
+
+
+cdef object _refusal(tl_append_rule rule, tl_status status, const tl_fault *fault, const tl_record_errors *errors):
+    told = ()
+    cdef size_t kept, row
+    if errors != NULL and errors.count:
+        kept = min(<size_t>errors.count, errors.capacity)
+        told = tuple(
+            (errors.entries[row].record, _RECORD_RULES[errors.entries[row].rule], errors.entries[row].timestamp)
+            for row in range(kept)
+        )
+    count = errors.count if errors != NULL else 0
+    return Refusal(_RULES[rule], tl_append_error_code(rule), error_of(status, fault, CorruptRecordError), told, count)
+
+
+cdef class LeaderCheck:
+    cdef tl_leader_options options
+    cdef tl_scratch scratch
+    cdef tl_record_error errors[ERRORS_KEPT]
+    cdef bint busy
+
+    def __cinit__(
+        self,
+        *,
+        bint compacted=False,
+        bint log_append_time=False,
+        int64_t timestamp_before_max_ms=INT64_MAX,
+        int64_t timestamp_after_max_ms=3_600_000,
+        int32_t max_message_bytes=1_048_588,
+        int32_t target_codec=-1,
+        int64_t decompressed_limit=1 << 28,
+    ):
+        if decompressed_limit < 0:
+            raise ValueError("decompressed_limit is negative")
+        self.options.compacted = compacted
+        self.options.log_append_time = log_append_time
+        self.options.timestamp_before_max_ms = timestamp_before_max_ms
+        self.options.timestamp_after_max_ms = timestamp_after_max_ms
+        self.options.max_message_bytes = max_message_bytes
+        self.options.target_codec = target_codec
+        self.options.decompressed_limit = <size_t>decompressed_limit
+        cdef tl_fault fault
+        memset(&fault, 0, sizeof(fault))
+        check_status(tl_codecs_create(&self.scratch.codecs), &fault, CorruptRecordError)
+
+    def __dealloc__(self):
+        free(self.scratch.data)
+        tl_codecs_destroy(self.scratch.codecs)
+
+    cdef int _grow(self, size_t size) except -1:
+        free(self.scratch.data)
+        self.scratch.capacity = 0
+        self.scratch.data = <uint8_t *>malloc(size)
+        if self.scratch.data == NULL:
+            raise MemoryError("no room to decompress a batch")
+        self.scratch.capacity = size
+        return 0
+
+    cdef tl_status _run(self, uint8_t *data, size_t size, tl_record_errors *errors, tl_leader_batch *batch,
+                        tl_fault *fault) except *:
+        cdef tl_status status
+        while True:
+            if size < LONG_BYTES:
+                status = tl_leader_append(data, size, &self.options, &self.scratch, errors, batch, fault)
+            else:
+                with nogil:
+                    status = tl_leader_append(data, size, &self.options, &self.scratch, errors, batch, fault)
+            if status != TL_NEED_SCRATCH:
+                return status
+            self._grow(<size_t>fault.expected)
+
+    def assign(self, data, *, int64_t first_offset, int32_t leader_epoch, int64_t now_ms, bint from_client=True):
+        cdef Py_buffer view
+        cdef tl_leader_batch batch
+        cdef tl_record_errors errors
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef const tl_batch_header *header = &batch.header
+        if self.busy:
+            raise ValueError("another thread is in this check")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.busy = True
+        errors.entries = self.errors
+        errors.capacity = ERRORS_KEPT
+        try:
+            self.options.first_offset = first_offset
+            self.options.leader_epoch = leader_epoch
+            self.options.now_ms = now_ms
+            self.options.origin = TL_FROM_CLIENT if from_client else TL_FROM_COORDINATOR
+            status = self._run(<uint8_t *>view.buf, <size_t>view.len, &errors, &batch, &fault)
+            if batch.rule != TL_APPEND_SOUND:
+                return _refusal(batch.rule, status, &fault, &errors)
+            check_status(status, &fault, CorruptRecordError)
+        finally:
+            self.busy = False
+            PyBuffer_Release(&view)
+            if self.scratch.capacity > SCRATCH_KEPT:
+                free(self.scratch.data)
+                self.scratch.data = NULL
+                self.scratch.capacity = 0
+        if header.size_bytes == 0:
+            return None
+        return AssignedBatch(
+            header.size_bytes,
+            header.base_offset,
+            header.base_offset + header.last_offset_delta,
+            header.leader_epoch,
+            header.max_timestamp,
+            header.attributes,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            bool(batch.must_rebuild),
+        )
+
+
+def check_follower_batches(data, *, int64_t next_offset, int32_t leader_epoch):
+    cdef Py_buffer view
+    cdef tl_batch_table table
+    cdef tl_follower_check check
+    cdef tl_fault fault
+    cdef tl_status status
+    cdef size_t at = 0, size, capacity
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        size = <size_t>view.len
+        capacity = _first_capacity(size)
+        memset(&table, 0, sizeof(table))
+        columns = _new_columns(capacity)
+        tl_follower_begin(&check, next_offset, leader_epoch)
+        while True:
+            _bind(&table, columns, capacity)
+            with nogil:
+                status = tl_follower_append(&check, <const uint8_t *>view.buf, size, &at, &table, &fault)
+            if status != TL_FULL:
+                break
+            capacity *= 2
+            columns = _doubled(columns)
+    finally:
+        PyBuffer_Release(&view)
+    refusal = None if status == TL_OK else _refusal(check.rule, status, &fault, NULL)
+    return _cut(columns, table.count), check.valid_bytes, refusal
+
+
+def find_marker(data):
+    cdef Py_buffer view
+    cdef tl_batch_header header
+    cdef tl_marker marker
+    cdef tl_bool found = False
+    cdef tl_fault fault
+    cdef tl_status status
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        status = tl_batch_parse(<const uint8_t *>view.buf, <size_t>view.len, &header, &fault)
+        if status == TL_OK:
+            status = tl_marker_parse(<const uint8_t *>view.buf, &header, &marker, &found, &fault)
+    finally:
+        PyBuffer_Release(&view)
+    check_status(status, &fault, CorruptRecordError)
+    return Marker(bool(marker.is_commit), marker.coordinator_epoch, marker.timestamp) if found else None
+
+
+cdef bytes _taken(const uint8_t *start, size_t size):
+    return PyBytes_FromStringAndSize(<const char *>start, <Py_ssize_t>size)
+
+
+cdef class IndexTail:
+    cdef tl_index_tail tail
+
+    def __cinit__(
+        self, int64_t base_offset, *, int64_t interval_bytes, int64_t offset_entries_max, int64_t time_entries_max
+    ):
+        tl_index_begin(&self.tail, base_offset, interval_bytes, offset_entries_max, time_entries_max - 1)
+
+    def resume(
+        self,
+        *,
+        int64_t offset_entries,
+        int64_t last_offset,
+        int64_t time_entries,
+        int64_t last_time,
+        int64_t last_time_offset,
+    ):
+        self.tail.offset_room -= offset_entries
+        self.tail.time_room -= time_entries
+        if offset_entries:
+            self.tail.last_offset = last_offset
+        if time_entries:
+            self.tail.last_time = self.tail.max_timestamp = last_time
+            self.tail.last_time_offset = self.tail.max_timestamp_offset = last_time_offset
+
+    @property
+    def max_timestamp(self):
+        return self.tail.max_timestamp
+
+    @property
+    def max_timestamp_offset(self):
+        return self.tail.max_timestamp_offset
+
+    @property
+    def bytes_since_entry(self):
+        return self.tail.bytes_since_entry
+
+    @property
+    def is_full(self):
+        return self.tail.offset_room <= 0 or self.tail.time_room <= 0
+
+    def add_batch(self, *, int64_t last_offset, int64_t max_timestamp, int64_t position, int32_t size_bytes):
+        cdef uint8_t offsets[8]
+        cdef uint8_t times[12]
+        cdef tl_batch_table table
+        cdef tl_index_entries entries
+        cdef tl_fault fault
+        memset(&table, 0, sizeof(table))
+        table.count = table.capacity = 1
+        table.last_offset = &last_offset
+        table.max_timestamp = &max_timestamp
+        table.size_bytes = &size_bytes
+        entries.offsets = offsets
+        entries.times = times
+        entries.offset_count = entries.time_count = 0
+        check_status(tl_index_add(&self.tail, &table, 0, position, &entries, &fault), &fault, CorruptRecordError)
+        return _taken(offsets, 8 * entries.offset_count), _taken(times, 12 * entries.time_count)
+
+    def add(self, columns, *, int64_t position):
+        cdef tl_batch_table table
+        cdef tl_index_entries entries
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef int64_t at = position
+        taken = {
+            name: np.ascontiguousarray(columns[name], _DTYPES[name])
+            for name in ("last_offset", "max_timestamp", "size_bytes")
+        }
+        count = len(taken["last_offset"])
+        if any(column.shape != (count,) for column in taken.values()):
+            raise ValueError("columns of one length are needed")
+        offsets = np.empty(TL_OFFSET_ENTRY * count, np.uint8)
+        times = np.empty(TL_TIME_ENTRY * count, np.uint8)
+        memset(&table, 0, sizeof(table))
+        table.count = table.capacity = count
+        table.last_offset = <int64_t *>_address(taken, "last_offset")
+        table.max_timestamp = <int64_t *>_address(taken, "max_timestamp")
+        table.size_bytes = <int32_t *>_address(taken, "size_bytes")
+        entries.offsets = <uint8_t *><size_t>offsets.ctypes.data
+        entries.times = <uint8_t *><size_t>times.ctypes.data
+        entries.offset_count = entries.time_count = 0
+        with nogil:
+            status = tl_index_add(&self.tail, &table, 0, at, &entries, &fault)
+        check_status(status, &fault, CorruptRecordError)
+        return (
+            offsets[: TL_OFFSET_ENTRY * entries.offset_count].tobytes(),
+            times[: TL_TIME_ENTRY * entries.time_count].tobytes(),
+        )
+
+    def close(self):
+        cdef uint8_t times[12]
+        cdef tl_index_entries entries
+        entries.times = times
+        entries.offset_count = entries.time_count = 0
+        tl_index_close(&self.tail, &entries)
+        return _taken(times, 12 * entries.time_count)

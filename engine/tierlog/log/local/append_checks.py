@@ -1,0 +1,147 @@
+"""What comes into a log, checked as Kafka checks it: a leader's batch, and the batches that a follower was sent.
+
+Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator (docs/formats/log-files.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from tierlog._native.appends import AssignedBatch, LeaderCheck, Refusal, check_follower_batches
+from tierlog.log.local.kafka_errors import AppendRefusedError, KafkaError, RecordError
+from tierlog.log.local.producer_appends import AppendOrigin
+
+_INT64_MAX: Final = 2**63 - 1
+
+#: What a rule means, with the fault's numbers.
+_WORDS: Final = {
+    "size": "the batch says that it has an impossible size",
+    "magic": "magic {found}, only 0, 1 and 2 are known",
+    "crc": "the batch does not match its checksum",
+    "codec": "unknown compression codec {found}",
+    "too_large": "the batch has {found} bytes, max.message.bytes is {expected}",
+    "base_offset": "the base offset of a producer's batch is 0, this one's {found}",
+    "batches": "{found} batches, a leader takes one at a time",
+    "old_format": "a batch of magic {found}, a leader takes magic 2",
+    "offset_range": "the last offset delta is {found}",
+    "count": "the batch says that it has {found} records",
+    "count_range": "the batch says that it has {found} records, its offsets are those of {expected}",
+    "control": "control records from a client",
+    "sequence": "the batch has a producer id and the sequence {found}",
+    "compressed": "the compressed records are corrupt",
+    "content_size": "the records are larger than {expected} bytes, decompressed",
+    "records": "refused records: {found}",
+    "timestamps": "refused records: {found}, by a timestamp one at least",
+    "order": "the batch ends at offset {found} where only {expected} and above can stand",
+    "next_offset": "the first offset is {found}, the log ends at {expected}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRules:
+    """What a leader goes by: the topic's configuration.
+
+    Attributes:
+        compacted: ``cleanup.policy`` has ``compact``: records need keys.
+        log_append_time: ``message.timestamp.type`` is LogAppendTime.
+        timestamp_before_max_ms: ``message.timestamp.before.max.ms``.
+        timestamp_after_max_ms: ``message.timestamp.after.max.ms``.
+        max_message_bytes: ``max.message.bytes``, of a batch.
+        compression_codec: ``compression.type`` as the codec's number; None = ``producer``.
+        max_decompressed_message_bytes: To how many bytes a batch may decompress; Kafka knows no such limit.
+    """
+
+    compacted: bool = False
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = _INT64_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    max_message_bytes: int = 1_048_588
+    compression_codec: int | None = None
+    max_decompressed_message_bytes: int = 256 << 20
+
+
+class LeaderChecks:
+    """A leader's half. One thread at a time: the log's writer."""
+
+    def __init__(self, rules: LeaderRules) -> None:
+        self.rules = rules
+        self._check = LeaderCheck(
+            compacted=rules.compacted,
+            log_append_time=rules.log_append_time,
+            timestamp_before_max_ms=rules.timestamp_before_max_ms,
+            timestamp_after_max_ms=rules.timestamp_after_max_ms,
+            max_message_bytes=rules.max_message_bytes,
+            target_codec=-1 if rules.compression_codec is None else rules.compression_codec,
+            decompressed_limit=rules.max_decompressed_message_bytes,
+        )
+
+    def assign(
+        self, data: Buffer, *, first_offset: int, leader_epoch: int, now_ms: int, origin: AppendOrigin
+    ) -> AssignedBatch | None:
+        """Check the one batch of these bytes and write its offset, the leader's epoch and its timestamps into it.
+
+        Args:
+            data: Writable; one batch of magic 2. What is cut off behind it is passed over.
+            first_offset: The log's end.
+            leader_epoch: The leader's.
+            now_ms: The leader's clock, ms since 1970 UTC.
+            origin: CLIENT or COORDINATOR.
+
+        Returns:
+            The batch as it stands there now; None if there is no whole one. With ``must_rebuild`` the batch is sound
+            and as it was: it has to be compressed anew, or its records' offsets are not 0, 1, 2 … (Kafka rebuilds
+            compressed ones of that kind, and stores uncompressed ones, which no reader of ours would take).
+
+        Raises:
+            AppendRefusedError: with Kafka's error; the data are as they were.
+        """
+        from_client = origin is AppendOrigin.CLIENT
+        answer = self._check.assign(
+            data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client
+        )
+        if isinstance(answer, Refusal):
+            raise _refused(answer, tuple(self._record_error(entry, now_ms) for entry in answer.record_errors))
+        return answer
+
+    def _record_error(self, entry: tuple[int, str, int], now_ms: int) -> RecordError:
+        index, rule, timestamp_ms = entry
+        if rule == "no_key":
+            return RecordError(index, "Compacted topic cannot accept message without key")
+        if rule == "append_time_set":
+            return RecordError(index, "Producer should not set timestamp type to LogAppendTime")
+        least, greatest = now_ms - self.rules.timestamp_before_max_ms, now_ms + self.rules.timestamp_after_max_ms
+        return RecordError(index, f"Timestamp {timestamp_ms} is out of range [{least}, {greatest}]")
+
+
+def check_sent_batches(
+    data: Buffer, *, next_offset: int, leader_epoch: int
+) -> tuple[dict[str, NDArray[np.generic]], int]:
+    """A follower's half: (columns as ``scan_batches`` has them, bytes to append from the start of the data).
+
+    Offsets and epochs stay as the leader assigned them. Batches of a later epoch than the follower knows, and all
+    behind them, are left out (KAFKA-18723), and so is one that is cut off at the end.
+
+    Raises:
+        AppendRefusedError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR where offsets do not rise or begin below
+            ``next_offset``. Nothing may be appended.
+    """
+    columns, size_bytes, refusal = check_follower_batches(data, next_offset=next_offset, leader_epoch=leader_epoch)
+    if refusal is not None:
+        raise _refused(refusal)
+    return columns, size_bytes
+
+
+def _refused(refusal: Refusal, record_errors: tuple[RecordError, ...] = ()) -> AppendRefusedError:
+    fault = refusal.fault
+    words = _WORDS.get(refusal.rule)
+    text = str(fault) if words is None else words.format(expected=fault.expected, found=fault.found)
+    if words is not None and fault.position > 0:
+        text = f"@ {fault.position}: {text}"
+    error = AppendRefusedError(KafkaError(refusal.error_code), text, record_errors)
+    error.__cause__ = fault
+    return error

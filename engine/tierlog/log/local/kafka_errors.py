@@ -1,0 +1,56 @@
+"""What a log refuses, by Kafka's own names and codes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tierlog.errors import TierlogError
+
+
+class KafkaError(enum.IntEnum):
+    """Error codes of Kafka's protocol, those that a log can answer. Source: Kafka Errors."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    MESSAGE_TOO_LARGE = 10
+    RECORD_LIST_TOO_LARGE = 18
+    INVALID_TIMESTAMP = 32
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    TRANSACTION_COORDINATOR_FENCED = 52
+    KAFKA_STORAGE_ERROR = 56
+    INVALID_RECORD = 87
+    INCONSISTENT_TOPIC_ID = 103
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """What is wrong with one record of a batch, as a produce response tells it.
+
+    Attributes:
+        batch_index: Index of the record in its batch.
+    """
+
+    batch_index: int
+    message: str
+
+
+class AppendRefusedError(TierlogError, ValueError):
+    """The log does not take these bytes; nothing has changed, and the log goes on.
+
+    Attributes:
+        error: What a broker answers.
+        record_errors: Of which records, as far as they are told one by one (1,000 at most).
+    """
+
+    def __init__(self, error: KafkaError, text: str, record_errors: tuple[RecordError, ...] = ()) -> None:
+        super().__init__(f"{error.name}: {text}")
+        self.error = error
+        self.text = text
+        self.record_errors = record_errors
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.error, self.text, self.record_errors)

@@ -1,0 +1,220 @@
+"""The leader epochs of a living log: one value that is replaced, and its checkpoint.
+
+Lookups are those of the immutable :class:`LeaderEpochs`; ``epochs`` is the current one, which any thread may take and
+ask several questions of. An assignment is on disk before anybody sees it. A truncation is seen at once and written
+later: the file may hold epochs too many after a crash, which loading cuts off again at both ends, and never too few.
+
+Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError
+from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_leader_epochs, parse_leader_epochs
+from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
+from tierlog.runtime.machine.files import Files
+from tierlog.runtime.machine.machine import Machine
+
+
+class EpochCheckpoint(Protocol):
+    """Where the epochs outlive the process."""
+
+    def read(self) -> LeaderEpochs: ...
+    def write(self, epochs: LeaderEpochs) -> None:
+        """Replace what is there, durably: after an error or a crash the old epochs are there, or the new ones."""
+
+
+class EpochCheckpointFile:
+    """The ``leader-epoch-checkpoint`` of a partition's folder.
+
+    Args:
+        folder: The partition's folder.
+    """
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files = files
+        self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
+
+    def read(self) -> LeaderEpochs:
+        """The stored epochs; none if there is no file.
+
+        Raises:
+            CorruptIndexError: the file is malformed. Kafka takes the log dir offline then. StoreError.
+        """
+        try:
+            data = self._files.read_whole(self.path)
+        except ObjectNotFoundError:
+            return LeaderEpochs()
+        try:
+            return parse_leader_epochs(data)
+        except CorruptIndexError as error:
+            raise error.located(self.path) from None
+
+    def write(self, epochs: LeaderEpochs) -> None:
+        """Write beside, fsync, rename, fsync the folder. Raises StoreError."""
+        self._files.write_whole(self.path, encode_leader_epochs(epochs))
+
+
+class LeaderEpochCache:
+    """Which leader wrote which offsets.
+
+    Args:
+        checkpoint: Where the epochs are kept; None = nowhere (a cache of a test, or of a replica that holds no files).
+        epochs: Those to begin with; None = those of the checkpoint.
+        on_unwritten: Called after a truncation that the checkpoint does not have yet: whoever is called has ``flush``
+            run soon, in the background. It must not raise or wait.
+
+    After an error of ``assign`` or ``clear_and_flush`` the cache is as it was, and the same call may be made again;
+    the file may hold the new epochs already.
+
+    Thread safety: any number of threads; writers exclude each other, readers wait for nobody.
+    """
+
+    def __init__(
+        self,
+        checkpoint: EpochCheckpoint | None,
+        *,
+        machine: Machine,
+        epochs: LeaderEpochs | None = None,
+        on_unwritten: Callable[[], None] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._checkpoint = checkpoint
+        self._on_unwritten = on_unwritten
+        self._writing = machine.scheduler.lock()
+        self._unwritten = False
+        if epochs is None:
+            epochs = LeaderEpochs() if checkpoint is None else checkpoint.read()
+        self._epochs = epochs
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The epochs as they are now: a value, which no later change touches."""
+        return self._epochs
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether a truncation is not in the checkpoint yet."""
+        return self._unwritten
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        return self._epochs.latest
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        return self._epochs.earliest
+
+    @property
+    def latest_epoch(self) -> int | None:
+        latest = self._epochs.latest
+        return None if latest is None else latest.epoch
+
+    def epoch_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
+        return self._epochs.find_entry(epoch)
+
+    def previous_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of the largest epoch below this one."""
+        return self._epochs.find_previous(epoch)
+
+    def previous_epoch(self, epoch: int | None = None) -> int | None:
+        """The largest epoch below this one; None = below the latest."""
+        if epoch is None:
+            epoch = self.latest_epoch
+        entry = None if epoch is None else self._epochs.find_previous(epoch)
+        return None if entry is None else entry.epoch
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """The smallest epoch above this one."""
+        entry = self._epochs.find_next(epoch)
+        return None if entry is None else entry.epoch
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset exclusive) as :meth:`LeaderEpochs.end_offset_for` has it; (-1, -1) if unknown."""
+        return self._epochs.end_offset_for(epoch, log_end_offset=log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which an offset was written; None before the first entry."""
+        return self._epochs.epoch_for_offset(offset)
+
+    def epoch_entries_in_range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
+        """The epochs of the offsets [start, end), as they go with a segment; a negative end cuts nothing off either."""
+        if end_offset_exclusive < 0:
+            return self._epochs.truncate_from_start(start_offset)
+        return self._epochs.range(start_offset, end_offset_exclusive)
+
+    def epoch_with_offsets(self) -> dict[int, int]:
+        """Epoch to start offset, ascending."""
+        return dict(self._epochs)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Begin an epoch at an offset. It is in the checkpoint on return; nothing is written if nothing changes.
+
+        Entries that contradict it go: those of a later or equal epoch, and those that begin at or behind the offset
+        (an epoch in which nothing was written among them).
+
+        Raises:
+            ValueError: negative. StoreError: the checkpoint cannot be written; nothing has changed.
+        """
+        latest = self._epochs.latest
+        if latest is not None and latest.epoch == epoch and start_offset >= latest.start_offset:
+            return  # by far the usual case, of every append: no lock
+        self.assign_all(((epoch, start_offset),))
+
+    def assign_all(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Begin several epochs, in this order, with one write. Raises as ``assign``."""
+        with self._writing:
+            epochs = self._epochs
+            for epoch, start_offset in entries:
+                epochs = epochs.assign(epoch, start_offset)
+            if epochs is not self._epochs:
+                self._write(epochs)
+
+    def truncate_from_end(self, end_offset_exclusive: int) -> None:
+        """Forget the epochs that begin at or behind an offset; a negative one changes nothing. Written later."""
+        if end_offset_exclusive >= 0:
+            self._truncate(lambda epochs: epochs.truncate_from_end(end_offset_exclusive))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Let the epoch of an offset begin there, and forget those before it. Written later."""
+        self._truncate(lambda epochs: epochs.truncate_from_start(start_offset))
+
+    def clear(self) -> None:
+        """Forget all epochs, in memory alone: the checkpoint stays as it is until the next write."""
+        with self._writing:
+            self._epochs = LeaderEpochs()
+
+    def clear_and_flush(self) -> None:
+        """Forget all epochs, in the checkpoint too. Raises StoreError: nothing has changed."""
+        with self._writing:
+            self._write(LeaderEpochs())
+
+    def flush(self) -> None:
+        """Write what a truncation left unwritten; nothing if there is nothing. Raises StoreError."""
+        with self._writing:
+            if self._unwritten:
+                self._write(self._epochs)
+
+    def with_checkpoint(self, checkpoint: EpochCheckpoint | None) -> LeaderEpochCache:
+        """Another cache of the same epochs over another checkpoint, into which nothing is written yet."""
+        return LeaderEpochCache(checkpoint, machine=self._machine, epochs=self._epochs, on_unwritten=self._on_unwritten)
+
+    def _truncate(self, change: Callable[[LeaderEpochs], LeaderEpochs]) -> None:
+        with self._writing:
+            epochs = change(self._epochs)
+            if epochs == self._epochs:
+                return
+            self._epochs = epochs
+            self._unwritten = True
+        if self._on_unwritten is not None:
+            self._on_unwritten()
+
+    def _write(self, epochs: LeaderEpochs) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.write(epochs)
+        self._epochs = epochs
+        self._unwritten = False

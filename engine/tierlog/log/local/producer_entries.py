@@ -1,0 +1,177 @@
+"""What a log knows of one producer: its epoch, its last batches, its open transaction.
+
+Source: Kafka ProducerStateEntry, BatchMetadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from tierlog.log.formats.producer_snapshot import ProducerEntry
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_COORDINATOR_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+SEQUENCE_MAX: Final = 2**31 - 1
+#: An idempotent producer has at most so many requests under way (max.in.flight.requests.per.connection).
+BATCHES_KEPT: Final = 5
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence number ``count`` records on; after 2^31-1 comes 0. -1 stays -1."""
+    if sequence == NO_SEQUENCE:
+        return NO_SEQUENCE
+    return sequence + count if sequence <= SEQUENCE_MAX - count else count - (SEQUENCE_MAX - sequence) - 1
+
+
+class BatchMetadata(NamedTuple):
+    """A data batch that was appended.
+
+    Attributes:
+        last_offset: Inclusive.
+        offset_delta: Last minus first offset.
+        timestamp_ms: The batch's greatest.
+    """
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        if self.last_sequence < self.offset_delta:
+            return SEQUENCE_MAX - (self.offset_delta - self.last_sequence) + 1
+        return self.last_sequence - self.offset_delta
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerStateEntry:
+    """One producer's state. Not thread-safe: it belongs to the log's writer.
+
+    Attributes:
+        coordinator_epoch: Of the last marker's coordinator; -1 if there was none.
+        last_timestamp_ms: Of the last batch or marker; -1 if there was none.
+        current_txn_first_offset: Of the open transaction; None if none is open.
+        batches: The last data batches of this epoch, at most five, oldest first.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        *,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        last_timestamp_ms: int = NO_TIMESTAMP,
+        current_txn_first_offset: int | None = None,
+        batches: Iterable[BatchMetadata] = (),
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.current_txn_first_offset = current_txn_first_offset
+        self.batches = list(batches)[-BATCHES_KEPT:]
+
+    @classmethod
+    def of_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
+        """What a snapshot keeps: of the batches the last one."""
+        batch = BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
+        first_offset = entry.transaction_first_offset
+        return cls(
+            entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            coordinator_epoch=entry.coordinator_epoch,
+            last_timestamp_ms=entry.timestamp_ms,
+            current_txn_first_offset=first_offset if first_offset >= 0 else None,
+            batches=(batch,) if entry.has_batch else (),
+        )
+
+    def to_snapshot(self) -> ProducerEntry:
+        """The entry of a snapshot file."""
+        first_offset = self.current_txn_first_offset
+        return ProducerEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.last_sequence,
+            self.batches[-1].last_offset if self.batches else -1,
+            self.batches[-1].offset_delta if self.batches else 0,
+            self.last_timestamp_ms,
+            self.coordinator_epoch,
+            -1 if first_offset is None else first_offset,
+        )
+
+    def without_batches(self) -> ProducerStateEntry:
+        """A copy, for one append: its batches are those of the append."""
+        return ProducerStateEntry(
+            self.producer_id,
+            producer_epoch=self.producer_epoch,
+            coordinator_epoch=self.coordinator_epoch,
+            last_timestamp_ms=self.last_timestamp_ms,
+            current_txn_first_offset=self.current_txn_first_offset,
+        )
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last data batch of this epoch; -1 if none is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """Last offset of the last data batch of this epoch; -1 if none is known."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
+        """The batch that has exactly these sequences, if it is one of the last five of this epoch."""
+        if producer_epoch == self.producer_epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
+        """Take a data batch; of another epoch the batches before are forgotten."""
+        self._enter_epoch(producer_epoch)
+        self._keep(batch)
+        self.last_timestamp_ms = batch.timestamp_ms
+
+    def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> None:
+        """Take a marker."""
+        self._enter_epoch(producer_epoch)
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_first_offset = None
+        self.last_timestamp_ms = timestamp_ms
+
+    def update(self, appended: ProducerStateEntry) -> None:
+        """Take what an append made of ``without_batches``."""
+        self._enter_epoch(appended.producer_epoch)
+        for batch in appended.batches:
+            self._keep(batch)
+        self.coordinator_epoch = appended.coordinator_epoch
+        self.current_txn_first_offset = appended.current_txn_first_offset
+        self.last_timestamp_ms = appended.last_timestamp_ms
+
+    def _enter_epoch(self, producer_epoch: int) -> None:
+        if producer_epoch != self.producer_epoch:
+            self.batches.clear()
+            self.producer_epoch = producer_epoch
+
+    def _keep(self, batch: BatchMetadata) -> None:
+        self.batches.append(batch)
+        if len(self.batches) > BATCHES_KEPT:
+            del self.batches[0]
