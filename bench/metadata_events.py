@@ -44,7 +44,8 @@ def _varint(number: int) -> bytes:
     return bytes(made)
 
 
-def _values(partitions: int, segments: int) -> Iterator[bytes]:
+def event_values(partitions: int, segments: int) -> Iterator[bytes]:
+    """The values of all records, in the order of the topic."""
     heads = []
     for index in range(partitions):
         partition = partition_of(index)
@@ -95,7 +96,7 @@ def _batch(first: int, count: int, records: bytearray) -> bytes:
 def write_events(path: pathlib.Path, partitions: int, segments: int) -> int:
     """Write the batches. Returns how many events are in them."""
     with path.open("wb") as file:
-        for batch in _batches(_values(partitions, segments)):
+        for batch in _batches(event_values(partitions, segments)):
             file.write(batch)
     return 2 * partitions * segments
 

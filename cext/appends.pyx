@@ -22,6 +22,7 @@ from tl_core cimport (
     TL_APPEND_OLD_FORMAT,
     TL_APPEND_ORDER,
     TL_APPEND_RECORD,
+    TL_APPEND_RECORD_OFFSETS,
     TL_APPEND_RECORDS,
     TL_APPEND_SEQUENCE,
     TL_APPEND_SIZE,
@@ -97,6 +98,7 @@ _RULES = {
     TL_APPEND_TIMESTAMPS: "timestamps",
     TL_APPEND_ORDER: "order",
     TL_APPEND_NEXT_OFFSET: "next_offset",
+    TL_APPEND_RECORD_OFFSETS: "record_offsets",
 }
 _RECORD_RULES = {
     TL_RECORD_NO_KEY: "no_key",

@@ -169,6 +169,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "",
         "`rsm.*`: the plugin's keys, one by one; `store.*`: the object store's.",
     ),
+    "metadata_client": (
+        "",
+        "With `metadata` of a running Kafka, as in Spark's Kafka source: how it is reached.",
+    ),
 }
 
 
@@ -176,7 +180,7 @@ def default_text(name: str) -> str:
     value = ReadOptions.model_fields[name].default
     if value is PydanticUndefined:
         return "required"
-    if value is None or name == "storage_config":
+    if value is None or name in ("storage_config", "metadata_client"):
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
@@ -187,6 +191,7 @@ def default_text(name: str) -> str:
 
 def option_name(name: str) -> str:
     shown = {"paths": "path", "storage_config": "rsm.*, store.*"}
+    shown["metadata_client"] = "kafka.security.*, kafka.sasl.*, kafka.ssl.*"
     return shown.get(name) or ReadOptions.model_fields[name].alias or name
 
 
@@ -205,7 +210,7 @@ def spark_options() -> str:
     ignored = ", ".join(f"`{name}`" for name in IGNORED)
     lines.append(
         "\nAccepted and ignored with one warning, so that a job moves over from Spark's Kafka source: "
-        f"`kafka.*`, {ignored}."
+        f"other `kafka.*`, {ignored}."
     )
     return "\n".join(lines) + "\n"
 

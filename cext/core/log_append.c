@@ -33,7 +33,8 @@ int16_t tl_append_error_code(tl_append_rule rule) {
     case TL_APPEND_CONTROL:
     case TL_APPEND_SEQUENCE:
     case TL_APPEND_RECORD:
-    case TL_APPEND_RECORDS: return 87;
+    case TL_APPEND_RECORDS:
+    case TL_APPEND_RECORD_OFFSETS: return 87;
     case TL_APPEND_CODEC:
     case TL_APPEND_COMPRESSED:
     case TL_APPEND_ORDER:
@@ -179,7 +180,7 @@ static int record_rule(const tl_leader_options *options, bool append_time, int32
 typedef struct records_seen {
     int64_t max_timestamp;
     bool has_timestamp_error;
-    bool in_sequence; /* the offsets are 0, 1, 2 … */
+    int64_t first_wrong_offset; /* index of the first record whose offset is not that; -1 if there is none */
 } records_seen;
 
 static tl_status check_records(const uint8_t *content, size_t size, const tl_leader_options *options,
@@ -187,7 +188,7 @@ static tl_status check_records(const uint8_t *content, size_t size, const tl_lea
     const tl_batch_header *header = &out->header;
     const uint8_t *at = content, *end = content + size;
     bool append_time = header->attributes & TL_ATTRIBUTE_LOG_APPEND_TIME;
-    *seen = (records_seen){.max_timestamp = NO_TIMESTAMP, .in_sequence = true};
+    *seen = (records_seen){.max_timestamp = NO_TIMESTAMP, .first_wrong_offset = -1};
     for (int64_t index = 0; index < header->record_count; index++) {
         tl_record record;
         tl_fault inner = {.record = index};
@@ -195,11 +196,12 @@ static tl_status check_records(const uint8_t *content, size_t size, const tl_lea
         if (status != TL_OK) {
             broken(&out->rule, TL_APPEND_RECORD, status, fault, 0, header->base_offset, inner.expected, inner.found);
             fault->record = index;
+            errors->count = 0; /* Kafka tells nothing of the records before */
             return status;
         }
         int64_t timestamp = append_time ? header->max_timestamp
                                         : wrapped((uint64_t)header->base_timestamp + (uint64_t)record.timestamp);
-        seen->in_sequence &= record.offset == index;
+        if (record.offset != index && seen->first_wrong_offset < 0) seen->first_wrong_offset = index;
         if (timestamp > seen->max_timestamp) seen->max_timestamp = timestamp;
         int rule = record_rule(options, append_time, record.key_length, timestamp);
         if (!rule) continue;
@@ -209,8 +211,10 @@ static tl_status check_records(const uint8_t *content, size_t size, const tl_lea
                 (tl_record_error){.record = index, .timestamp = timestamp, .rule = (tl_record_rule)rule};
         errors->count++;
     }
-    if (at != end)
+    if (at != end) {
+        errors->count = 0;
         return broken(&out->rule, TL_APPEND_RECORD, TL_TRAILING_BYTES, fault, 0, header->base_offset, 0, end - at);
+    }
     return TL_OK;
 }
 
@@ -254,10 +258,16 @@ tl_status tl_leader_append(uint8_t *data, size_t size, const tl_leader_options *
     if (errors->count)
         return broken(&out->rule, seen.has_timestamp_error ? TL_APPEND_TIMESTAMPS : TL_APPEND_RECORDS, TL_BAD_ENTRY,
                       fault, 0, header->base_offset, 0, errors->count);
+    if (seen.first_wrong_offset >= 0) {
+        broken(&out->rule, TL_APPEND_RECORD_OFFSETS, TL_BAD_OFFSET, fault, 0, header->base_offset,
+               seen.first_wrong_offset, 0);
+        fault->record = seen.first_wrong_offset;
+        return TL_BAD_OFFSET;
+    }
     int codec = header->attributes & TL_ATTRIBUTE_CODEC;
     bool as_it_is = options->target_codec < 0 || options->target_codec == codec ||
                     (codec == TL_CODEC_NONE && (header->attributes & TL_ATTRIBUTE_CONTROL));
-    out->must_rebuild = !as_it_is || !seen.in_sequence;
+    out->must_rebuild = !as_it_is;
     if (out->must_rebuild) return TL_OK;
     stamp(data, header, options->log_append_time, options->log_append_time ? options->now_ms : seen.max_timestamp);
     header->base_offset = options->first_offset;

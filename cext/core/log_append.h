@@ -2,8 +2,8 @@
  *
  * The order of the checks and the error of each are those of Kafka's UnifiedLog#analyzeAndValidateRecords and
  * LogValidator (4.3). Three things are refused that Kafka stores: records that no reader of it could take apart,
- * offsets of records that are not 0, 1, 2 … (a leader has to rebuild such a batch), and a follower's batches that
- * overlap. */
+ * offsets of records that are not 0, 1, 2 … (of compressed records Kafka refuses them too, with UNKNOWN_SERVER_ERROR),
+ * and a follower's batches that overlap. */
 #ifndef TIERLOG_LOG_APPEND_H
 #define TIERLOG_LOG_APPEND_H
 
@@ -17,26 +17,27 @@ extern "C" {
 /* What was broken. Numbers are part of the C ABI. */
 typedef enum tl_append_rule {
     TL_APPEND_SOUND = 0,
-    TL_APPEND_SIZE = 1,          /* of the batch, below what its format needs */
-    TL_APPEND_MAGIC = 2,         /* none that is known */
-    TL_APPEND_CRC = 3,           /* fault: stored as expected, computed as found */
-    TL_APPEND_CODEC = 4,         /* none that is known */
-    TL_APPEND_TOO_LARGE = 5,     /* above max_message_bytes */
-    TL_APPEND_BASE_OFFSET = 6,   /* of a client's batch, not 0 */
-    TL_APPEND_BATCHES = 7,       /* more than one, to a leader */
-    TL_APPEND_OLD_FORMAT = 8,    /* magic 0 or 1, to a leader */
-    TL_APPEND_OFFSET_RANGE = 9,  /* the last offset delta is negative */
-    TL_APPEND_COUNT = 10,        /* of records, not above 0 */
-    TL_APPEND_COUNT_RANGE = 11,  /* of records, not that of the offsets */
-    TL_APPEND_CONTROL = 12,      /* control records from a client */
-    TL_APPEND_SEQUENCE = 13,     /* a producer id and a negative sequence */
-    TL_APPEND_COMPRESSED = 14,   /* the stream of records is corrupt */
-    TL_APPEND_CONTENT_SIZE = 15, /* its content is larger than decompressed_limit */
-    TL_APPEND_RECORD = 16,       /* a record is malformed, or bytes are left over: fault->record, and the status */
-    TL_APPEND_RECORDS = 17,      /* records that may not be here: tl_record_errors, none of them a timestamp's */
-    TL_APPEND_TIMESTAMPS = 18,   /* the same, and one of them is */
-    TL_APPEND_ORDER = 19,        /* a follower's offsets do not rise: at least fault->expected, but fault->found */
-    TL_APPEND_NEXT_OFFSET = 20   /* a follower's first offset, fault->found, lies below its end, fault->expected */
+    TL_APPEND_SIZE = 1,           /* of the batch, below what its format needs */
+    TL_APPEND_MAGIC = 2,          /* none that is known */
+    TL_APPEND_CRC = 3,            /* fault: stored as expected, computed as found */
+    TL_APPEND_CODEC = 4,          /* none that is known */
+    TL_APPEND_TOO_LARGE = 5,      /* above max_message_bytes */
+    TL_APPEND_BASE_OFFSET = 6,    /* of a client's batch, not 0 */
+    TL_APPEND_BATCHES = 7,        /* more than one, to a leader */
+    TL_APPEND_OLD_FORMAT = 8,     /* magic 0 or 1, to a leader */
+    TL_APPEND_OFFSET_RANGE = 9,   /* the last offset delta is negative */
+    TL_APPEND_COUNT = 10,         /* of records, not above 0 */
+    TL_APPEND_COUNT_RANGE = 11,   /* of records, not that of the offsets */
+    TL_APPEND_CONTROL = 12,       /* control records from a client */
+    TL_APPEND_SEQUENCE = 13,      /* a producer id and a negative sequence */
+    TL_APPEND_COMPRESSED = 14,    /* the stream of records is corrupt */
+    TL_APPEND_CONTENT_SIZE = 15,  /* its content is larger than decompressed_limit */
+    TL_APPEND_RECORD = 16,        /* a record is malformed, or bytes are left over: fault->record, and the status */
+    TL_APPEND_RECORDS = 17,       /* records that may not be here: tl_record_errors, none of them a timestamp's */
+    TL_APPEND_TIMESTAMPS = 18,    /* the same, and one of them is */
+    TL_APPEND_ORDER = 19,         /* a follower's offsets do not rise: at least fault->expected, but fault->found */
+    TL_APPEND_NEXT_OFFSET = 20,   /* a follower's first offset, fault->found, lies below its end, fault->expected */
+    TL_APPEND_RECORD_OFFSETS = 21 /* of a leader's records: not 0, 1, 2 … */
 } tl_append_rule;
 
 /* Kafka's error code for a rule (org.apache.kafka.common.protocol.Errors): 2 CORRUPT_MESSAGE, 10 MESSAGE_TOO_LARGE,
@@ -88,8 +89,7 @@ typedef struct tl_leader_options {
 typedef struct tl_leader_batch {
     tl_batch_header header; /* as it stands there now; size_bytes 0: the bytes hold no whole batch */
     tl_append_rule rule;    /* the one that was broken */
-    bool must_rebuild; /* it is sound but cannot stay as it is: another codec is asked for, or its records' offsets are
-                        * not 0, 1, 2 …; nothing was written */
+    bool must_rebuild;      /* it is sound, but another codec is asked for: nothing was written */
 } tl_leader_batch;
 
 /* Checks the one batch of data[0..size), a produce request's or a broker's own, and assigns it its offset, the leader's

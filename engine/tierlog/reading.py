@@ -68,6 +68,7 @@ def read(
     config: Config | None = None,
     layout: str = "auto",
     metadata: Metadata | None = None,
+    metadata_client: Mapping[str, str] | None = None,
     log_start_offsets: ByPartition | None = None,
     verify_checksums: bool = True,
     fail_on_data_loss: bool = True,
@@ -98,6 +99,7 @@ def read(
             one such folder, or several of them; or ``host:port`` of a running Kafka. Then the bucket is not listed,
             segments whose deletion has begun are no history, and a segment that should be there and is not is data
             loss, at the beginning and the end too.
+        metadata_client: Keys of Kafka's client for a running Kafka, such as ``security.protocol``.
         log_start_offsets: Log start offsets by partition, in the form of ``start``. Records below were deleted, which a
             bucket alone cannot show.
         verify_checksums: Check the CRC-32C of every batch.
@@ -148,7 +150,10 @@ def read(
     if machine is not None:
         require_type("machine", machine, Machine, "a Machine")
     named_layout, keys = require_text("layout", layout), _config(config)
-    known = None if metadata is None else open_metadata(_sources(metadata), machine=machine)
+    known = None
+    if metadata is not None:
+        client_keys = require_type("metadata_client", metadata_client or {}, Mapping, "a mapping of str to str")
+        known = open_metadata(_sources(metadata), machine=machine, client_keys=client_keys)
     tier = open_tier(where, layout=named_layout, config=keys, machine=machine, known=known)
     try:
         plan = plan_scan(tier, request)

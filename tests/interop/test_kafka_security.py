@@ -1,4 +1,4 @@
-"""The metadata topic of a real Kafka behind TLS, logins and ACLs: the rights that docs/operating.md tells suffice."""
+"""The metadata topic of a real Kafka behind TLS, logins and ACLs: the rights in docs/metadata-topic.md suffice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedR
 pytestmark = pytest.mark.interop
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-#: What docs/operating.md tells to give, on the topic alone.
+#: What docs/metadata-topic.md tells to give, on the topic alone.
 MANAGER_RIGHTS = ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE")
 READER_RIGHTS = ("DESCRIBE", "READ")
 

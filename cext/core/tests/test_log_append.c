@@ -287,19 +287,26 @@ static void test_timestamps_at_the_ends(void) {
     CHECK(errors.count == 1 && error_room[0].rule == TL_RECORD_APPEND_TIME_SET);
 }
 
-static void test_batches_that_have_to_be_rebuilt(void) {
-    static const int same[][3] = {{0, 0, 1}, {0, 0, 1}}, sound[][3] = {{0, 0, 1}, {0, 1, 1}};
+static void test_another_codec(void) {
+    static const int sound[][3] = {{0, 0, 1}, {0, 1, 1}};
     tl_leader_options options = kafkas_defaults();
-    for (int round = 0; round < 2; round++) {
-        bytes batch = batch_of(FIRST_TIME, round ? sound : same, 2), before = copy_of(batch.data, batch.size);
-        options.target_codec = round ? TL_CODEC_ZSTD : -1;
-        CHECK_STATUS(append(batch, options), TL_OK);
-        CHECK(appended.must_rebuild && !memcmp(batch.data, before.data, batch.size));
-        options.target_codec = TL_CODEC_NONE;
-        CHECK_STATUS(append(batch, options), TL_OK);
-        CHECK(appended.must_rebuild == !round);
-        free(before.data);
-        free(batch.data);
+    bytes batch = batch_of(FIRST_TIME, sound, 2), before = copy_of(batch.data, batch.size);
+    options.target_codec = TL_CODEC_ZSTD;
+    CHECK_STATUS(append(batch, options), TL_OK);
+    CHECK(appended.must_rebuild && !memcmp(batch.data, before.data, batch.size));
+    options.target_codec = TL_CODEC_NONE;
+    CHECK_STATUS(append(batch, options), TL_OK);
+    CHECK(!appended.must_rebuild && appended.header.base_offset == 100);
+    free(before.data);
+    free(batch.data);
+}
+
+static void test_offsets_of_records(void) {
+    static const int wrong[][3][3] = {
+        {{0, 0, 1}, {0, 0, 1}, {0, 2, 1}}, {{0, 1, 1}, {0, 2, 1}, {0, 3, 1}}, {{0, 0, 1}, {0, 1, 1}, {0, 3, 1}}};
+    for (int i = 0; i < 3; i++) {
+        refused(batch_of(FIRST_TIME, wrong[i], 3), kafkas_defaults(), TL_APPEND_RECORD_OFFSETS, 87);
+        CHECK_EQUAL(fault.record, i == 0 ? 1 : i == 1 ? 0 : 2);
     }
 }
 
@@ -316,6 +323,7 @@ static void test_malformed_records(void) {
         if (is_size) {
             refused(batch, options, TL_APPEND_RECORD, 87);
             CHECK_EQUAL(fault.record, at >= TL_HEADER_SIZE_V2 + 8);
+            CHECK_EQUAL(errors.count, 0);
         } else {
             refused(batch, options, TL_APPEND_RECORDS, 87);
         }
@@ -488,7 +496,8 @@ int main(void) {
     test_more_than_a_batch();
     test_every_record_is_told();
     test_timestamps_at_the_ends();
-    test_batches_that_have_to_be_rebuilt();
+    test_another_codec();
+    test_offsets_of_records();
     test_malformed_records();
     test_scratch_is_asked_for();
     test_the_last_offset_there_is();

@@ -8,7 +8,7 @@ from typing_extensions import Buffer
 from tierlog.errors import CorruptRecordError
 
 class AssignedBatch(NamedTuple):
-    """A leader's batch as it stands there now, or one that has to be rebuilt first: then nothing was written."""
+    """A leader's batch as it stands there now; with ``must_rebuild`` it is as it was, and has to be compressed anew."""
 
     size_bytes: int
     base_offset: int
@@ -28,7 +28,8 @@ class Refusal(NamedTuple):
     Attributes:
         rule: Which one was broken: "size", "magic", "crc", "codec", "too_large", "base_offset", "batches",
             "old_format", "offset_range", "count", "count_range", "control", "sequence", "compressed", "content_size",
-            "record", "records", "timestamps", "order", "next_offset" (``cext/core/log_append.h`` says what each means).
+            "record", "records", "timestamps", "record_offsets"; of a follower's "order", "next_offset".
+            ``cext/core/log_append.h`` says what each means.
         error_code: Kafka's.
         fault: Where and what; position is that of the batch in the data.
         record_errors: (index in the batch, "no_key" | "timestamp" | "append_time_set", timestamp in ms), at most 1,000.

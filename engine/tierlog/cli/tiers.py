@@ -48,6 +48,7 @@ def open_path(
     """
     from tierlog.remote.storage import open_tier
 
+    check_command_config(metadata, command_config)
     if metadata and is_file(path):
         raise ConfigError(f"{path} is a file: --metadata says what a bucket holds")
     known = read_metadata(metadata, command_config) if metadata else None
@@ -61,6 +62,12 @@ def read_metadata(
     from tierlog.remote.metadata.metadata_source import open_metadata
 
     return open_metadata(sources, client_keys=command_keys(command_config), remember_departed=remember_departed)
+
+
+def check_command_config(metadata: Sequence[str] | None, command_config: Path | None) -> None:
+    """Raises ConfigError: the one is given without the other, and would have no effect."""
+    if command_config is not None and not metadata:
+        raise ConfigError("--command-config says how the Kafka of --metadata is reached, which is not given")
 
 
 def command_keys(command_config: Path | None) -> dict[str, str]:

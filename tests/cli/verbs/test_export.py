@@ -340,3 +340,19 @@ def test_whose_directory_it_is_must_be_said_right(
     assert outcome.code == 2
     assert told in outcome.err
     assert contents(tmp_path / "out") == before
+
+
+def test_the_last_segment_alone_goes_with_all_epochs(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """A broker finds a segment by the epoch of an offset: without the older epochs it serves nothing of the tier."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("a", [message(at, f"a{at}", 0) for at in range(3)], lineage={0: 0})
+    bucket.segment("b", [message(3, "b", 0), message(4, "b", 2)], lineage={0: 0, 2: 4})
+    bucket.segment("c", [message(5, "c", 2)], lineage={0: 0, 2: 4})
+    target = ("--for-cluster", "a-cluster", "--node-id", 1, "--topic-id", bucket.topic_id)
+    outcome = tierlog("export", bucket.root, "orders", tmp_path / "out", "--last-segment", *target)
+    assert outcome.code == 0, outcome.err
+    folder = tmp_path / "out" / "orders-0"
+    assert [path.name for path in folder.glob("*.log")] == ["00000000000000000005.log"]
+    assert (folder / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n2 4\n"
+    assert (tmp_path / "out" / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
+    assert (tmp_path / "out" / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"

@@ -166,3 +166,13 @@ def test_a_wrong_source_is_told(tierlog: Run, cluster: Cluster, tmp_path: pathli
     log = next(cluster.bucket.root.rglob("*.log"))
     for verb in ("cat", "verify"):
         assert tierlog(verb, log, "--metadata", cluster.metadata).code == 2
+
+
+def test_a_clients_keys_without_a_cluster_are_refused(tierlog: Run, cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """Else a password file that was meant for the metadata is silently of no use."""
+    keys = tmp_path / "client.properties"
+    keys.write_text("security.protocol=SSL\n")
+    for verb in ("cat", "ls", "verify", "orphans"):
+        outcome = tierlog(verb, cluster.bucket.root, "--command-config", keys)
+        assert outcome.code == 2
+        assert "--command-config" in outcome.err

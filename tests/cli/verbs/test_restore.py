@@ -12,8 +12,10 @@ import pytest
 from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.command import Run
 from tests.support.manager_configs import SHAPES
-from tests.support.metadata_oracle import read_metadata_topic
-from tierlog.remote.storage import open_tier
+from tests.support.metadata_topics import read_topic
+from tierlog.remote.api import RemoteLogSegmentState
+from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot
+from tierlog.runtime.machine import Machine
 
 NEW_ID = topic_uuid("made anew")
 
@@ -91,6 +93,27 @@ def test_the_folder_is_one_that_other_commands_read(tierlog: Run, bucket: Bucket
     assert found.code == 0, found.err
 
 
+def test_a_snapshot_is_read_back(tierlog: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """The smallest form of what was found; of no topic, so that no manager takes it for its own."""
+    path = tmp_path / "metadata.snapshot"
+    assert tierlog("restore", bucket.root, "--to", path).code == 0
+    table, state = read_snapshot(str(path), machine=Machine())
+    with table:
+        (partition,) = table.partitions()
+        assert [each.start_offset for each in table.list(partition)] == [0, 3]
+        assert all(each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED for each in table.list(partition))
+    assert (state.identity, state.partition_count, dict(state.positions)) == ("", 0, {})
+    content = path.read_bytes()
+    again = tierlog("restore", bucket.root, "--to", path)
+    assert again.code == 2
+    assert "is not empty" in again.err
+    assert path.read_bytes() == content
+    (tmp_path / "empty").touch()
+    assert tierlog("restore", bucket.root, "--to", tmp_path / "empty").code == 0
+    missing = tierlog("restore", bucket.root, "--to", tmp_path / "no" / "folder")
+    assert missing.code == 3
+
+
 def test_mapped_topics_say_what_they_need(tierlog: Run, bucket: Bucket) -> None:
     """The plugin looks for a manifest below the topic's own id; ours is led by the custom metadata."""
     outcome = tierlog("restore", bucket.root, "--map", f"{bucket.topic_id}={NEW_ID}", "--output", "json")
@@ -161,14 +184,8 @@ def test_a_copy_under_the_new_id_is_what_the_plugin_looks_for(
 
 def registered(folder: pathlib.Path) -> dict[object, object]:
     """What a folder of the topic says of each segment; times of events left out."""
-    with open_tier(str(folder), layout="log-dir") as tier:
-        known = read_metadata_topic([tier]).segments.values()
-    found = [each.located() for each in known]
-    return {
-        each.remote_log_segment_id: dataclasses.replace(each, event_timestamp_ms=0)
-        for each in found
-        if each is not None
-    }
+    found = read_topic([folder]).finished.values()
+    return {each.remote_log_segment_id: dataclasses.replace(each, event_timestamp_ms=0) for each in found}
 
 
 def test_another_layout_in_the_same_bucket_is_refused(tierlog: Run, bucket: Bucket) -> None:

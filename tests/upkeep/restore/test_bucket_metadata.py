@@ -14,11 +14,10 @@ from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.closed_segments import ClosedSegment, golden_segments, made_segment
 from tests.support.golden import config_of
 from tests.support.manager_configs import SHAPES, local_keys
-from tests.support.metadata_oracle import read_metadata_topic
+from tests.support.metadata_topics import TopicRecords, read_topic
 from tierlog.errors import ConfigError, StoreUnavailableError
 from tierlog.remote.api import (
     IndexType,
-    RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
@@ -65,17 +64,10 @@ def segments_of(partitions: list[RestoredPartition]) -> dict[Uuid, RestoredSegme
     return {each.metadata.remote_log_segment_id.id: each for partition in partitions for each in partition.segments}
 
 
-def finished_of(run: pathlib.Path) -> dict[Uuid, RemoteLogSegmentMetadata]:
-    """What the run's metadata topic says of those that it calls finished."""
+def topic_of(run: pathlib.Path) -> TopicRecords:
+    """What the run's metadata topic says."""
     folders = sorted({path.parent for path in (run / "broker-after-stop").rglob("__remote_log_metadata-0")})
-    tiers = [open_tier(str(folder), layout="log-dir") for folder in folders]
-    try:
-        known = read_metadata_topic(tiers).segments.values()
-    finally:
-        for tier in tiers:
-            tier.close()
-    found = {each.segment_id.id: each.located() for each in known if each.state is _FINISHED}
-    return {segment_id: metadata for segment_id, metadata in found.items() if metadata is not None}
+    return read_topic(folders)
 
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -83,7 +75,8 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 def check_against_topic(run: pathlib.Path, *, far: bool) -> None:
     there = {path.stem[-22:] for path in (run / "objects").rglob("*.log")}
-    wanted = {key: found for key, found in finished_of(run).items() if str(key) in there}
+    topic = topic_of(run)
+    wanted = {key: found for key, found in topic.finished.items() if str(key) in there}
     found = segments_of(restored(run / "objects", config_of(run), far=far))
     assert found.keys() == wanted.keys()
     assert wanted
@@ -94,7 +87,7 @@ def check_against_topic(run: pathlib.Path, *, far: bool) -> None:
         assert ours.event_timestamp_ms == found[segment_id].stored.last_modified_ms
         assert ours.broker_id == (topics.broker_id if describes else -1)
         if describes:
-            assert found[segment_id].started_ms == topics.event_timestamp_ms
+            assert found[segment_id].started_ms == topic.begun[segment_id].event_timestamp_ms
         known = replace(topics, state=_FINISHED, event_timestamp_ms=ours.event_timestamp_ms, broker_id=ours.broker_id)
         assert ours == known
 

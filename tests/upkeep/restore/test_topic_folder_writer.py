@@ -7,14 +7,12 @@ import pathlib
 import pytest
 
 from tests.support.buckets import Bucket, message
-from tests.support.metadata_oracle import read_metadata_topic
+from tests.support.metadata_topics import read_topic
 from tierlog.errors import ConfigError
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint
 from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
-    RemoteLogSegmentState,
-    TopicIdPartition,
     Uuid,
 )
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
@@ -58,16 +56,14 @@ def written(folder: pathlib.Path, segments: list[RestoredSegment], **options: ob
 def test_what_was_written_is_read_back(segments: list[RestoredSegment], tmp_path: pathlib.Path) -> None:
     """Every field, in the partition in which brokers look, with both records."""
     folder = written(tmp_path / "logs", segments, partition_count=5)
-    with open_tier(str(folder), layout="log-dir") as tier:
-        topic = read_metadata_topic([tier])
-    assert topic.records == 2 * len(segments)
+    topic = read_topic([folder])
+    assert topic.count == 2 * len(segments)
     for segment in segments:
-        known = topic.segments[segment.metadata.remote_log_segment_id.id]
-        assert known.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-        assert known.metadata == both_of(segment)[0]
-        assert known.metadata.create_with_updates(both_of(segment)[1]) == segment.metadata
-    for (topic_id, partition), places in topic.partitions.items():
-        assert places == {metadata_partition(TopicIdPartition(topic_id, "orders", partition), 5)}
+        segment_id = segment.metadata.remote_log_segment_id.id
+        assert topic.begun[segment_id] == both_of(segment)[0]
+        assert topic.finished[segment_id] == segment.metadata
+    for partition, places in topic.places.items():
+        assert places == {metadata_partition(partition, 5)}
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 700, 1 << 30])

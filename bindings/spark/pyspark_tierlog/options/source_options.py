@@ -71,6 +71,8 @@ _BESIDE_THE_POINT = {
 """Options that say nothing about the rows of a table: batches are whole, the others come from descriptions alone."""
 
 PREFIXES = ("rsm.", "store.")
+_CLIENT_PREFIXES = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+"""How the Kafka is reached that ``metadata`` names; without it they are ignored, as all ``kafka.*``."""
 
 
 def _lower(value: object) -> object:
@@ -136,6 +138,7 @@ class ReadOptions(BaseModel):
     report_partitioning: Flag = False
     rsm_config_file: str | None = Field(None, alias="rsm.config.file")
     storage_config: Mapping[str, SecretStr] = Field({}, repr=False)
+    metadata_client: Mapping[str, SecretStr] = Field({}, repr=False)
 
     @property
     def trust_headers(self) -> bool:
@@ -185,10 +188,14 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
     known = {name.lower(): name for name in known_options()}
     values: dict[str, object] = {}
     storage: dict[str, str] = {}
+    client: dict[str, SecretStr] = {}
     ignored: list[str] = []
+    by_metadata = any(key.lower() == "metadata" for key in options)
     for key, text in options.items():
         name = known.get(key.lower())
-        if name in IGNORED or (name is None and key.lower().startswith("kafka.")):
+        if by_metadata and key.lower().startswith(_CLIENT_PREFIXES):
+            client[key.lower().removeprefix("kafka.")] = SecretStr(text)
+        elif name in IGNORED or (name is None and key.lower().startswith("kafka.")):
             ignored.append(name or key)
         elif name is not None:
             values[name] = text
@@ -198,6 +205,7 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
             raise ConfigError(_unknown_option(key, known))
     values["paths"] = _take_paths(values)
     values["storageConfig"] = {key: SecretStr(text) for key, text in storage_config(storage).items()}
+    values["metadataClient"] = client
     warning = _warning_of(values, sorted(ignored))
     try:
         return ReadOptions.model_validate(values), warning
@@ -207,7 +215,8 @@ def parse_options(options: Mapping[str, str]) -> tuple[ReadOptions, str | None]:
 
 def known_options() -> tuple[str, ...]:
     """Names of all options, as users write them, but for the open families ``rsm.*``, ``store.*`` and ``kafka.*``."""
-    fields = [field.alias or name for name, field in ReadOptions.model_fields.items() if name != "storage_config"]
+    families = ("storage_config", "metadata_client")
+    fields = [field.alias or name for name, field in ReadOptions.model_fields.items() if name not in families]
     return ("path", *fields, *IGNORED)
 
 

@@ -57,6 +57,13 @@ def export(
     output: OutputOption = Output.TEXT,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
+    last_segment: Annotated[
+        bool,
+        typer.Option(
+            "--last-segment",
+            help="Only the last segment of each partition: the others stay in the tier, for a cluster that reads it.",
+        ),
+    ] = False,
     for_cluster: Annotated[
         str | None,
         typer.Option("--for-cluster", metavar="ID", help="Make DEST a log directory of a broker of this cluster."),
@@ -92,6 +99,9 @@ def export(
     With --for-cluster DEST is a whole log directory of one broker, as a clean stop leaves it: meta.properties, offset
     checkpoints and the file of the clean stop too. The output says what the cluster will do with open transactions and
     leader epochs. Several topics may be exported into one DEST, one after the other.
+
+    With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for one that
+    reads the rest from the tier, where its metadata (`tierlog restore`) says that it is.
     """
     from tierlog.cli.records.scan_options import parse_log_starts
     from tierlog.cli.topics import TopicChoice, check_topic
@@ -117,6 +127,7 @@ def export(
                 str(dest / f"{each.topic}-{each.partition}"),
                 fail_on_data_loss=fail_on_data_loss,
                 topic_id=None if target is None else target.topic_id,
+                only_last=last_segment,
             )
             for each in history.partitions(None if assigned else [topic], assigned=assigned)
         ]

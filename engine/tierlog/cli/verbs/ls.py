@@ -23,7 +23,7 @@ from tierlog.cli.options import (
     PathArgument,
     TopicsArgument,
 )
-from tierlog.cli.tiers import open_path, read_metadata
+from tierlog.cli.tiers import check_command_config, open_path, read_metadata
 from tierlog.cli.times import utc_text
 from tierlog.errors import ConfigError
 
@@ -83,6 +83,7 @@ def ls(
     from tierlog.scan.history import SINGLE_LOG_LAYOUTS, TierHistory
     from tierlog.scan.reading.tables import segments_table
 
+    check_command_config(metadata, command_config)
     choice = TopicChoice.of(path, topic)
     if metadata:
         if topics or times:

@@ -19,7 +19,7 @@ from tierlog.cli.options import (
     Output,
     OutputOption,
 )
-from tierlog.cli.tiers import open_path, read_metadata
+from tierlog.cli.tiers import check_command_config, open_path, read_metadata
 from tierlog.cli.times import UNITS_MS, parse_duration_ms
 from tierlog.errors import ConfigError
 
@@ -67,6 +67,7 @@ def orphans(
     """
     from tierlog.upkeep.orphans import OrphanSearch
 
+    check_command_config(metadata, command_config)
     older_than_ms = _age_ms(older_than)
     with ExitStack() as held:
         tier = held.enter_context(open_path(path, layout=layout, config=config))

@@ -6,7 +6,7 @@ import base64
 import collections
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,9 +73,9 @@ def restore(
         str | None,
         typer.Option(
             "--to",
-            metavar="DIR/|HOST:PORT",
-            help="Where the metadata goes: a new folder of __remote_log_metadata-N (an empty one, or a path that ends "
-            "in /), or the topic of a running Kafka (its bootstrap servers).",
+            metavar="FILE|DIR/|HOST:PORT",
+            help="Where the metadata goes: a new snapshot file, a new folder of __remote_log_metadata-N (an empty one, "
+            "or a path that ends in /), or the topic of a running Kafka (its bootstrap servers).",
         ),
     ] = None,
     from_copy: Annotated[
@@ -154,7 +154,7 @@ def restore(
         if target is not None:
             _check_quiet(bucket.survey(target.look), quiet_minutes, machine, refuses=not dry_run)
             target.check(partial(_all_of, bucket))
-        run = _Run(tier, path, mapped, output)
+        run = _Run(tier, path, config, mapped, output)
         for found in bucket.iter_partitions():
             if target is not None and not dry_run:
                 _check_quiet((found.newest_ms, found.newest), quiet_minutes, machine, refuses=True)
@@ -253,6 +253,7 @@ def _target(
     command_config: Path | None,
 ) -> Iterator[RestoreTarget]:
     from tierlog.remote.metadata.cluster_topic import is_bootstrap
+    from tierlog.upkeep.restore.snapshot_writer import SnapshotFile
     from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
 
     there = machine.files.find(to)
@@ -269,7 +270,8 @@ def _target(
         folder = to.rstrip("/") or "/"
         yield TopicFolder(folder, partition_count=partitions, machine=machine, topic_id=topic_id, target=cluster)
     else:
-        raise ConfigError(f"{to}: an empty folder, a path that ends in / or HOST:PORT is expected")
+        with closing(SnapshotFile(to, machine=machine)) as snapshot:
+            yield snapshot
 
 
 def _parsed_id(text: str | None) -> Uuid | None:
@@ -299,9 +301,10 @@ def _check_quiet(newest: tuple[int, str], quiet_minutes: float, machine: Machine
 class _Run:
     """What a run has found, and how it is told."""
 
-    def __init__(self, tier: Tier, path: str, mapped: TopicMap, output: Output) -> None:
+    def __init__(self, tier: Tier, path: str, config: Path | None, mapped: TopicMap, output: Output) -> None:
         self._tier = tier
         self._path = path
+        self._config = config
         self._mapped = mapped
         self._output = output
         self._partitions = self._segments = self._size_bytes = 0
@@ -356,7 +359,11 @@ class _Run:
         for (topic, old, new), count in sorted(self._moved.items()):
             where = f"{count} segments of {topic} lie under its old id {old}"
             copy = f"tierlog copy {self._path} {self._path} {old}:{topic} --map {old}={new}"
-            if self._tier.layout == "local-tiered":
+            if self._config is not None:
+                copy += f" --config {self._config} --dest-config {self._config}"
+            if self._tier.layout == "kafka":
+                complain(f"note: {where}: Tierlog's storage manager finds them there by their custom metadata")
+            elif self._tier.layout == "local-tiered":
                 complain(f"note: {where}, where LocalTieredStorage does not look: rename their folders first")
             else:
                 complain(

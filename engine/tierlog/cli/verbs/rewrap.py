@@ -12,7 +12,7 @@ import typer
 
 from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import CommandConfigOption, MetadataOption, Output, OutputOption
-from tierlog.cli.tiers import config_keys, open_path, read_metadata
+from tierlog.cli.tiers import check_command_config, config_keys, open_path, read_metadata
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def rewrap(
     """
     from tierlog.upkeep.key_rotation import KeyRotation, RewrapState, rotation_key_ring
 
+    check_command_config(metadata, command_config)
     if apply and bool(metadata) == no_digests:
         raise ConfigError("--apply wants one of --metadata DIR and --no-digests")
     states: Counter[RewrapState] = Counter()

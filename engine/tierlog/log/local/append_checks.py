@@ -38,6 +38,7 @@ _WORDS: Final = {
     "records": "refused records: {found}",
     "timestamps": "refused records: {found}, by a timestamp one at least",
     "order": "the batch ends at offset {found} where only {expected} and above can stand",
+    "record_offsets": "the offsets of the records do not count from 0",
     "next_offset": "the first offset is {found}, the log ends at {expected}",
 }
 
@@ -94,8 +95,7 @@ class LeaderChecks:
 
         Returns:
             The batch as it stands there now; None if there is no whole one. With ``must_rebuild`` the batch is sound
-            and as it was: it has to be compressed anew, or its records' offsets are not 0, 1, 2 … (Kafka rebuilds
-            compressed ones of that kind, and stores uncompressed ones, which no reader of ours would take).
+            and as it was: it has to be compressed anew, by ``compression.type``.
 
         Raises:
             AppendRefusedError: with Kafka's error; the data are as they were.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,9 @@ class RecordConsumer:
     """
 
     def __init__(self, settings: ClientSettings, topic: str, *, machine: Machine) -> None:
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, Message
 
+        self._message = Message  # its methods, called for many at once
         self._topic = topic
         self._clock = machine.clock
         self._origin = Origin()
@@ -185,16 +187,19 @@ class RecordConsumer:
 
     def _by_partition(self, messages: Sequence[Message]) -> list[PartitionRecords]:
         """What the messages bring: records, or that a partition ends further on than its last record."""
-        ends: list[tuple[int, int]] = []
-        by_number: dict[int, list[Message]] = {}
-        for message in messages:
-            error = message.error()
-            if error is None:
-                by_number.setdefault(message.partition() or 0, []).append(message)
-            elif error.name() == "_PARTITION_EOF":
+        kind, ends = self._message, []
+        errors = list(map(kind.error, messages))
+        if any(error is not None for error in errors):
+            for message, error in zip(messages, errors, strict=True):
+                if error is None or names_a_group(error):
+                    continue
+                if error.name() != "_PARTITION_EOF":
+                    raise self._failure(message, error)
                 ends.append((message.partition() or 0, message.offset() or 0))
-            elif not names_a_group(error):
-                raise self._failure(message, error)
+            messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
+        by_number: collections.defaultdict[int, list[Message]] = collections.defaultdict(list)
+        for number, message in zip(map(kind.partition, messages), messages, strict=True):
+            by_number[number or 0].append(message)
         found = [self._records(number, each) for number, each in by_number.items()]
         if found:
             self._complaints.forget()
@@ -206,13 +211,13 @@ class RecordConsumer:
         return found
 
     def _records(self, number: int, messages: Sequence[Message]) -> PartitionRecords:
-        offsets = [message.offset() or 0 for message in messages]
-        positions = self._positions
+        kind, positions = self._message, self._positions
+        offsets = [offset or 0 for offset in map(kind.offset, messages)]
         if positions is None or number not in positions or offsets[0] < positions[number]:
             raise StoreUnavailableError(f"reading {self._topic}-{number}: a fetch from before came late")
         positions[number] = offsets[-1] + 1
-        times = [message.timestamp()[1] for message in messages]
-        keys, values = [message.key() for message in messages], [message.value() for message in messages]
+        times = [time_ms for _, time_ms in map(kind.timestamp, messages)]
+        keys, values = list(map(kind.key, messages)), list(map(kind.value, messages))
         return PartitionRecords(number, offsets[-1] + 1, offsets, times, keys, values)
 
     def _failure(self, message: Message, error: KafkaError) -> Exception:

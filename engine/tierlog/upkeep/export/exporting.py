@@ -90,6 +90,8 @@ class PartitionExport:
         folder: Where the logs go; made if it does not exist.
         fail_on_data_loss: False names missing offsets and wrong checksums in ``warnings`` and goes on.
         topic_id: Topic id to write; None for the tier's.
+        only_last: Write the last segment alone, with the leader epochs of all: what a broker needs that reads the
+            others from the tier.
 
     Raises:
         DataLossError: offsets between two segments are missing, and ``fail_on_data_loss`` is set.
@@ -104,6 +106,7 @@ class PartitionExport:
         *,
         fail_on_data_loss: bool = True,
         topic_id: Uuid | None = None,
+        only_last: bool = False,
     ) -> None:
         self._tier = tier
         self._files = files
@@ -112,11 +115,13 @@ class PartitionExport:
         self._topic_id = topic_id or history.topic_id_partition.topic_id
         self.folder = folder
         self.warnings: list[str] = list(history.warnings)
-        self.segments = tuple(
+        counted = [
             ExportedSegment.of_span(span)
             for span in history.lineage.spans
             if span.end_offset_exclusive > history.log_start_offset
-        )
+        ]
+        self._first_offset = counted[0].base_offset if counted else history.earliest_offset
+        self.segments = tuple(counted[-1:] if only_last else counted)
         for gap in history.gaps:
             missing = f"offsets {gap.first_offset} to {gap.end_offset_exclusive - 1} are in no segment of the tier"
             self._lose(DataLossError(f"{history.topic}-{history.partition}: {missing}"))
@@ -130,9 +135,7 @@ class PartitionExport:
     def extent(self) -> LogExtent:
         """The offsets of the log that is written."""
         history = self._history
-        start = (
-            max(history.log_start_offset, self.segments[0].base_offset) if self.segments else history.earliest_offset
-        )
+        start = max(history.log_start_offset, self._first_offset)
         end = self.segments[-1].end_offset_exclusive if self.segments else start
         return LogExtent(history.topic, history.partition, start, end)
 
@@ -318,8 +321,7 @@ class PartitionExport:
         lineage = self._history.lineage
         starts = {start: epoch for epoch, start in lineage.epochs}  # of equal starts the last epoch has the records
         epochs = LeaderEpochs((epoch, start) for start, epoch in sorted(starts.items()))
-        first = self.segments[0].base_offset if self.segments else self._history.earliest_offset
-        counted = epochs.range(first, lineage.end_offset_exclusive)
+        counted = epochs.range(self._first_offset, lineage.end_offset_exclusive)
         if len(counted):
             self._write(LEADER_EPOCH_CHECKPOINT, encode_leader_epochs(counted))
         if self._topic_id != ZERO_UUID:

@@ -226,6 +226,24 @@ def test_secrets_are_in_no_message() -> None:
     assert secret not in repr(parse_options(BASE | {"kafka.sasl.jaas.config": secret})[1])
 
 
+def test_security_keys_reach_the_metadatas_kafka_and_no_text() -> None:
+    """Else metadata of a cluster with SASL cannot be read, or a password is printed with the options."""
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.jaas.config": "secret words",
+        "kafka.fetch.min.bytes": "1",
+    }
+    options, warning = parse_options(BASE | given | {"METADATA": "broker:9092"})
+    assert {name: value.get_secret_value() for name, value in options.metadata_client.items()} == {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": "secret words",
+    }
+    assert warning == "options without effect here: kafka.fetch.min.bytes"
+    assert "secret words" not in repr(options)
+    options, warning = parse_options(BASE | given)
+    assert (dict(options.metadata_client), "kafka.sasl.jaas.config" in str(warning)) == ({}, True)
+
+
 def test_every_known_option_is_documented() -> None:
     """The table of options in the map is the promise; a name that is only in the code is a secret of ours."""
     promised = {
