@@ -14,11 +14,17 @@ from libc.string cimport memcmp, memcpy, memset
 from tl_core cimport (
     TL_BAD_ARGUMENT,
     TL_BAD_ENTRY,
-    TL_EVENT_APPLIED,
     TL_FULL,
     TL_NO_MEMORY,
     TL_OK,
     TL_OVER_LIMIT,
+    tl_bool,
+    tl_fault,
+    tl_status,
+)
+from tl_errors cimport check_status, error_of
+from tl_segments cimport (
+    TL_EVENT_APPLIED,
     TL_SNAPSHOT_END,
     TL_SNAPSHOT_HEAD_BYTES,
     TL_SNAPSHOT_PARTITIONS,
@@ -26,9 +32,7 @@ from tl_core cimport (
     TL_SNAPSHOT_SECTION_MAX,
     TL_SNAPSHOT_SEGMENTS,
     TL_SNAPSHOT_TOPIC,
-    tl_bool,
     tl_event_outcome,
-    tl_fault,
     tl_metadata_feed,
     tl_metadata_feed_batches,
     tl_metadata_feed_begin,
@@ -71,6 +75,7 @@ from tl_core cimport (
     tl_segment_table_highest,
     tl_segment_table_list,
     tl_segment_table_options,
+    tl_segment_table_settle,
     tl_snapshot_check,
     tl_snapshot_head,
     tl_snapshot_head_read,
@@ -89,9 +94,7 @@ from tl_core cimport (
     tl_snapshot_writer_create,
     tl_snapshot_writer_destroy,
     tl_snapshot_writer_segments,
-    tl_status,
 )
-from tl_errors cimport check_status, error_of
 
 import numpy as np
 
@@ -103,24 +106,6 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
     int PyObject_GenericSetAttr(object thing, object name, object value) except -1
 
-cdef extern from *:
-    """
-    /* Who is inside of a table: its owner and the calls under way. The last one to leave frees it. */
-    static int tl_enter(int64_t *users) {
-        int64_t now = __atomic_load_n(users, __ATOMIC_ACQUIRE);
-        while (now > 0)
-            if (__atomic_compare_exchange_n(users, &now, now + 1, 1, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 1;
-        return 0;
-    }
-    static int tl_leave(int64_t *users) { return __atomic_sub_fetch(users, 1, __ATOMIC_ACQ_REL) == 0; }
-    static int tl_close_once(int32_t *closed) { return !__atomic_exchange_n(closed, 1, __ATOMIC_ACQ_REL); }
-    static int tl_is_closed(const int32_t *closed) { return __atomic_load_n(closed, __ATOMIC_ACQUIRE); }
-    """
-    bint tl_enter(int64_t *users) noexcept nogil
-    bint tl_leave(int64_t *users) noexcept nogil
-    bint tl_close_once(int32_t *closed) noexcept nogil
-    bint tl_is_closed(const int32_t *closed) noexcept nogil
-
 cdef enum:
     REFUSALS_MAX = 1000
     REMOVALS_AT_ONCE = 256
@@ -129,8 +114,10 @@ cdef enum:
     QUESTIONS_AT_ONCE = 1024
     LISTED_AT_ONCE = 256
     EPOCHS_INSIDE = 3
+    SETTLED_AT_LEAST = 1 << 16
 
 
+include "segments_users.pxi"
 include "segments_copies.pxi"
 include "segments_report.pxi"
 
@@ -153,6 +140,7 @@ cdef class NativeSegmentTable:
     cdef int32_t _closed
     cdef object _row_type
     cdef bint _learns
+    cdef uint64_t _settled      # segments that the table had when it was settled last
 
     def __cinit__(self, *args, **kwargs):
         self._users = 0
@@ -371,6 +359,23 @@ cdef class NativeSegmentTable:
             self._leave()
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, SEGMENT_DTYPE)
 
+    def _get_rows(self, partition, rows):
+        """The segments of these rows (SEGMENT_DTYPE, contiguous) as they are now; those that went are left out."""
+        cdef tl_partition_id name
+        cdef const tl_segment_copy *of = <const tl_segment_copy *><size_t>rows.ctypes.data
+        cdef size_t i, count = <size_t>len(rows)
+        _name(partition, &name)
+        found = []
+        self._enter()
+        try:
+            for i in range(count):
+                row = self._ask(partition, &name, of[i].id, 0, 0)
+                if row is not None:
+                    found.append(row)
+        finally:
+            self._leave()
+        return found
+
     @property
     def _figures(self):
         cdef tl_segment_table_figures figures
@@ -510,6 +515,13 @@ cdef class NativeSegmentTable:
         check_status(status, &fault, CorruptRecordError)
         return outcome == TL_EVENT_APPLIED, found_state
 
+    cdef void _settle(self) noexcept nogil:
+        """After the table has grown by half."""
+        cdef uint64_t segments = tl_segment_table_figures_of(self._table).segments
+        if segments >= SETTLED_AT_LEAST and segments > self._settled + (self._settled >> 1):
+            tl_segment_table_settle(self._table)
+            self._settled = segments
+
     def _apply_batches(self, int32_t place, batches):
         """A dict of what came of a run of record batches; ``error`` is one, or None."""
         cdef Py_buffer view
@@ -527,6 +539,7 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_batches(self._feed, data, size, &report.of, &report.fault)
+                        self._settle()
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)
@@ -567,6 +580,7 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_values(self._feed, rows, count, &at, &report.of, &report.fault)
+                        self._settle()
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)

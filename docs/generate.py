@@ -88,7 +88,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "path, URL or `host:port`, several parted by commas",
         (
             "What says which segments count: a broker's log directory with folders of `__remote_log_metadata`, one "
-            "such folder, or `host:port` of a running Kafka. Nothing is listed then, and deletions under way are seen."
+            "such folder, a snapshot, or `host:port` of a running Kafka. Nothing is listed then, and deletions under "
+            "way are seen."
         ),
     ),
     "log_start_offset": (

@@ -96,9 +96,9 @@ def read(
             (``.properties``, JSON, TOML).
         layout: How the objects are laid out, as for ``tierlog.open_tier``.
         metadata: What says which segments count: a broker's log directory with folders of ``__remote_log_metadata``,
-            one such folder, or several of them; or ``host:port`` of a running Kafka. Then the bucket is not listed,
-            segments whose deletion has begun are no history, and a segment that should be there and is not is data
-            loss, at the beginning and the end too.
+            one such folder, or several of them; a snapshot; or ``host:port`` of a running Kafka. Then the bucket is not
+            listed, segments whose deletion has begun are no history, and a segment that should be there and is not is
+            data loss, at the beginning and the end too.
         metadata_client: Keys of Kafka's client for a running Kafka, such as ``security.protocol``.
         log_start_offsets: Log start offsets by partition, in the form of ``start``. Records below were deleted, which a
             bucket alone cannot show.

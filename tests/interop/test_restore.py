@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers import broker, install, plugin
 from tests.support.command import Outcome, run_process
+from tests.support.metadata_topics import TopicRecords, read_topic
+from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 
 pytestmark = pytest.mark.interop
 
@@ -210,3 +212,55 @@ def test_a_topic_that_was_made_anew_reads_its_old_segments(tmp_path: pathlib.Pat
         assert consume(started.bootstrap, tiered) == before[:tiered]
         produce(started.bootstrap, tiered, 100)
         assert consume(started.bootstrap, tiered + 100)[:tiered] == before[:tiered]
+
+
+def test_records_go_into_a_running_kafka(tmp_path: pathlib.Path, data: pathlib.Path, settings: dict[str, str]) -> None:
+    """Both records of each segment, without key, in the partition in which brokers look; a second run adds none."""
+    if "rsm.config.dir" not in settings:
+        pytest.skip("whose tier the broker has makes no difference")
+    bucket = data / "main-plain" / "objects"
+    with running(tmp_path / "broker", settings) as started:
+        eventually_there(started.bootstrap)
+        for _ in range(2):
+            outcome = run_process("restore", bucket, "--to", started.bootstrap, "--quiet-minutes", "0")
+            assert outcome.code == 0, outcome.err
+            found = records_in(started.bootstrap, 2)
+            topic = TopicRecords()
+            for place, key, value in found:
+                assert key is None
+                topic.add(place, value)
+            assert len(found) == 2 * len(topic.finished) == 2 * len(list(bucket.rglob("*.rsm-manifest")))
+            for partition, places in topic.places.items():
+                assert places == {metadata_partition(partition, 2)}
+        elsewhere = tmp_path / "folder"
+        restored_there = run_process("restore", bucket, "--to", f"{elsewhere}/", "--quiet-minutes", "0")
+        assert restored_there.code == 0
+        assert topic.segments == read_topic([elsewhere]).segments
+
+
+def eventually_there(bootstrap: str) -> None:
+    """Until the broker has made its metadata topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while METADATA not in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def records_in(bootstrap: str, partitions: int) -> list[tuple[int, bytes | None, bytes]]:
+    """(partition, key, value) of every record of the metadata topic, in order."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    found: list[tuple[int, bytes | None, bytes]] = []
+    try:
+        for partition in range(partitions):
+            _, end = consumer.get_watermark_offsets(TopicPartition(METADATA, partition), timeout=30)
+            consumer.assign([TopicPartition(METADATA, partition, 0)])
+            last = -1
+            while last < end - 1:
+                (message,) = consumer.consume(1, timeout=30)
+                assert message.error() is None
+                found.append((partition, message.key(), message.value()))
+                last = message.offset()
+    finally:
+        consumer.close()
+    return found

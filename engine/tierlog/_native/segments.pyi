@@ -50,7 +50,7 @@ class NativeSegmentTable:
     """What ``tierlog.remote.metadata.table.segment_table.SegmentTable`` is made of; nobody else uses it.
 
     Public methods are any thread's; those with an underscore are one thread's at a time, but ``_find_rows``,
-    ``_list_rows`` and ``_figures``. All raise ValueError once the table is closed.
+    ``_list_rows``, ``_get_rows`` and ``_figures``. All raise ValueError once the table is closed.
     """
 
     def _open(self, seed: bytes, as_kafka: bool, learns: bool, row_type: type[RemoteLogSegmentMetadata]) -> None:
@@ -77,6 +77,7 @@ class NativeSegmentTable:
         self, partition: TopicIdPartition, epochs: NDArray[np.int32], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.void]]: ...
     def _list_rows(self, partition: TopicIdPartition, epoch: int) -> NDArray[np.void]: ...
+    def _get_rows(self, partition: TopicIdPartition, rows: NDArray[np.void]) -> list[RemoteLogSegmentMetadata]: ...
     @property
     def _figures(self) -> tuple[int, int, int]: ...
     def _assign(self, partition: TopicIdPartition, applied: int) -> bool:

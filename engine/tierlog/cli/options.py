@@ -99,7 +99,7 @@ MetadataOption = Annotated[
         "--metadata",
         metavar="SOURCE",
         help="What says which segments there are, in which state: a log directory with __remote_log_metadata-N, or one "
-        "such folder (repeat it for several brokers), or HOST:PORT of a running Kafka.",
+        "such folder (repeat it for several brokers), a snapshot, or HOST:PORT of a running Kafka.",
     ),
 ]
 CommandConfigOption = Annotated[

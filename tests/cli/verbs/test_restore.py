@@ -126,6 +126,17 @@ def test_mapped_topics_say_what_they_need(tierlog: Run, bucket: Bucket) -> None:
     assert f"no topic of id {NEW_ID}" in wrong.err
 
 
+def test_names_that_are_not_there_are_told_before_anything_is_written(
+    tierlog: Run, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
+    """A slip in an id would register a topic under the one that nobody asks for."""
+    dest = tmp_path / "logs"
+    wrong = tierlog("restore", bucket.root, "--map", f"{NEW_ID}={bucket.topic_id}", "--to", f"{dest}/")
+    unknown = tierlog("restore", bucket.root, "orders", "nope", "--to", f"{dest}/")
+    assert (wrong.code, unknown.code) == (2, 3)
+    assert not dest.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [

@@ -27,6 +27,9 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
+from tierlog.remote.metadata.snapshots.snapshot_file import write_snapshot
+from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
+from tierlog.runtime.machine import Machine
 
 State = RemoteLogSegmentState
 RUNS = [run for root in (DATA, FIXTURES) if root.is_dir() for run in sorted(root.iterdir()) if metadata_folders(run)]
@@ -226,3 +229,31 @@ def test_sources_from_which_nothing_follows(tmp_path: pathlib.Path) -> None:
             open_metadata(nothing)
     with pytest.raises(ObjectNotFoundError):
         open_metadata(str(tmp_path / "nowhere"))
+
+
+def test_a_snapshot_is_a_source_too(tmp_path: pathlib.Path) -> None:
+    """Else the file that a manager starts from in a second cannot be given to a read."""
+    path = tmp_path / "metadata.snapshot"
+    (folder,) = metadata_folders(DATA / "main-plain")
+    with open_metadata(folder) as files:
+        write_snapshot(str(path), files.table, SnapshotState(), machine=Machine())
+        with open_metadata(str(path)) as snapshot:
+            assert sorted(snapshot.partitions()) == sorted(files.partitions())
+            for partition in files.partitions():
+                wanted = list(files.readable(partition))
+                assert list(snapshot.readable(partition)) == wanted
+                events = [each.event_timestamp_ms for each in files.table.list(partition)]
+                assert snapshot.newest_record_ms(partition) == max(events, default=-1)
+                assert snapshot.newest_record_ms(partition) <= files.newest_record_ms(partition)
+    with open_metadata(path.as_uri()) as snapshot:
+        assert snapshot.partitions()
+    with pytest.raises(ConfigError, match="only source"):
+        open_metadata([str(path), folder])
+    data = path.read_bytes()
+    for damaged in (data[:-1], data[:200] + bytes([data[200] ^ 1]) + data[201:], data[:8]):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptDataError, match=path.name):
+            open_metadata(str(path))
+    path.write_bytes(b"#!/bin/sh")
+    with pytest.raises(ConfigError, match="no snapshot of metadata"):
+        open_metadata(str(path))

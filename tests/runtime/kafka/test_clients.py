@@ -8,10 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from tests.support.forked import told_by_fork
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, OffsetOutOfRangeError, our_error
@@ -191,6 +192,29 @@ def test_what_librdkafka_says_goes_to_the_log(
         admin.describe_topic("t", timeout_seconds=0.5)
     assert "Connection refused" in caplog.text
     assert capfd.readouterr().err == ""
+
+
+def test_a_fork_is_told_and_ends_as_it_would(silent: str) -> None:
+    """The clients' threads stay in the parent: destroying one in the child waits for them, or crashes."""
+    machine = Machine()
+    with ExitStack() as opened:
+        admin = opened.enter_context(TopicAdmin(settings("admin", silent), machine=machine))
+        producer = opened.enter_context(RecordProducer(settings("producer", silent), "t", machine=machine))
+        consumer = opened.enter_context(RecordConsumer(settings("consumer", silent), "t", machine=machine))
+
+        def destroy() -> str:
+            for each in (admin, producer, consumer):
+                each.close()
+                each._client = None  # what its garbage collector does
+            return "done"
+
+        told = told_by_fork(
+            lambda: admin.describe_topic("t", timeout_seconds=1),
+            lambda: producer.append(0, b"x"),
+            lambda: consumer.read({0: 0}, max_bytes=1, timeout_seconds=1),
+            destroy,
+        )
+        assert [text.partition(":")[0] for text in told] == ["ForkedProcessError"] * 3 + ["'done'"]
 
 
 def test_settings_that_librdkafka_refuses_are_a_config_error() -> None:

@@ -29,7 +29,7 @@ from tierlog.cli.verbs.export import parsed_target
 from tierlog.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+    from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
     from tierlog.remote.storage import Tier
     from tierlog.runtime.machine import Machine
     from tierlog.upkeep.export.broker_directory import TargetCluster
@@ -152,7 +152,10 @@ def restore(
         tier = held.enter_context(open_path(path, layout=layout, config=config))
         bucket = held.enter_context(_bucket(tier, config, machine, topics, partition, mapped))
         if target is not None:
-            _check_quiet(bucket.survey(target.look), quiet_minutes, machine, refuses=not dry_run)
+            seen: set[str] = set()
+            newest = bucket.survey(partial(_look, target, seen))
+            _require_found(tier, topics or (), seen, mapped, bucket)
+            _check_quiet(newest, quiet_minutes, machine, refuses=not dry_run)
             target.check(partial(_all_of, bucket))
         run = _Run(tier, path, config, mapped, output)
         for found in bucket.iter_partitions():
@@ -161,13 +164,32 @@ def restore(
                 for segment in found.segments:
                     target.add(segment.metadata, started_ms=segment.started_ms)
             run.say(found)
-        run.check_names(topics or (), bucket.found_old_ids)
         if target is not None and not dry_run:
             target.finish()
         elif target is None:
+            _require_found(tier, topics or (), run.topics, mapped, bucket)
             _check_quiet(run.newest, quiet_minutes, machine, refuses=False)
         run.sum_up(to if target is not None and not dry_run else None)
     return ExitCode.FAULTS_FOUND if run.left_out else ExitCode.DONE
+
+
+def _look(target: RestoreTarget, seen: set[str], segment_id: RemoteLogSegmentId) -> None:
+    seen.add(segment_id.topic_id_partition.topic)
+    target.look(segment_id)
+
+
+def _require_found(
+    tier: Tier, topics: Iterable[str], seen: Collection[str], mapped: TopicMap, bucket: BucketMetadata
+) -> None:
+    """Raises UnknownTopicError, ConfigError: a topic or an old id that was given is not in the bucket."""
+    from tierlog.scan.topic_name import TopicName
+
+    for topic in topics:
+        if TopicName.parse(topic).name not in seen:
+            raise UnknownTopicError(f"{tier.describe()}: no topic {topic}")
+    missing = sorted(map(str, mapped.new_ids.keys() - bucket.found_old_ids))
+    if missing:
+        raise ConfigError(f"--map: the bucket has no topic of id {', '.join(missing)}")
 
 
 def _all_of(bucket: BucketMetadata) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
@@ -309,7 +331,7 @@ class _Run:
         self._output = output
         self._partitions = self._segments = self._size_bytes = 0
         self._moved: collections.Counter[tuple[str, Uuid, Uuid]] = collections.Counter()
-        self._stored: list[TopicIdPartition] = []
+        self.topics: set[str] = set()
         self.newest = (-1, "")
         self.left_out = 0
 
@@ -324,8 +346,7 @@ class _Run:
             if segment.moved:
                 was = segment.stored.topic_id_partition
                 self._moved[was.topic, was.topic_id, segment.metadata.topic_id_partition.topic_id] += 1
-        if found.topic_id_partition.topic not in {each.topic for each in self._stored}:
-            self._stored.append(found.topic_id_partition)
+        self.topics.add(found.topic_id_partition.topic)
         spans: dict[Uuid, list[tuple[int, int]]] = {}
         for span in found.history.spans if found.history else ():
             segment_id = span.segment.metadata.remote_log_segment_id.id
@@ -342,17 +363,6 @@ class _Run:
             complain(f"left out: {left.name}: {left.reason}")
         for warning in found.history.warnings if found.history else ():
             complain(f"warning: {warning}")
-
-    def check_names(self, topics: Iterable[str], found_old_ids: Collection[Uuid]) -> None:
-        """Raises UnknownTopicError, ConfigError: a topic or an old id that was given is not in the bucket."""
-        from tierlog.scan.topic_name import TopicName
-
-        for topic in topics:
-            if TopicName.parse(topic).name not in {each.topic for each in self._stored}:
-                raise UnknownTopicError(f"{self._tier.describe()}: no topic {topic}")
-        missing = sorted(map(str, self._mapped.new_ids.keys() - set(found_old_ids)))
-        if missing:
-            raise ConfigError(f"--map: the bucket has no topic of id {', '.join(missing)}")
 
     def sum_up(self, to: str | None) -> None:
         """Print what was done, and what is still to be done for mapped topics."""

@@ -19,10 +19,12 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.cluster_topic import is_bootstrap, read_cluster_topic
 from tierlog.remote.metadata.metadata_view import MetadataView, PartitionKey, partition_key
 from tierlog.remote.metadata.records.record_serde import decode_record
+from tierlog.remote.metadata.snapshots.snapshot_file import MAGIC, is_snapshot, read_snapshot
 from tierlog.remote.metadata.table.segment_table import AppliedRun, SegmentTable
 from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
 from tierlog.remote.metadata.topic_folder import read_topic_folders
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.stores.store_urls import local_path
 
 _log = logging.getLogger(__name__)
 
@@ -39,19 +41,20 @@ def open_metadata(
     Args:
         source: A broker's log directory with folders of the metadata topic, or one such folder, by path or URL; several
             add up. Or the bootstrap servers of a running Kafka: ``host:port``, several parted by commas or one by one.
+            Or the path of one snapshot.
         machine: Its files, clock and threads.
         client_keys: Keys of Kafka's client, such as ``security.protocol``, for a running Kafka.
         remember_departed: Keep the ids of deleted segments too, which takes a second look at each record: for who has
-            to tell a deleted segment from an unknown one.
+            to tell a deleted segment from an unknown one. A snapshot has none of them.
 
     Returns:
         The view; close it (it is a context manager).
 
     Raises:
         ConfigError: no such source, several that do not add up, a topic without any record of a segment, or one whose
-            oldest records are gone: nothing can be concluded from it. CorruptDataError: a record or batch is damaged;
-            names its place. StoreError and its kinds. Of a running Kafka also RetriableRemoteStorageException: it
-            cannot be reached; RemoteStorageException: it refuses us.
+            oldest records are gone: nothing can be concluded from it. CorruptDataError: a record, batch or snapshot is
+            damaged; names its place. StoreError and its kinds. RetriableRemoteStorageException: a running Kafka cannot
+            be reached; RemoteStorageException: it refuses us.
     """
     machine = machine or Machine()
     sources = [source] if isinstance(source, str) else list(source)
@@ -60,6 +63,11 @@ def open_metadata(
     clusters = [each for each in sources if is_bootstrap(each) and machine.files.find(each) is None]
     if clusters and len(clusters) < len(sources):
         raise ConfigError(f"{clusters[0]} is a running Kafka: no other source of metadata adds anything to it")
+    snapshots = [each for each in sources if _is_file(each, machine)]
+    if snapshots and len(sources) > 1:
+        raise ConfigError(f"{snapshots[0]} is a file: a snapshot is the only source of metadata, or none")
+    if snapshots:
+        return _of_snapshot(snapshots[0], machine)
     filling = _Filling(machine, remember_departed=remember_departed)
     try:
         if clusters:
@@ -70,6 +78,26 @@ def open_metadata(
     except BaseException:
         filling.table.close()
         raise
+
+
+def _is_file(source: str, machine: Machine) -> bool:
+    path = local_path(source)
+    found = None if path is None else machine.files.find(path)
+    return found is not None and not found.is_directory
+
+
+def _of_snapshot(path: str, machine: Machine) -> MetadataView:
+    """What a snapshot holds. It has no records, so that it reaches as far as the events of its segments."""
+    local = local_path(path) or path
+    head = bytearray(len(MAGIC))
+    with machine.files.open_read(local) as file:
+        begun = bytes(head[: file.read_into(head, position=0)])
+    if not is_snapshot(begun):
+        raise ConfigError(
+            f"{path} is no snapshot of metadata: give a log directory of a broker, a snapshot or HOST:PORT"
+        )
+    table, _ = read_snapshot(local, machine=machine)
+    return MetadataView(path, table)
 
 
 class _Filling:

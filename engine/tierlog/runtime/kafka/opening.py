@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +19,19 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _LATELY_SECONDS: Final = 30.0
+
+#: Owner → the client that it has open.
+_OPEN: Final[weakref.WeakKeyDictionary[object, Any]] = weakref.WeakKeyDictionary()
+
+
+def _keep_for_ever() -> None:
+    """In a fork: librdkafka's threads are in the parent, and destroying its client would wait for them, or crash."""
+    for client in list(_OPEN.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_for_ever)
 
 
 class Complaints:
@@ -50,13 +66,15 @@ class Complaints:
 
 
 def open_client(
+    owner: object,
     role: Role,
     make: Callable[..., Any],
     settings: ClientSettings,
     log: logging.Logger,
     complaints: Complaints,
 ) -> Any:
-    """A client of confluent-kafka; when it is polled, its messages go to the log and its errors to the complaints.
+    """A client of confluent-kafka; when it is polled, its messages go to the log and its errors to the complaints. It
+    is destroyed when its owner has released it and keeps no reference.
 
     Raises:
         ConfigError: librdkafka refuses the settings.
@@ -64,9 +82,16 @@ def open_client(
     from confluent_kafka import KafkaException
 
     try:
-        return make(dict(settings.values) | {"error_cb": complaints.take}, logger=log)
+        client = make(dict(settings.values) | {"error_cb": complaints.take}, logger=log)
     except KafkaException as cause:
         raise ConfigError(f"the Kafka {role} cannot be made: {cause.args[0].str().strip()}") from cause
+    _OPEN[owner] = client
+    return client
+
+
+def release_client(owner: object) -> None:
+    """The owner's client is no longer needed."""
+    _OPEN.pop(owner, None)
 
 
 def require_client() -> None:

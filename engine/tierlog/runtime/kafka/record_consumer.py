@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tierlog.errors import StorePermissionError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, names_a_group, our_error
-from tierlog.runtime.kafka.opening import Complaints, open_client
+from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
 
@@ -66,7 +66,7 @@ class RecordConsumer:
         self._positions: dict[int, int] | None = {}
         self._record_bytes = float(_RECORD_SIZE_BYTES)
         self._complaints = Complaints(machine)
-        self._client: Any = open_client("consumer", Consumer, settings, _log, self._complaints)
+        self._client: Any = open_client(self, "consumer", Consumer, settings, _log, self._complaints)
 
     def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[PartitionRecords]:
         """Records from these offsets on (partition → offset): of each partition what is there already, as soon as
@@ -247,6 +247,7 @@ class RecordConsumer:
                 return
         if not closed and self._origin.is_here:
             client, self._client = self._client, None
+            release_client(self)
             client.close()
 
     def __enter__(self) -> Self:

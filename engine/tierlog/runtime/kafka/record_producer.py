@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, ClientFatalError, our_error
-from tierlog.runtime.kafka.opening import Complaints, open_client
+from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
@@ -47,7 +47,7 @@ class RecordProducer:
         self._ending = False
         self._pending: set[PendingFuture[int]] = set()
         self._complaints = Complaints(machine)
-        self._client: Any = open_client("producer", Producer, settings, _log, self._complaints)
+        self._client: Any = open_client(self, "producer", Producer, settings, _log, self._complaints)
         self._thread = machine.scheduler.start(self._call_back, name="tierlog-kafka-producer")
 
     def append(self, partition: int, value: bytes, *, timestamp_ms: int | None = None) -> Future[int]:
@@ -146,6 +146,7 @@ class RecordProducer:
             self._thread.result(_ENDING_SECONDS)
         except TimeoutError:
             _log.warning("the thread of the Kafka producer does not end")
+        release_client(self)
         self._client = None  # the last reference: librdkafka ends its threads
         self._end_pending(ClientClosedError(f"appending to {self._topic}: the producer was closed"))
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tierlog.errors import ObjectNotFoundError, StoreError
+from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.kafka.answers import Answers
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import TopicExistsError
-from tierlog.runtime.kafka.opening import Complaints, open_client
+from tierlog.runtime.kafka.opening import Complaints, open_client, release_client
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
 
 _log = logging.getLogger(__name__)
 
+_PAUSE_SECONDS: Final = 0.1
 #: A request of less makes librdkafka refuse it.
 _REQUEST_SECONDS_MIN: Final = 0.05
 
@@ -53,7 +54,7 @@ class TopicAdmin:
         self._machine = machine
         self._origin = Origin()
         self._complaints = Complaints(machine)
-        self._client: Any = open_client("admin", AdminClient, settings, _log, self._complaints)
+        self._client: Any = open_client(self, "admin", AdminClient, settings, _log, self._complaints)
         self._answers = Answers(machine, "the Kafka admin client", self._complaints, poll=self.poll)
 
     def describe_topic(self, topic: str, *, timeout_seconds: float) -> TopicDescription | None:
@@ -144,26 +145,34 @@ class TopicAdmin:
         Raises:
             ObjectNotFoundError: there is no such topic or partition.
         """
+        clock = self._machine.clock
+        until = clock.monotonic_seconds() + timeout_seconds
+        while partitions:
+            try:
+                return self._offsets(topic, sorted(set(partitions)), until)
+            except StoreUnavailableError:
+                # Leaders have moved, perhaps: librdkafka tells it, and has learnt them by the next time.
+                left = until - clock.monotonic_seconds()
+                if left <= _PAUSE_SECONDS:
+                    raise
+                clock.sleep(_PAUSE_SECONDS)
+        return {}
+
+    def _offsets(self, topic: str, partitions: Sequence[int], until: float) -> dict[int, tuple[int, int]]:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        what = f"asking for offsets of topic {topic}"
-        until = self._machine.clock.monotonic_seconds() + timeout_seconds
-        seconds = _request_seconds(timeout_seconds)
-        wanted = sorted(set(partitions))
-        if not wanted:
-            return {}
+        what, level = f"asking for offsets of topic {topic}", IsolationLevel.READ_UNCOMMITTED
+        seconds = _request_seconds(until - self._machine.clock.monotonic_seconds())
         asked = []
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-            request = {TopicPartition(topic, number): spec for number in wanted}
-            level = IsolationLevel.READ_UNCOMMITTED
+            request = {TopicPartition(topic, number): spec for number in partitions}
             asked.append(self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds))
-        # In this order: what is appended between both answers is then within.
         found = [
             {each.partition: self._answers.result(what, future, until=until).offset for each, future in answer.items()}
             for answer in asked
         ]
-        return {number: (found[0][number], found[1][number]) for number in wanted}
+        return {number: (found[0][number], found[1][number]) for number in partitions}
 
     def poll(self) -> None:
         """Hand librdkafka's messages to the log. Who calls for nothing else calls this now and then."""
@@ -180,6 +189,7 @@ class TopicAdmin:
         """End what is under way; idempotent."""
         self._answers.close()
         if self._origin.is_here:
+            release_client(self)
             self._client = None  # the last reference: librdkafka ends its threads
 
     def _begin(self) -> Any:

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +30,8 @@ from tierlog.remote.metadata.table.segment_columns import SegmentColumns
 from tierlog.remote.metadata.table.segment_row import SegmentRow
 from tierlog.remote.metadata.table.table_snapshot import TableSnapshot
 from tierlog.runtime.machine import Machine
+
+_LISTED_AT_ONCE: Final = 256
 
 _PartitionKey = tuple[bytes, int, str]
 
@@ -196,11 +198,6 @@ class SegmentTable(NativeSegmentTable):
 
     # -- who asks; find, find_many's rows, highest_offset and others are the native table's
 
-    def get(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
-        """The segment of an id, in any state but DELETE_SEGMENT_FINISHED."""
-        with self._writing:
-            return super().get(segment_id)
-
     def find_many(self, partition: TopicIdPartition, epochs: ArrayLike, offsets: ArrayLike) -> SegmentColumns:
         """``find`` for many questions, with the GIL released; each is answered as of a moment of its own.
 
@@ -225,10 +222,9 @@ class SegmentTable(NativeSegmentTable):
             epoch: Those with offsets of this leader epoch, ascending by the first of them. None: all, ascending by
                 their first leader epoch and their first offset.
         """
-        for raw in self.columns(partition, epoch).segment_id:
-            segment = self.get(RemoteLogSegmentId(partition, Uuid(raw.tobytes())))
-            if segment is not None:
-                yield segment
+        rows = self.columns(partition, epoch).rows
+        for at in range(0, len(rows), _LISTED_AT_ONCE):
+            yield from self._get_rows(partition, rows[at : at + _LISTED_AT_ONCE])
 
     def columns(self, partition: TopicIdPartition, epoch: int | None = None) -> SegmentColumns:
         """The segments that ``list`` gives, in its order, as columns; copied out with the GIL released."""
