@@ -412,7 +412,7 @@ cdef class NativeSegmentTable:
         self._leave()
 
     def _assigned(self):
-        """[(topic id, partition, topic, offset of the last applied event, -1)], in no order."""
+        """[(topic id, partition, topic, metadata partition or -1, offset of the last applied event or -1)], in no order."""
         cdef tl_metadata_partition entries[64]
         cdef uint64_t at = 0
         cdef size_t count, i
@@ -425,7 +425,7 @@ cdef class NativeSegmentTable:
                     return assigned
                 for i in range(count):
                     topic = entries[i].topic.name[:entries[i].topic.name_size].decode()
-                    assigned.append((*_partition_key(&entries[i].id), topic, entries[i].applied))
+                    assigned.append((*_partition_key(&entries[i].id), topic, entries[i].place, entries[i].applied))
         finally:
             self._leave()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 import pathlib
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from tests.remote.metadata.snapshots.samples import PARTITION, SEGMENT
 from tests.support.checkout import IN_CHECKOUT, ROOT, needs_checkout
 from tierlog._native.checksums import crc32c
 from tierlog.log.formats.offset_index import OffsetIndex
@@ -27,11 +29,16 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
     TopicIdPartition,
     Uuid,
 )
 from tierlog.remote.metadata.records.record_serde import decode_record
+from tierlog.remote.metadata.snapshots.snapshot_file import write_snapshot
+from tierlog.remote.metadata.snapshots.snapshot_state import SavedRemoval, SnapshotState
+from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.runtime.machine import Machine
 
 pytestmark = needs_checkout
 
@@ -341,3 +348,80 @@ def _murmur2(word: bytes) -> int:
     state = np.uint64(0x9747B28C ^ 4) * factor & mask ^ mixed
     state = (state ^ state >> np.uint64(13)) * factor & mask
     return int(state ^ state >> np.uint64(15))
+
+
+_ITEMS: Final = {"uuid": "16s", "uint64": "Q", "uint32": "I", "int64": "q", "int32": "i", "uint8": "B"}
+
+
+def _columns(heading: str, payload: bytes, counts: dict[str, int]) -> dict[str, tuple[object, ...]]:
+    """A payload by the table of its section; what follows the last column is padding."""
+    found: dict[str, tuple[object, ...]] = {}
+    at = 0
+    for kind, name, _ in _section("metadata-snapshots.md", heading).tables[0][1:]:
+        item, _, times = kind.partition("[")
+        form = f"<{counts['bytes']}s" if kind == "bytes" else "<" + _ITEMS[item] * counts.get(times.rstrip("]"), 1)
+        found[name] = struct.unpack_from(form, payload, at)
+        at += struct.calcsize(form)
+    assert 0 <= len(payload) - at < 8
+    assert not any(payload[at:])
+    return found
+
+
+def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
+    """If this fails, nobody but us can read a snapshot, or not even we the one of an earlier release."""
+    segment = dataclasses.replace(SEGMENT, custom_metadata=b"abc")
+    removal = RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 5, 1)
+    path = tmp_path / "snapshot"
+    with SegmentTable(learns_partitions=True) as table:
+        table.put(segment)
+        state = SnapshotState("topic-a", 50, {3: 7, 9: 8}, (SavedRemoval(removal, 3, 6),))
+        write_snapshot(str(path), table, state, machine=Machine())
+    data = path.read_bytes()
+    tables = _section("metadata-snapshots.md", "Columnar snapshot").tables
+    assert [row[0] for row in tables[0][1:]] == ["0", "8", "12"]
+    assert struct.unpack_from("<8sII", data) == (b"TLRLMSNP", 1, 0)
+    names = [row[2] for row in tables[1][1:]]
+    head = struct.Struct("<" + "".join(_ITEMS[row[1]] for row in tables[1][1:]))
+    at, sections, chain = 16, [], crc32c(data[:16])
+    while at < len(data):
+        fields = dict(zip(names, head.unpack_from(data, at), strict=True))
+        section = data[at : at + head.size + fields["payloadSize"]]
+        assert crc32c(section[4:]) == fields["crc"]
+        assert fields["number"] == len(sections)
+        sections.append((fields, section[head.size :], chain))
+        chain = crc32c(section[:4], chain)
+        at += len(section)
+    headings = [f"{kind} section" for kind in ("Topic", "Removal", "Partition", "Segment", "End")]
+    assert [fields["kind"] for fields, _, _ in sections] == [1, 2, 3, 4, 5]
+    topic, removals, partitions, segments, end = (
+        _columns(heading, payload, fields) for heading, (fields, payload, _) in zip(headings, sections, strict=True)
+    )
+    assert topic == {
+        "partitions": (1,),
+        "segments": (1,),
+        "partitionCount": (50,),
+        "removals": (1,),
+        "positions": (7, 8),
+        "metadataPartition": (3, 9),
+        "identity": (b"topic-a",),
+    }
+    assert (removals["offset"], removals["metadataPartition"]) == ((6,), (3,))
+    assert decode_record(removals["records"][0]) == removal  # type: ignore[arg-type]
+    assert partitions["topicId"] == (PARTITION.topic_id.raw,)
+    assert (partitions["lastApplied"], partitions["segments"], partitions["partition"]) == ((-1,), (1,), (3,))
+    assert (partitions["metadataPartition"], partitions["rememberedCount"]) == ((-1,), (0,))
+    assert partitions["names"] == (b"orders",)
+    assert segments["segmentId"] == (segment.remote_log_segment_id.id.raw,)
+    assert (segments["startOffset"], segments["endOffset"]) == ((0,), (100,))
+    assert (segments["maxTimestampMs"], segments["eventTimestampMs"]) == ((1700000000000,), (1700000000123,))
+    assert (segments["brokerId"], segments["segmentSizeInBytes"]) == ((1,), (1024,))
+    assert (segments["epoch"], segments["epochStart"]) == ((0, 1, 2), (0, 20, 80))
+    assert (segments["epochCount"], segments["customSize"], segments["custom"]) == ((3,), (3,), (b"abc",))
+    assert (segments["flags"], segments["mark"]) == ((1 | 4 | 8,), (0, 0, 0))
+    assert end == {
+        "partitions": (1,),
+        "segments": (1,),
+        "fileSize": (len(data),),
+        "sections": (4,),
+        "chain": (sections[-1][2],),
+    }

@@ -7,6 +7,7 @@ enum {
     BUCKET_BYTES = 64,
     BUCKET_ROWS = 24, /* on average, above which one more is split */
     PAGES_MAX = 1 << 17,
+    GOING_MAX = 512,
 };
 
 static uint64_t mixed(uint64_t x) {
@@ -124,16 +125,25 @@ static uint32_t first_match(const uint8_t *bucket, uint32_t count, uint64_t hash
     return count;
 }
 
-void tl_segment_ids_ask_match(const tl_cells *cells, tl_cell cell, uint64_t hash) {
+uint32_t tl_segment_ids_ask_match(const tl_cells *cells, tl_cell cell, uint64_t hash) {
     const uint8_t *bucket = tl_cell_at(cells, cell);
-    if (bucket)
-        __builtin_prefetch(bucket + 4 * (size_t)(names_at(cell) + first_match(bucket, count_of(bucket, cell), hash)));
+    if (!bucket) return 0;
+    uint32_t at = names_at(cell) + first_match(bucket, count_of(bucket, cell), hash);
+    __builtin_prefetch(bucket + 4 * (size_t)at);
+    return at;
 }
 
-void tl_segment_ids_ask_row(const tl_cells *cells, tl_cell cell, uint64_t hash) {
+tl_cell tl_segment_ids_ask_row(const tl_cells *cells, tl_cell cell, uint32_t at) {
     const uint8_t *bucket = tl_cell_at(cells, cell);
-    uint32_t count = bucket ? count_of(bucket, cell) : 0, at = bucket ? first_match(bucket, count, hash) : 0;
-    if (at < count) tl_row_ask(cells, tl_cell_load32(bucket, names_at(cell) + at));
+    if (!bucket || 4 * (size_t)at >= tl_cell_size(cell)) return 0;
+    tl_cell row_cell = tl_cell_load32(bucket, at);
+    if (tl_cell_class_of(row_cell) != TL_ROW_CLASS) return 0;
+    tl_row_ask(cells, row_cell);
+    return row_cell;
+}
+
+bool tl_segment_ids_is(const tl_cells *cells, tl_cell row_cell, tl_cell partition, const uint64_t id[2]) {
+    return is_row_of(cells, row_cell, partition, id);
 }
 
 static uint64_t hash_of_row(const tl_segment_ids *ids, const tl_cells *cells, tl_cell row_cell) {
@@ -157,11 +167,28 @@ static tl_status new_bucket(tl_cells *cells, uint32_t rows, tl_cell *out) {
     return status;
 }
 
-static void push(tl_cells *cells, tl_cell cell, uint8_t tag, tl_cell row_cell) {
+/* A bucket that is being filled, and its count, which is stored behind its rows. */
+typedef struct filling {
+    tl_cell cell;
+    uint8_t *bucket;
+    uint32_t count, names;
+} filling;
+
+static filling fill(const tl_cells *cells, tl_cell cell) {
+    if (!cell) return (filling){.cell = 0};
     uint8_t *bucket = tl_cell_own(cells, cell);
-    uint32_t count = tl_cell_load32(bucket, 0);
-    put(bucket, cell, count, tag, row_cell);
-    tl_cell_store32(bucket, 0, count + 1);
+    return (filling){cell, bucket, tl_cell_load32(bucket, 0), names_at(cell)};
+}
+
+static void push(filling *f, uint8_t tag, tl_cell row_cell) {
+    if (!f->bucket) return; /* there is one for each that gets a row */
+    tl_cell_store32(f->bucket, f->names + f->count, row_cell);
+    tl_cell_store8(f->bucket, 4 + f->count, tag);
+    f->count++;
+}
+
+static void filled(const filling *f) {
+    if (f->cell) tl_cell_store32(f->bucket, 0, f->count);
 }
 
 static tl_status make_page(tl_segment_ids *ids, uint64_t bucket) {
@@ -197,20 +224,22 @@ static void split_one(tl_segment_ids *ids, tl_cells *cells) {
     if (make_page(ids, ids->buckets) != TL_OK) return;
     tl_cell old = *head_of(ids, from), made[2];
     if (old) {
-        uint8_t *bucket = tl_cell_own(cells, old);
+        uint8_t *bucket = tl_cell_own(cells, old), goes[GOING_MAX];
         uint32_t count = tl_cell_load32(bucket, 0), names = names_at(old), moving = 0;
-        for (uint32_t i = 0; i < count; i++)
-            moving += (hash_of_row(ids, cells, tl_cell_load32(bucket, names + i)) & base) != 0;
+        if (count > GOING_MAX) return; /* no hash does that */
+        for (uint32_t i = 0; i < count; i++) {
+            goes[i] = (hash_of_row(ids, cells, tl_cell_load32(bucket, names + i)) & base) != 0;
+            moving += goes[i];
+        }
         if (new_bucket(cells, count - moving, &made[0]) != TL_OK) return;
         if (new_bucket(cells, moving, &made[1]) != TL_OK) {
             if (made[0]) tl_cell_give(cells, made[0]);
             return;
         }
-        for (uint32_t i = 0; i < count; i++) {
-            tl_cell row_cell = tl_cell_load32(bucket, names + i);
-            uint64_t hash = hash_of_row(ids, cells, row_cell);
-            push(cells, made[(hash & base) != 0], tag_of(hash), row_cell);
-        }
+        filling halves[2] = {fill(cells, made[0]), fill(cells, made[1])};
+        for (uint32_t i = 0; i < count; i++) push(&halves[goes[i]], bucket[4 + i], tl_cell_load32(bucket, names + i));
+        filled(&halves[0]);
+        filled(&halves[1]);
         begin_move(ids);
         store_head(head_of(ids, from), made[0]);
         store_head(head_of(ids, ids->buckets), made[1]);
@@ -233,7 +262,9 @@ static tl_status widen(tl_segment_ids *ids, tl_cells *cells, tl_cell *head) {
         return TL_OK;
     }
     const uint8_t *bucket = tl_cell_own(cells, old);
-    for (uint32_t i = 0; i < count; i++) push(cells, made, bucket[4 + i], tl_cell_load32(bucket, names_at(old) + i));
+    filling wider = fill(cells, made);
+    for (uint32_t i = 0; i < count; i++) push(&wider, bucket[4 + i], tl_cell_load32(bucket, names_at(old) + i));
+    filled(&wider);
     begin_move(ids);
     store_head(head, made);
     tl_cell_give(cells, old);
@@ -243,11 +274,14 @@ static tl_status widen(tl_segment_ids *ids, tl_cells *cells, tl_cell *head) {
 
 tl_status tl_segment_ids_insert(tl_segment_ids *ids, tl_cells *cells, uint64_t hash, tl_cell row_cell) {
     tl_cell *head = head_for(ids, hash);
-    if (!*head || tl_cell_load32(tl_cell_own(cells, *head), 0) == capacity_of(*head)) {
+    filling f = fill(cells, *head);
+    if (!f.cell || f.count == capacity_of(f.cell)) {
         tl_status status = widen(ids, cells, head);
         if (status != TL_OK) return status;
+        f = fill(cells, *head);
     }
-    push(cells, *head, tag_of(hash), row_cell);
+    push(&f, tag_of(hash), row_cell);
+    filled(&f);
     if (++ids->count > ids->buckets * BUCKET_ROWS) {
         split_one(ids, cells);
     } else {

@@ -43,7 +43,10 @@ tl_status tl_segment_ids_reserve(tl_segment_ids *ids, uint64_t rows);
 void tl_segment_ids_ask_name(const tl_segment_ids *ids, uint64_t hash);
 tl_cell tl_segment_ids_ask_bucket(const tl_segment_ids *ids, const tl_cells *cells, uint64_t hash);
 void tl_segment_ids_ask_end(const tl_cells *cells, tl_cell bucket);
-void tl_segment_ids_ask_match(const tl_cells *cells, tl_cell bucket, uint64_t hash);
-void tl_segment_ids_ask_row(const tl_cells *cells, tl_cell bucket, uint64_t hash);
+uint32_t tl_segment_ids_ask_match(const tl_cells *cells, tl_cell bucket, uint64_t hash);
+/* `at`: what the step before returned. The row's cell, probably. */
+tl_cell tl_segment_ids_ask_row(const tl_cells *cells, tl_cell bucket, uint32_t at);
+/* Whether a cell is the row of that segment, now: one that went names no partition. */
+bool tl_segment_ids_is(const tl_cells *cells, tl_cell row_cell, tl_cell partition, const uint64_t id[2]);
 
 #endif

@@ -49,6 +49,11 @@ uint32_t tl_branch_child(const uint8_t *node, tl_cell cell, uint32_t count, int3
     return low ? low - 1 : 0;
 }
 
+/* The lines behind a node's first, all at once: which of them a search reads is known too late. */
+static void ask_rest(const uint8_t *node, size_t size) {
+    for (size_t at = 64; at < size && at < 256; at += 64) __builtin_prefetch(node + at);
+}
+
 /* Down to a leaf; false where there is none, or the tree was changed meanwhile. */
 static bool descend(const tl_cells *cells, tl_order order, int32_t epoch, int64_t start, bool at_too,
                     tl_order_cursor *out) {
@@ -58,6 +63,7 @@ static bool descend(const tl_cells *cells, tl_order order, int32_t epoch, int64_
     tl_cell cell = order.root;
     for (uint32_t level = order.height; level > 0; level--) {
         const uint8_t *node = tl_node_at(cells, cell);
+        if (node) ask_rest(node, tl_cell_size(cell));
         uint32_t count = node ? tl_node_count(node, cell, false) : 0;
         if (!count) return false;
         out->node[level] = cell;
@@ -65,7 +71,9 @@ static bool descend(const tl_cells *cells, tl_order order, int32_t epoch, int64_
         cell = tl_branch_fence(node, cell, out->index[level]).child;
     }
     out->node[0] = cell;
-    return tl_node_at(cells, cell) != NULL;
+    const uint8_t *leaf = tl_node_at(cells, cell);
+    if (leaf) ask_rest(leaf, tl_cell_size(cell));
+    return leaf != NULL;
 }
 
 /* In the leaf: the first entry behind all that lie before the key (and, with `at_too`, at it). False: changed

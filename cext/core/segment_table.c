@@ -124,9 +124,9 @@ static tl_status add_within(tl_segment_table *table, uint8_t *partition, tl_cell
     return TL_OK;
 }
 
-/* What an event is probably about: its partition's cell, and the hash of the id in it. */
+/* What an event is probably about: its partition's cell, the hash of the id in it, and the row; 0 says nothing. */
 typedef struct guess {
-    tl_cell partition;
+    tl_cell partition, row;
     uint64_t hash;
 } guess;
 
@@ -136,6 +136,7 @@ static guess aim(const tl_segment_table *table, const tl_partition_id *partition
         tl_partition_is(tl_cell_own_in(table->cells, TL_PARTITION_CLASS, tl_cell_number(g.partition)), partition))
         return g;
     g.partition = tl_partition_find(&table->partitions, table->cells, partition);
+    g.row = 0;
     g.hash = tl_segment_ids_hash(&table->ids, g.partition, id);
     return g;
 }
@@ -280,7 +281,9 @@ static tl_status change_in(tl_segment_table *table, const tl_partition_id *parti
     uint64_t id[2];
     memcpy(id, change->id, 16);
     g = aim(table, partition_id, id, g);
-    tl_cell row_cell = g.partition ? tl_segment_ids_find(&table->ids, table->cells, g.hash, g.partition, id) : 0;
+    tl_cell row_cell = g.row;
+    if (!row_cell || !tl_segment_ids_is(table->cells, row_cell, g.partition, id))
+        row_cell = g.partition ? tl_segment_ids_find(&table->ids, table->cells, g.hash, g.partition, id) : 0;
     tl_row row;
     *found_state = -1;
     *outcome = TL_EVENT_UNKNOWN_SEGMENT;
@@ -301,62 +304,106 @@ tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id
     return change_in(table, id, (guess){0}, change, outcome, found_state);
 }
 
-enum { AHEAD = 64 };
+/* Events are worked on while what later ones will read is on its way: a step asks for what the next one reads, some
+ * events behind. Guesses only: the work looks again. */
+enum { GROUP = 16, STEPS = 5, RING = GROUP * (STEPS + 1) };
 
-/* Asks for what the work on some events will read, each step for all of them: the slot of the partition; the partition
- * and the name of the id's bucket; the bucket and the partition's last leaf; the place of the row's name and of a new
- * entry; the row. Guesses only: the work looks again. */
-static void ask_for(const tl_segment_table *table, const tl_segment_event *events, size_t count, guess *guesses) {
-    const tl_cells *cells = table->cells;
-    tl_cell buckets[AHEAD];
-    for (size_t i = 0; i < count; i++) {
-        guesses[i].hash = tl_partition_hash(&table->partitions, &events[i].partition);
-        tl_partition_ask_slot(&table->partitions, cells, guesses[i].hash);
+typedef struct foresight {
+    guess guess;
+    tl_cell bucket;
+    uint32_t place; /* in the bucket */
+} foresight;
+
+static const uint8_t *partition_at(const tl_segment_table *table, const foresight *f) {
+    return tl_cell_own_in(table->cells, TL_PARTITION_CLASS, tl_cell_number(f->guess.partition));
+}
+
+static void ask_slot(const tl_segment_table *table, const tl_segment_event *e, foresight *f) {
+    f->guess.hash = tl_partition_hash(&table->partitions, &e->partition);
+    f->guess.row = f->bucket = 0;
+    tl_partition_ask_slot(&table->partitions, table->cells, f->guess.hash);
+}
+
+static void ask_partition(const tl_segment_table *table, const tl_segment_event *e, foresight *f) {
+    uint64_t id[2];
+    memcpy(id, e->is_change ? e->of.change.id : e->of.segment.id, 16);
+    f->guess.partition = tl_partition_guess(&table->partitions, table->cells, f->guess.hash);
+    if (!f->guess.partition) return;
+    f->guess.hash = tl_segment_ids_hash(&table->ids, f->guess.partition, id);
+    __builtin_prefetch(partition_at(table, f), 1);
+    tl_segment_ids_ask_name(&table->ids, f->guess.hash);
+}
+
+static void ask_bucket(const tl_segment_table *table, const tl_segment_event *e, foresight *f) {
+    if (!f->guess.partition) return;
+    f->bucket = tl_segment_ids_ask_bucket(&table->ids, table->cells, f->guess.hash);
+    if (!e->is_change) tl_order_ask_tail(table->cells, tl_partition_tail(partition_at(table, f)));
+}
+
+static void ask_place(const tl_segment_table *table, const tl_segment_event *e, foresight *f) {
+    if (!f->guess.partition) return;
+    if (e->is_change) {
+        f->place = tl_segment_ids_ask_match(table->cells, f->bucket, f->guess.hash);
+    } else {
+        tl_segment_ids_ask_end(table->cells, f->bucket);
+        tl_order_ask_end(table->cells, tl_partition_tail(partition_at(table, f)));
     }
-    for (size_t i = 0; i < count; i++) {
-        guess *g = &guesses[i];
-        uint64_t id[2];
-        memcpy(id, events[i].is_change ? events[i].of.change.id : events[i].of.segment.id, 16);
-        g->partition = tl_partition_guess(&table->partitions, cells, g->hash);
-        if (!g->partition) continue;
-        g->hash = tl_segment_ids_hash(&table->ids, g->partition, id);
-        __builtin_prefetch(tl_cell_own_in(cells, TL_PARTITION_CLASS, tl_cell_number(g->partition)), 1);
-        tl_segment_ids_ask_name(&table->ids, g->hash);
+}
+
+static void ask_row(const tl_segment_table *table, const tl_segment_event *e, foresight *f) {
+    if (e->is_change && f->bucket) f->guess.row = tl_segment_ids_ask_row(table->cells, f->bucket, f->place);
+}
+
+/* A step for some events: the slot of the partition; the partition and the name of the id's bucket; the bucket and the
+ * partition's last leaf; the place of the row's name, or where it and a new entry will be; the row. */
+static void ask(const tl_segment_table *table, size_t step, const tl_segment_event *events, size_t count,
+                foresight *seen) {
+    switch (step) {
+    case 0:
+        for (size_t i = 0; i < count; i++) ask_slot(table, &events[i], &seen[i]);
+        break;
+    case 1:
+        for (size_t i = 0; i < count; i++) ask_partition(table, &events[i], &seen[i]);
+        break;
+    case 2:
+        for (size_t i = 0; i < count; i++) ask_bucket(table, &events[i], &seen[i]);
+        break;
+    case 3:
+        for (size_t i = 0; i < count; i++) ask_place(table, &events[i], &seen[i]);
+        break;
+    default:
+        for (size_t i = 0; i < count; i++) ask_row(table, &events[i], &seen[i]);
+        break;
     }
-    for (size_t i = 0; i < count; i++) {
-        tl_cell cell = guesses[i].partition;
-        if (!cell) continue;
-        buckets[i] = tl_segment_ids_ask_bucket(&table->ids, cells, guesses[i].hash);
-        if (!events[i].is_change)
-            tl_order_ask_tail(cells,
-                              tl_partition_tail(tl_cell_own_in(cells, TL_PARTITION_CLASS, tl_cell_number(cell))));
-    }
-    for (size_t i = 0; i < count; i++) {
-        tl_cell cell = guesses[i].partition;
-        if (!cell) continue;
-        if (events[i].is_change) {
-            tl_segment_ids_ask_match(cells, buckets[i], guesses[i].hash);
-        } else {
-            tl_segment_ids_ask_end(cells, buckets[i]);
-            tl_order_ask_end(cells, tl_partition_tail(tl_cell_own_in(cells, TL_PARTITION_CLASS, tl_cell_number(cell))));
-        }
-    }
-    for (size_t i = 0; i < count; i++)
-        if (guesses[i].partition && events[i].is_change) tl_segment_ids_ask_row(cells, buckets[i], guesses[i].hash);
+}
+
+static tl_status work_on(tl_segment_table *table, tl_segment_event *e, guess g) {
+    return e->is_change ? change_in(table, &e->partition, g, &e->of.change, &e->outcome, &e->found_state)
+                        : add_to(table, &e->partition, g, &e->of.segment, &e->outcome, &e->found_state);
 }
 
 tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *events, size_t count, size_t *done) {
-    guess guesses[AHEAD] = {{0}};
+    foresight ring[RING];
+    size_t groups = (count + GROUP - 1) / GROUP;
     *done = 0;
-    while (*done < count) {
-        size_t some = count - *done < AHEAD ? count - *done : AHEAD;
-        if (some > 1) ask_for(table, events + *done, some, guesses);
-        for (size_t i = 0; i < some; i++, ++*done) {
-            tl_segment_event *e = &events[*done];
-            tl_status status =
-                e->is_change ? change_in(table, &e->partition, guesses[i], &e->of.change, &e->outcome, &e->found_state)
-                             : add_to(table, &e->partition, guesses[i], &e->of.segment, &e->outcome, &e->found_state);
-            if (status != TL_OK) return status;
+    if (count == 1) {
+        tl_status status = work_on(table, events, (guess){0});
+        *done = status == TL_OK;
+        return status;
+    }
+    for (size_t turn = 0; turn < groups + STEPS; turn++) {
+        for (size_t step = STEPS + 1; step-- > 0;) { /* the work, then the steps before it, each for a later group */
+            if (turn < step || turn - step >= groups) continue;
+            size_t first = (turn - step) * GROUP, some = count - first < GROUP ? count - first : GROUP;
+            foresight *seen = &ring[first % RING];
+            if (step < STEPS) {
+                ask(table, step, events + first, some, seen);
+                continue;
+            }
+            for (size_t i = 0; i < some; i++, ++*done) {
+                tl_status status = work_on(table, &events[first + i], seen[i].guess);
+                if (status != TL_OK) return status;
+            }
         }
     }
     return TL_OK;

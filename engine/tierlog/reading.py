@@ -21,7 +21,6 @@ from tierlog.arguments import (
 )
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
-from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.storage import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.planning.plan import plan_scan
@@ -152,6 +151,8 @@ def read(
     named_layout, keys = require_text("layout", layout), _config(config)
     known = None
     if metadata is not None:
+        from tierlog.remote.metadata.metadata_source import open_metadata  # a third of this module's import, for few
+
         client_keys = require_type("metadata_client", metadata_client or {}, Mapping, "a mapping of str to str")
         known = open_metadata(_sources(metadata), machine=machine, client_keys=client_keys)
     tier = open_tier(where, layout=named_layout, config=keys, machine=machine, known=known)

@@ -46,7 +46,10 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
+from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
+from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 
 pytestmark = pytest.mark.interop
@@ -300,6 +303,30 @@ class TestKafkasOwnManager:
         put(ours, REMOVAL.DELETE_PARTITION_FINISHED)
         assert ours.pending_removals() == ()
         assert peer.find(PARTITION, 0, 0) is None
+
+    def test_a_zombies_late_events_change_nothing_for_anybody(
+        self, peer: MetadataPeer, start: Start, bootstrap: str
+    ) -> None:
+        """A broker that believes it still leads, and wakes up after its segment was deleted: records of Kafka's topic
+        hold no leader epoch, so that every reader must come to the same by itself.
+        """
+        ours = start()
+        lead(ours, PARTITION)
+        peer.lead(PARTITION)
+        eventually(lambda: peer.is_ready(PARTITION), expected=True)
+        gone, kept = segment(1, 0, 9), segment(2, 10, 19)
+        bring(ours, gone, DELETED)
+        with open_cluster_log(bootstrap, writable=True) as zombie:
+            place = metadata_partition(PARTITION, zombie.partition_count)
+            for record in (to(gone, FINISHED), to(gone, DELETING), to(gone, FINISHED)):
+                zombie.append(place, encode_record(record)).result(30)
+        finish(ours, kept)
+        eventually(lambda: ids(peer.list(PARTITION)), [2])
+        later = start()
+        lead(later, PARTITION)
+        for manager in (ours, later):
+            assert (listed(manager), found(manager, 0, 5), found(manager, 0, 15)) == ([2], None, 2)
+        assert peer.find(PARTITION, 0, 5) is None
 
     def test_it_refuses_and_is_unready_where_ours_is(self, peer: MetadataPeer, start: Start) -> None:
         """The same question to a partition that is not assigned."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pyspark_tierlog.options.source_options import ReadOptions
 from pyspark_tierlog.request import scan_request, tier_config
 from tierlog.errors import TierlogError
-from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.storage import open_tier
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.plan import list_histories
@@ -67,6 +66,8 @@ def list_tiers(options: ReadOptions) -> Listing:
 def _list_tier(options: ReadOptions, path: str) -> TierListing:
     known = None
     if options.metadata is not None:
+        from tierlog.remote.metadata.metadata_source import open_metadata
+
         client_keys = {name: value.get_secret_value() for name, value in options.metadata_client.items()}
         known = open_metadata(options.metadata, client_keys=client_keys)
     with open_tier(path, layout=options.layout, config=tier_config(options), known=known) as tier:

@@ -12,7 +12,20 @@ import typer
 from tierlog._version import __version__
 
 #: One module a verb; each has ``register(app)``. A new verb is a module and a line here.
-VERBS = ("ls", "cat", "dump", "verify", "export", "copy", "orphans", "rewrap", "restore", "check_config", "bench")
+VERBS = (
+    "ls",
+    "cat",
+    "dump",
+    "verify",
+    "export",
+    "copy",
+    "orphans",
+    "rewrap",
+    "restore",
+    "snapshot",
+    "check_config",
+    "bench",
+)
 
 
 def application() -> typer.Typer:

@@ -68,6 +68,8 @@ def test_a_bucket_that_somebody_writes_to_is_refused(tierlog: Run, bucket: Bucke
     assert "warning: " in dry.err
     assert tierlog("restore", bucket.root, "--to", f"{dest}/", "--dry-run").code == 0
     assert not dest.exists()
+    age(bucket.root, -3600)  # by the store's clock
+    assert tierlog("restore", bucket.root, "--to", f"{dest}/").code == 2
     assert tierlog("restore", bucket.root, "--to", f"{dest}/", "--quiet-minutes", "0").code == 0
     assert len(list(dest.glob("__remote_log_metadata-*"))) == 50
 

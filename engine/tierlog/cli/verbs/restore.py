@@ -309,7 +309,7 @@ def _check_quiet(newest: tuple[int, str], quiet_minutes: float, machine: Machine
     """Raises ConfigError: the newest object is too young; or says so on stderr."""
     newest_ms, key = newest
     age_ms = machine.clock.time_ms() - newest_ms
-    if newest_ms < 0 or age_ms >= quiet_minutes * 60_000:
+    if newest_ms < 0 or quiet_minutes == 0 or age_ms >= quiet_minutes * 60_000:
         return
     text = (
         f"{key} was written {max(0, age_ms) // 1000} s ago, and nothing in a bucket keeps a broker from going on: stop "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
 from tierlog.runtime.kafka.answers import Answers
 from tierlog.runtime.kafka.client_keys import ClientSettings
 from tierlog.runtime.kafka.kafka_errors import TopicExistsError
@@ -91,7 +91,7 @@ class TopicAdmin:
         topic_id = str(found.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
         partitions = sorted((each.id, len(each.replicas)) for each in found.partitions)
         if [number for number, _ in partitions] != list(range(len(partitions))):
-            raise StoreError(f"topic {topic}: the cluster does not name all of its partitions")
+            raise StoreUnavailableError(f"topic {topic}: the cluster does not name all of its partitions yet")
         return TopicDescription(topic, topic_id, tuple(count for _, count in partitions))
 
     def create_topic(

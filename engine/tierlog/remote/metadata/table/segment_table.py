@@ -235,11 +235,15 @@ class SegmentTable(NativeSegmentTable):
 
     def partitions(self) -> builtins.list[TopicIdPartition]:
         """The partitions whose events are taken, assigned or learned, in no order."""
-        return [_partition(topic_id, number, topic) for (topic_id, number, topic, _) in self._positions()]
+        return builtins.list(self.positions())
 
-    def _positions(self) -> builtins.list[tuple[bytes, int, str, int]]:
+    def positions(self) -> dict[TopicIdPartition, tuple[int, int]]:
+        """How far each of them is: the metadata partition that has its events and the offset of the last one that was
+        taken; -1 where there was none.
+        """
         with self._writing:
-            return self._assigned()
+            found = self._assigned()
+        return {_partition(topic_id, number, topic): (place, at) for topic_id, number, topic, place, at in found}
 
     @property
     def figures(self) -> SegmentTableFigures:
