@@ -412,7 +412,7 @@ cdef class NativeSegmentTable:
         self._leave()
 
     def _assigned(self):
-        """[(topic id, partition, topic, metadata partition or -1, offset of the last applied event or -1)], in no order."""
+        """[(topic id, partition, topic, metadata partition or -1, last applied offset or -1)], in no order."""
         cdef tl_metadata_partition entries[64]
         cdef uint64_t at = 0
         cdef size_t count, i

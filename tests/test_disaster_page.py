@@ -66,8 +66,8 @@ def run(words: list[str], places: dict[str, str]) -> Outcome:
 def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str]) -> None:
     """Nobody has the nerve to find out what a page meant while a cluster is down."""
     told = commands()
-    assert [words[0] for words in told] == ["restore"] * 4 + ["copy", "export", "copy", "restore"]
-    dry, written, snapshot, mapped, copied, exported, elsewhere, registered = told
+    assert [words[0] for words in told] == ["restore"] * 3 + ["ls", "restore", "copy", "export", "copy", "restore"]
+    dry, written, snapshot, listed, mapped, copied, exported, elsewhere, registered = told
     assert "would be registered" in run(dry, places).text
     run(written, places)
     topic = read_topic([tmp_path / "restore"])
@@ -75,6 +75,7 @@ def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str])
     assert len(topic.finished) == len(manifests)
     assert len(list((tmp_path / "restore").glob("__remote_log_metadata-*"))) == 50
     run(snapshot, places)
+    assert run(listed, places).text.count("COPY_SEGMENT_FINISHED") == len(manifests)
     table, _ = read_snapshot(str(tmp_path / "metadata.snapshot"), machine=Machine())
     with table:
         assert table.figures.segments == len(manifests)

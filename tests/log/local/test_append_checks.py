@@ -127,6 +127,23 @@ def test_refusals_have_kafkas_names_and_words_of_ours() -> None:
     )
 
 
+def test_a_topic_with_a_codec_of_its_own() -> None:
+    """Else ``compression.type`` changes nothing, or batches that have the codec already are compressed again."""
+    stored = bytes.fromhex(VECTORS["v2.zstd"])
+    for codec, must_rebuild in [(None, False), (4, False), (1, True), (0, True)]:
+        assigned = assign(produced(stored), LeaderRules(compression_codec=codec))
+        assert assigned.must_rebuild == must_rebuild  # type: ignore[attr-defined]
+
+
+def test_a_follower_is_told_which_batch() -> None:
+    """Else the fault of a whole fetch has to be searched for by hand."""
+    one, second = bytes.fromhex(VECTORS["v2.none"]), bytearray(bytes.fromhex(VECTORS["v2.none"]))
+    second[7] += 2
+    second[-1] ^= 1
+    with pytest.raises(AppendRefusedError, match="@ 90: the batch does not match"):
+        check_sent_batches(one + second, next_offset=100, leader_epoch=9)
+
+
 def test_no_whole_batch_is_nothing_to_append() -> None:
     """Else a request that was cut off is refused, where Kafka takes what is whole."""
     batch = produced(bytes.fromhex(VECTORS["v2.none"]))

@@ -85,6 +85,7 @@ def test_an_assignment_is_written_before_it_is_seen() -> None:
         cache.assign_all([(3, 8), (4, -1)])
     assert cache.latest_epoch == 2
     cache.assign_all([(3, 8), (4, 9)])  # one write for all
+    cache.assign_all([(4, 10), (4, 11)])  # nothing changes, so nothing is written
     assert len(checkpoint.written) == 3
     assert cache.latest_entry == (4, 9)
 
@@ -93,6 +94,7 @@ def test_a_truncation_is_seen_at_once_and_written_later() -> None:
     """Else a fetcher waits for the disk, or the file keeps epochs that are gone for ever."""
     asked: list[bool] = []
     cache, checkpoint = cache_of((1, 5), (3, 10), on_unwritten=lambda: asked.append(True))
+    assert not cache.is_unwritten
     checkpoint.fails = True
     cache.truncate_from_end(10)
     cache.truncate_from_start(7)

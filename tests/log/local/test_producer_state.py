@@ -153,6 +153,9 @@ def test_duplicates_and_gaps() -> None:
     for sequence, count in [(60, 9), (61, 9), (71, 1), (0, 1)]:
         assert refused(state, batch(sequence=sequence, at=70, count=count)) is KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(state, batch(sequence=70, at=70))
+    first = ProducerState()
+    append(first, batch(sequence=0, at=5, count=10))
+    assert first.prepare([batch(sequence=0, at=15, count=10)], origin=CLIENT).duplicate == (9, 14, 9, NOW + 5)
     append(state, batch(sequence=3, at=71), origin=COORDINATOR)  # offset commits have no order
     append(state, batch(sequence=99, at=72), origin=REPLICATION)  # the leader has checked it
 
@@ -278,6 +281,18 @@ def test_several_producers_in_one_append() -> None:
     assert (single.first_undecided_offset, single.first_unstable_offset) == (3, 0)
 
 
+def test_the_earliest_transaction_counts_whoever_wrote_first() -> None:
+    """Else the last stable offset lies behind records that nobody has decided on."""
+    state = ProducerState()
+    fetched = [batch(1, at=0), batch(2, at=1, txn=True), batch(1, sequence=1, at=2, txn=True)]
+    append(state, *fetched, origin=REPLICATION)
+    assert state.first_undecided_offset == 1
+    again = ProducerState()
+    again.load(ProducerSnapshot(tuple(state.snapshot())), offset=3, now_ms=NOW)  # producer 1 comes first in it
+    assert [entry.producer_id for entry in state.snapshot()] == [1, 2]
+    assert again.first_undecided_offset == 1
+
+
 # ---- verification
 
 
@@ -338,6 +353,26 @@ def test_the_lowest_sequence_that_asked_comes_first() -> None:
     guard = ask(state, sequence=2, v2=True)
     with pytest.raises(AppendRefusedError, match="begins with 0"):
         state.prepare([batch(sequence=2, txn=True)], origin=CLIENT, guard=guard)
+
+
+def test_what_does_not_touch_a_question() -> None:
+    """Else an answer of the coordinator is thrown away, or counts for another epoch."""
+    state = ProducerState(verifies=True)
+    guard = ask(state, sequence=5)
+    append(state, batch(sequence=0))  # of no transaction
+    assert state.prepare([batch(sequence=1, at=1, txn=True)], origin=CLIENT, guard=guard).appends
+    state = ProducerState(verifies=True)
+    append(state, batch(sequence=0, count=2))
+    guard = ask(state, sequence=2, v2=True)  # it is known, so it need not begin with 0
+    prepared = state.prepare([batch(sequence=2, at=2, txn=True)], origin=CLIENT, guard=guard)
+    state.apply(prepared, end_offset=3)
+    assert refused(state, batch(epoch=1, at=3, txn=True)) is KafkaError.INVALID_TXN_STATE  # the open one is not its own
+    state = ProducerState(verifies=True)
+    guard = ask(state, sequence=4, epoch=3)
+    assert ask(state, sequence=9, epoch=2) is guard  # of an earlier epoch: late, and passed over
+    with pytest.raises(AppendRefusedError) as caught:
+        state.prepare([batch(epoch=3, sequence=5, txn=True)], origin=CLIENT, guard=guard)
+    assert caught.value.error is KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_fenced_producer_is_told_so_first() -> None:
