@@ -84,6 +84,7 @@ int main(int count, char **arguments) {
     tl_segment_question *names = malloc(questions * sizeof *names);
     tl_segment_copy *out = malloc(LISTED_AT_ONCE * sizeof *out);
     uint8_t *is_found = malloc(AT_ONCE);
+    int64_t *highest_out = malloc(AT_ONCE * sizeof *highest_out);
     for (size_t i = 0; i < questions; i++)
         names[i] = (tl_segment_question){name_of(asked[i].partition), asked[i].epoch, asked[i].offset};
     char line[64];
@@ -130,6 +131,15 @@ int main(int count, char **arguments) {
         for (size_t i = 0; i < questions; i++)
             highest_check += tl_segment_table_highest(table, &names[i].partition, names[i].epoch);
         double highest = now() - start;
+        int64_t highest_of_many = 0;
+        start = now();
+        for (size_t at = 0; at < questions; at += AT_ONCE) {
+            size_t n = questions - at < AT_ONCE ? questions - at : AT_ONCE;
+            tl_segment_table_highest_many(table, names + at, n, highest_out);
+            for (size_t i = 0; i < n; i++) highest_of_many += highest_out[i];
+        }
+        double highest_many = now() - start;
+        must(highest_of_many == highest_check);
         uint64_t listed = 0, list_check = 0;
         start = now();
         for (int32_t p = 0; p < partitions; p++) {
@@ -143,10 +153,10 @@ int main(int count, char **arguments) {
         double listing = now() - start;
         printf("{\"seconds\": %f, \"events\": %" PRIu64 ", \"parse\": %f, \"parsed\": %" PRIu64 ", \"find\": %f, "
                "\"found\": %" PRIu64 ", \"check\": %" PRId64 ", \"check_first\": %" PRId64 ", \"find_many\": %f, "
-               "\"highest\": %f, \"highest_check\": %" PRId64 ", \"list\": %f, \"listed\": %" PRIu64
-               ", \"list_check\": %" PRIu64 ", \"held\": %" PRId64 "}\n",
+               "\"highest\": %f, \"highest_many\": %f, \"highest_check\": %" PRId64
+               ", \"list\": %f, \"listed\": %" PRIu64 ", \"list_check\": %" PRIu64 ", \"held\": %" PRId64 "}\n",
                applying, applied, passing, passed, finding, found, (int64_t)check, (int64_t)check_first, finding_many,
-               highest, highest_check, listing, listed, list_check, held);
+               highest, highest_many, highest_check, listing, listed, list_check, held);
         fflush(stdout);
         tl_metadata_feed_destroy(feed);
         tl_metadata_partitions_destroy(known);

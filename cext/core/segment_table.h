@@ -132,7 +132,7 @@ typedef struct tl_segment_question {
 } tl_segment_question;
 
 /* The same for many questions, each answered as of a moment of its own; `found` has one byte a question. What many
- * questions wait for is asked for together: ten times as fast as one by one, where memory is slow. */
+ * questions wait for is asked for together: five times as fast as one by one. */
 TL_API void tl_segment_table_find_many(const tl_segment_table *table, const tl_segment_question *questions,
                                        size_t count, tl_segment_copy *out, uint8_t *found);
 /* The largest offset that any readable segment ever had in this epoch; -1 if none had one. */

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,29 @@ def test_close_ends_a_question_under_way(silent: str) -> None:
     assert isinstance(errors[0], ClientClosedError)
     with pytest.raises(ClientClosedError):
         admin.describe_topic("t", timeout_seconds=1)
+
+
+class Watched:
+    """A client that notes the threads that it is used in."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.threads: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.threads.add(threading.get_ident())
+        return getattr(self._client, name)
+
+
+def test_answers_that_come_late_touch_no_client(silent: str) -> None:
+    """They come in a thread of librdkafka's: a client whose last reference ends there, beside a close, ends the
+    process.
+    """
+    with TopicAdmin(settings("admin", silent), machine=Machine()) as admin:
+        watched = admin._client = Watched(admin._client)
+        future = admin.begin_describe_topic("t", timeout_seconds=0.05)
+        assert isinstance(future.exception(5), StoreError)
+        assert watched.threads == {threading.get_ident()}
 
 
 def test_a_read_ends_in_time_when_woken_and_when_closed(silent: str) -> None:

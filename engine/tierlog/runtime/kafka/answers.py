@@ -16,21 +16,22 @@ class Answers:
     """Waits for the futures of one client. librdkafka drops those that are under way when it is destroyed, so that
     ``close`` has to end the waiting.
 
+    It holds no reference to the client: futures are completed in a thread of librdkafka's, and a client whose last
+    reference ends there ends the process.
+
     Args:
         machine: Has the clock.
         name: Of the client, for messages.
         complaints: What the client complains of.
-        poll: Makes it do so.
 
     Thread safety: any number of threads.
     """
 
-    def __init__(self, machine: Machine, name: str, complaints: Complaints, *, poll: Callable[[], None]) -> None:
+    def __init__(self, machine: Machine, name: str, complaints: Complaints) -> None:
         self._clock = machine.clock
         self._changed = machine.scheduler.condition()
         self._name = name
         self._complaints = complaints
-        self._poll = poll
         self._closed = False
 
     def close(self) -> None:
@@ -44,13 +45,14 @@ class Answers:
         if self._closed:
             raise ClientClosedError(f"{self._name} is closed")
 
-    def wait(self, what: str, future: Future[Any], *, until: float) -> None:
+    def wait(self, what: str, future: Future[Any], *, until: float, poll: Callable[[], None]) -> None:
         """Wait until a future is done.
 
         Args:
             what: What it does, for the message.
             future: Of a call of confluent-kafka.
             until: In the clock's monotonic seconds.
+            poll: Makes the client say what it complains of.
 
         Raises:
             StoreUnavailableError: the time is up. StorePermissionError: it is, since the cluster does not take us for
@@ -65,17 +67,19 @@ class Answers:
                     break
                 self._changed.wait(left)
         if not future.done():
+            poll()
             raise self._late(what)
 
-    def result(self, what: str, future: Future[Any], *, until: float) -> Any:
-        """The future's result.
+    def result(self, what: str, future: Future[Any], *, until: float, poll: Callable[[], None]) -> Any:
+        """The future's result, once it is done; raises as ``wait`` and ``outcome``."""
+        self.wait(what, future, until=until, poll=poll)
+        poll()
+        return self.outcome(what, future)
 
-        Raises:
-            As ``wait``, and the error of ours for what the call raised.
-        """
+    def outcome(self, what: str, future: Future[Any]) -> Any:
+        """The result of a future that is done. Raises the error of ours for what the call raised."""
         from confluent_kafka import KafkaException
 
-        self.wait(what, future, until=until)
         try:
             found = future.result(0)
         except KafkaException as cause:
@@ -86,7 +90,6 @@ class Answers:
         return found
 
     def _late(self, what: str) -> Exception:
-        self._poll()
         text = f"{what}: no answer in time{self._complaints.told_lately()}"
         return StorePermissionError(text) if self._complaints.is_refusal else StoreUnavailableError(text)
 

@@ -55,13 +55,13 @@ class TopicAdmin:
         self._origin = Origin()
         self._complaints = Complaints(machine)
         self._client: Any = open_client(self, "admin", AdminClient, settings, _log, self._complaints)
-        self._answers = Answers(machine, "the Kafka admin client", self._complaints, poll=self.poll)
+        self._answers = Answers(machine, "the Kafka admin client", self._complaints)
 
     def describe_topic(self, topic: str, *, timeout_seconds: float) -> TopicDescription | None:
         """What is known of a topic; None if there is none."""
         until = self._machine.clock.monotonic_seconds() + timeout_seconds
         future = self.begin_describe_topic(topic, timeout_seconds=timeout_seconds)
-        self._answers.wait(f"describing topic {topic}", future, until=until)
+        self._answers.wait(f"describing topic {topic}", future, until=until, poll=self.poll)
         return future.result(0)
 
     def begin_describe_topic(self, topic: str, *, timeout_seconds: float) -> Future[TopicDescription | None]:
@@ -70,29 +70,17 @@ class TopicAdmin:
 
         client = self._begin()
         told: PendingFuture[TopicDescription | None] = self._machine.scheduler.future()
+        answers = self._answers  # and nothing that leads to the client: this runs in a thread of librdkafka's
 
         def take(answer: Future[Any]) -> None:
             try:
-                told.set_result(self._description(topic, answer))
+                told.set_result(_description(topic, answers, answer))
             except Exception as error:  # noqa: BLE001 - it is raised in who asks
                 told.set_exception(error)
 
         asked = client.describe_topics(TopicCollection([topic]), request_timeout=_request_seconds(timeout_seconds))
         asked[topic].add_done_callback(take)
         return told
-
-    def _description(self, topic: str, answer: Future[Any]) -> TopicDescription | None:
-        until = self._machine.clock.monotonic_seconds()
-        try:
-            found = self._answers.result(f"describing topic {topic}", answer, until=until)
-        except ObjectNotFoundError:
-            return None
-        # librdkafka writes ids with padding and in the letters of the other base64
-        topic_id = str(found.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
-        partitions = sorted((each.id, len(each.replicas)) for each in found.partitions)
-        if [number for number, _ in partitions] != list(range(len(partitions))):
-            raise StoreUnavailableError(f"topic {topic}: the cluster does not name all of its partitions yet")
-        return TopicDescription(topic, topic_id, tuple(count for _, count in partitions))
 
     def create_topic(
         self,
@@ -116,7 +104,7 @@ class TopicAdmin:
 
         future, until = self._ask(ask, timeout_seconds)
         try:
-            self._answers.result(what, future, until=until)
+            self._answers.result(what, future, until=until, poll=self.poll)
         except TopicExistsError:
             return False
         return True
@@ -136,7 +124,7 @@ class TopicAdmin:
             return future
 
         future, until = self._ask(ask, timeout_seconds)
-        found = self._answers.result(f"reading the configuration of topic {topic}", future, until=until)
+        found = self._answers.result(f"reading the configuration of topic {topic}", future, until=until, poll=self.poll)
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def offsets(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, tuple[int, int]]:
@@ -169,7 +157,10 @@ class TopicAdmin:
             request = {TopicPartition(topic, number): spec for number in partitions}
             asked.append(self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds))
         found = [
-            {each.partition: self._answers.result(what, future, until=until).offset for each, future in answer.items()}
+            {
+                each.partition: self._answers.result(what, future, until=until, poll=self.poll).offset
+                for each, future in answer.items()
+            }
             for answer in asked
         ]
         return {number: (found[0][number], found[1][number]) for number in partitions}
@@ -210,6 +201,19 @@ class TopicAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _description(topic: str, answers: Answers, answer: Future[Any]) -> TopicDescription | None:
+    try:
+        found = answers.outcome(f"describing topic {topic}", answer)
+    except ObjectNotFoundError:
+        return None
+    # librdkafka writes ids with padding and in the letters of the other base64
+    topic_id = str(found.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
+    partitions = sorted((each.id, len(each.replicas)) for each in found.partitions)
+    if [number for number, _ in partitions] != list(range(len(partitions))):
+        raise StoreUnavailableError(f"topic {topic}: the cluster does not name all of its partitions yet")
+    return TopicDescription(topic, topic_id, tuple(count for _, count in partitions))
 
 
 def _request_seconds(timeout_seconds: float) -> float:
