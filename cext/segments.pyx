@@ -357,7 +357,10 @@ cdef class NativeSegmentTable:
                 capacity = min(8 * capacity, <size_t>1 << 16)
         finally:
             self._leave()
-        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, SEGMENT_DTYPE)
+        if len(parts) == 1:
+            return parts[0]
+        # Named, or numpy packs the rows, and who reads them as C has them reads others.
+        return np.concatenate(parts, dtype=SEGMENT_DTYPE) if parts else np.empty(0, SEGMENT_DTYPE)
 
     def _get_rows(self, partition, rows):
         """The segments of these rows (SEGMENT_DTYPE, contiguous) as they are now; those that went are left out."""

@@ -264,7 +264,7 @@ def default_note(parameter: Any) -> str:
 
 METADATA_HEAD = """# Keys and metrics of the metadata manager
 
-Of `TopicBasedRemoteLogMetadataManager` (`tierlog.remote`).
+How a broker embeds it is on [embedding-metadata.md](../embedding-metadata.md).
 
 ## Keys
 

@@ -54,6 +54,17 @@ def test_the_thirty_lines(data: pathlib.Path, tier: pathlib.Path) -> None:
     assert len([line for line in code.splitlines() if line]) <= 40
 
 
+def test_the_thirty_lines_of_metadata(data: pathlib.Path, tier: pathlib.Path) -> None:
+    """The same for the metadata manager; its snapshot lies beside the partitions' folders."""
+    code = code_of("docs/embedding-metadata.md", "Thirty lines")
+    placed = code.replace('"log.dir": "/var/lib/kafka/data"', f'"log.dir": {str(tier.parent)!r}')
+    assert placed != code
+    lines = run(placed, data=data, tier=tier)
+    assert [list(map(int, line.split())) for line in lines] == [[1613, 326474], [654, 992, 65124], [0]]
+    assert not [path for path in tier.rglob("*") if path.is_file()]
+    assert len([line for line in code.partition("\ntopic = ")[2].splitlines() if line]) <= 40
+
+
 def test_the_lines_for_event_loops(data: pathlib.Path, tier: pathlib.Path) -> None:
     """The same for who has a loop."""
     configs = re.search(r"configs = \{.*?\n\}\n", code_of("docs/embedding.md", "Thirty lines"), re.DOTALL)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pathlib
 import threading
 
 import pytest
 
 import tierlog
+from tests.contract.metadata_manager_suite import CALLS, PARTITION, lead
+from tests.contract.metadata_manager_suite import segment as segment_metadata
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.forked import told_by_fork
 from tests.support.manager_configs import local_keys
 from tierlog.aio import AsyncSegmentStream, AsyncStorageManager
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
+from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import THIS_PROCESS, Machine
@@ -59,6 +64,26 @@ def test_a_storage_manager_says_that_it_is_the_parents(tmp_path: pathlib.Path, s
         assert (closed_stream, closed) == ("None", "None")
         assert stream.read() == segment.log[10:]  # the parent goes on
         stream.close()
+
+
+def test_a_metadata_manager_says_that_it_is_the_parents(tmp_path: pathlib.Path) -> None:
+    """Its thread stays behind: the child would have stale answers for ever, and futures that nobody completes."""
+    topic = MemoryMetadataTopic(3)
+    with TopicBasedRemoteLogMetadataManager(open_logs=lambda config, *, machine: topic) as manager:
+        manager.configure({"log.dir": str(tmp_path), "remote.log.metadata.topic.num.partitions": 3})
+        lead(manager, PARTITION)
+        *calls, ready, closed = told_by_fork(
+            *(functools.partial(call, manager, PARTITION) for call in CALLS.values()),
+            manager.pending_removals,
+            lambda: manager.on_stop_partitions({PARTITION}),
+            lambda: manager.is_ready(PARTITION),
+            manager.close,
+        )
+        for told in calls:
+            assert told.startswith("RemoteStorageException: the metadata manager was opened before"), told
+            assert told.endswith(ADVICE)
+        assert (ready, closed) == ("False", "None")
+        manager.add_remote_log_segment_metadata(segment_metadata(1, 0, 9)).result(30)  # the parent goes on
 
 
 def test_a_storage_manager_of_an_event_loop_says_so_too(tmp_path: pathlib.Path, segment: ClosedSegment) -> None:

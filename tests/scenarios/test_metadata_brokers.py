@@ -6,12 +6,23 @@ Each seed is a run of its own; the number in the test's name repeats it.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import pytest
 
-from tests.contract.metadata_manager_suite import DELETED, DELETING, FINISHED, REMOVAL, STARTED, removal, segment, to
+from tests.contract.metadata_manager_suite import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    REMOVAL,
+    STARTED,
+    removal,
+    segment,
+    to,
+    update,
+)
+from tests.support.metadata_rig import metric, rig
 from tests.support.segment_table_model import SegmentTableModel
 from tierlog.remote.api import (
     InvalidTransitionError,
@@ -26,7 +37,8 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.records.record_serde import decode_record
-from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
+from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataLog, MemoryMetadataTopic
+from tierlog.remote.metadata.topic_backed.metadata_log import BatchRun, ValueRun
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
@@ -240,6 +252,57 @@ def compare(cluster: Cluster) -> None:
             listed = {each.remote_log_segment_id: each for each in broker.manager.list_remote_log_segments(partition)}
             assert listed == expected, broker.number
             assert broker.manager.highest_offset_for_epoch(partition, 0) == model.highest.get((partition, 0))
+
+
+class LaggingLog(MemoryMetadataLog):
+    """A log whose reader gets nothing while ``lags`` is set, though it can append."""
+
+    lags = False
+
+    def read(
+        self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float
+    ) -> Sequence[BatchRun | ValueRun]:
+        if not self.lags:
+            return super().read(positions, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+        self._topic.machine.clock.sleep(timeout_seconds)
+        return []
+
+
+class LaggingLogs:
+    """Opens logs that can lag, and keeps them."""
+
+    def __init__(self, topic: MemoryMetadataTopic) -> None:
+        self._topic = topic
+        self.logs: list[LaggingLog] = []
+
+    def open(self, *, timeout_seconds: float) -> LaggingLog:
+        self.logs.append(LaggingLog(self._topic, self._topic.identity))
+        return self.logs[-1]
+
+
+@pytest.mark.parametrize("as_batches", [True, False])
+def test_a_zombies_late_finish(as_batches: bool) -> None:
+    """A broker that has lost its leadership, and does not know, finishes a copy that its successor has deleted."""
+    with rig(as_batches=as_batches) as made:
+        made.logs = lagging = LaggingLogs(made.topic)
+        zombie, leader = made.leader("/zombie"), made.leader("/leader")
+        of = segment(1, 0, 9)
+        zombie.add_remote_log_segment_metadata(of).result(10)
+        lagging.logs[0].lags = True
+        made.machine.clock.sleep(2)  # the read that was under way is over
+        for state in (DELETING, DELETED):
+            update(leader, of, state)
+        late = zombie.update_remote_log_segment_metadata(to(of, FINISHED, b"late"))
+        made.machine.clock.sleep(5)
+        assert not late.done()
+        lagging.logs[0].lags = False
+        with pytest.raises(RemoteResourceNotFoundException):
+            late.result(10)
+        for manager in (zombie, leader, made.leader("/new")):
+            assert list(manager.list_remote_log_segments(of.topic_id_partition)) == []
+            assert manager.remote_log_segment_metadata(of.topic_id_partition, 0, 5) is None
+            assert manager.highest_offset_for_epoch(of.topic_id_partition, 0) is None
+            assert metric(manager, "events_refused_total") == 1
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))

@@ -230,6 +230,19 @@ class TestConsuming:
             made.until(lambda: manager.is_ready(PARTITION))
             assert listed(manager) == [7, 8]
 
+    def test_what_expires_while_nobody_reads(self) -> None:
+        """A metadata partition that no partition needs is no fault when it is needed again."""
+        with rig() as made:
+            manager = made.leader()
+            bring(manager, segment(1, 0, 9), FINISHED)
+            manager.on_stop_partitions(frozenset({PARTITION}))
+            made.machine.clock.sleep(3)
+            store(made, *(segment(number, number, number) for number in range(2, 9)))
+            made.topic.expire(made.number(), 6)
+            made.lead(manager, PARTITION)
+            assert listed(manager) == [6, 7, 8]
+            assert metric(manager, "rebuilds_total") == 0
+
     def test_one_topic_id_under_two_names(self) -> None:
         """A fault of the broker's: the one that was there goes on."""
         with rig() as made:

@@ -18,7 +18,7 @@ from tests.contract.metadata_manager_suite import (
     segment,
     to,
 )
-from tests.support.metadata_rig import rig, shares, store
+from tests.support.metadata_rig import metric, rig, shares, store
 from tierlog.remote.api import (
     RemoteResourceNotFoundException,
     RemoteStorageException,
@@ -72,6 +72,18 @@ class TestRemovals:
             manager.on_stop_partitions(frozenset({PARTITION}))
             made.lead(manager, PARTITION)
             assert listed(manager) == []
+
+    def test_a_partition_that_is_stopped_and_led_again(self) -> None:
+        """Its removal is read again, from its first state on."""
+        with rig() as made:
+            manager = made.leader()
+            put(manager, REMOVAL.DELETE_PARTITION_MARKED)
+            put(manager, REMOVAL.DELETE_PARTITION_STARTED)
+            manager.on_stop_partitions(frozenset({PARTITION}))
+            made.machine.clock.sleep(3)
+            made.lead(manager, PARTITION)
+            assert [each.metadata.state for each in manager.pending_removals()] == [REMOVAL.DELETE_PARTITION_STARTED]
+            assert metric(manager, "events_refused_total") == 0
 
     def test_an_own_event_behind_the_removal(self) -> None:
         """Whoever waits for it hears that the partition is gone, and not that all is well."""

@@ -124,6 +124,7 @@ class Assignment:
                 if kept.metadata_partition in lost:
                     kept.ready = False
                     self._assigned[partition] = Assigned(partition, kept.metadata_partition)
+            self._tell()
 
     def make_ready(self, loaded: Iterable[Assigned]) -> None:
         """Give answers for these, as far as they are still assigned."""

@@ -7,6 +7,7 @@ by the next thing that is due; and whatever it dies of, all who wait are told.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -33,6 +34,7 @@ from tierlog.remote.metadata.topic_backed.metadata_log import (
 from tierlog.remote.metadata.topic_backed.metadata_metrics import MetadataMetrics
 from tierlog.remote.metadata.topic_backed.own_events import OwnEvent, OwnEvents, Refusal
 from tierlog.remote.metadata.topic_backed.removals import FINISHED, PendingRemoval, Removals
+from tierlog.remote.metadata.topic_backed.saved_state import SavedState
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ _log = logging.getLogger(__name__)
 _READ_BYTES: Final = 4 << 20
 _READ_SECONDS: Final = 1.0
 _BOUNDS_SECONDS: Final = 10.0
-_OPEN_SECONDS: Final = 30.0
+_OPEN_SECONDS: Final = 10.0
 _PAUSE_SECONDS_MAX: Final = 5.0
 #: A partition of the snapshot's that nobody has assigned since is given up after so long.
 _UNCLAIMED_SECONDS: Final = 600.0
@@ -62,6 +64,7 @@ class ConsumerTask:
         assignment: Which partitions are kept.
         own_events: Who waits for what is consumed.
         removals: Partitions' removals.
+        saved_state: The snapshot on disk.
         metrics: What is counted.
 
     Attributes:
@@ -80,6 +83,7 @@ class ConsumerTask:
         assignment: Assignment,
         own_events: OwnEvents,
         removals: Removals,
+        saved_state: SavedState,
         metrics: MetadataMetrics,
     ) -> None:
         self.log: MetadataLog | None = None
@@ -90,15 +94,22 @@ class ConsumerTask:
         self._assignment = assignment
         self._own_events = own_events
         self._removals = removals
+        self._saved_state = saved_state
         self._metrics = metrics
         #: Partitions whose events are taken; None: from the snapshot, and not assigned so far.
         self._taken: dict[TopicIdPartition, Assigned | None] = {}
+        #: What follows from those: who is still loaded, which metadata partitions are read.
+        self._loading: list[Assigned] = []
+        self._needed: list[int] = []
+        self._version_taken = -1
         self._positions: dict[int, int] = {}
         self._failed: dict[int, RemoteStorageException] = {}
         #: Set while the topic may be another than the one that was consumed.
         self._doubted: str | None = None
+        self._is_resumed = False
         self._read_seconds = min(_READ_SECONDS, max(config.consume_wait_ms / 1000, 0.05))
         self._unclaimed_until = 0.0
+        self._save_due = 0.0
         self._lag_due = 0.0
         self._is_saved = True
 
@@ -114,7 +125,8 @@ class ConsumerTask:
         except Exception as error:
             self._fail(error)
             if not isinstance(error, RemoteStorageException | ConfigError):
-                raise  # a fault of ours: the thread's future has it
+                self._is_saved = True  # a fault of ours, and nothing to start from
+                raise
         finally:
             self._end()
 
@@ -130,6 +142,7 @@ class ConsumerTask:
         log = self.log
         if log is None:
             return
+        self._save(at_end=True)
         try:
             log.close()
         except RemoteStorageException as error:
@@ -145,11 +158,9 @@ class ConsumerTask:
         while True:
             left = None if within_seconds is None else within_seconds - (clock.monotonic_seconds() - began)
             self._check_closing()
-            self._own_events.expire()
             try:
-                log = self._open_log(
-                    timeout_seconds=_OPEN_SECONDS if left is None else min(_OPEN_SECONDS, max(left, 1))
-                )
+                longest = _OPEN_SECONDS if left is None else max(left, 1.0)
+                log = self._open_log(timeout_seconds=min(self._patience(_OPEN_SECONDS), longest))
             except RetriableRemoteStorageException as error:
                 if left is not None and left <= 0:
                     text = f"the metadata topic could not be opened within {within_seconds:g} s: {error}"
@@ -166,6 +177,19 @@ class ConsumerTask:
                 )
             self.log = log
             return
+
+    def _resume(self) -> None:
+        """Go on from the snapshot, if there is one that belongs to this topic."""
+        now = self._machine.clock.monotonic_seconds()
+        self._unclaimed_until = now + _UNCLAIMED_SECONDS
+        self._save_due = now + self._config.snapshot_interval_ms / 1000
+        saved = self._saved_state.load(self._opened())
+        if saved is not None:
+            self.table = saved.table
+            self._positions = dict(saved.positions)
+            self._removals.restore(saved.removals)
+            self._taken = dict.fromkeys(saved.partitions)
+        self._is_resumed = True
 
     def _opened(self) -> MetadataLog:
         assert self.log is not None
@@ -196,7 +220,10 @@ class ConsumerTask:
         """Take new assignments, read once, apply."""
         if self._doubted is not None:
             self._open_again(self._doubted)
+        if not self._is_resumed:
+            self._resume()
         version = self._take_assignment()
+        self._save(at_end=False)
         due = self._own_events.expire()
         timeout = self._read_seconds if due is None else min(self._read_seconds, max(due, 0.0))
         positions = self._to_read()
@@ -211,9 +238,10 @@ class ConsumerTask:
 
     def _to_read(self) -> dict[int, int]:
         """The position of each metadata partition that is needed."""
-        needed = {kept.metadata_partition for kept in self._taken.values() if kept is not None}
         return {
-            number: self._positions[number] for number in sorted(needed & self._positions.keys() - self._failed.keys())
+            number: self._positions[number]
+            for number in self._needed
+            if number in self._positions and number not in self._failed
         }
 
     def _apply(self, run: BatchRun | ValueRun) -> None:
@@ -270,19 +298,18 @@ class ConsumerTask:
         self._own_events.fail_all(str(error), which=lambda event: event.metadata_partition == number)
 
     def _tell_ready(self) -> None:
+        """Tell of the partitions that are loaded now."""
         loaded = [
             kept
-            for kept in self._taken.values()
-            if kept is not None
-            and not kept.ready
-            and kept.end_offset is not None
+            for kept in self._loading
+            if kept.end_offset is not None
             and kept.failed is None
-            and kept.metadata_partition in self._positions
-            and self._positions[kept.metadata_partition] >= kept.end_offset
+            and self._positions.get(kept.metadata_partition, -1) >= kept.end_offset
         ]
         if loaded:
             self._assignment.make_ready(loaded)
-        self._metrics.set("metadata_partitions_ready", self._assignment.ready_count)
+            are_loaded = set(loaded)
+            self._loading = [kept for kept in self._loading if kept not in are_loaded]
 
     # ---- assignment
 
@@ -290,19 +317,35 @@ class ConsumerTask:
         """Bring what is taken to what is assigned, and return the version of that. Where the end offsets cannot be had,
         nothing new is taken.
         """
-        version, assigned = self._assignment.now()
         unclaimed_too = self._machine.clock.monotonic_seconds() >= self._unclaimed_until
-        for partition, kept in list(self._taken.items()):
-            if partition not in assigned and (kept is not None or unclaimed_too):
-                self._give_up(partition)
+        if self._version_taken == self._assignment.version and not unclaimed_too:
+            return self._version_taken
+        version, assigned = self._assignment.now()
+        self._check_closing()  # or what it has emptied would be taken for partitions that were stopped
+        if unclaimed_too:
+            self._unclaimed_until = math.inf
+        self._give_up(
+            {
+                partition
+                for partition, kept in self._taken.items()
+                if partition not in assigned and (kept is not None or unclaimed_too)
+            }
+        )
         new = [kept for partition, kept in assigned.items() if self._taken.get(partition) is not kept]
         for number in {kept.metadata_partition for kept in new} & self._failed.keys():
             self._assignment.fail_metadata_partition(number, self._failed[number])
         new = [kept for kept in new if kept.metadata_partition not in self._failed]
-        if not new:
-            return version
+        if new:
+            self._take(new)
+        self._look_at_taken()
+        self._tell_ready()
+        self._version_taken = version
+        return version
+
+    def _take(self, new: list[Assigned]) -> None:
+        """Take the events of these too; nothing is changed where the end offsets cannot be had."""
         numbers = sorted({kept.metadata_partition for kept in new})
-        bounds = self._opened().bounds(numbers, timeout_seconds=_BOUNDS_SECONDS)
+        bounds = self._opened().bounds(numbers, timeout_seconds=self._patience(_BOUNDS_SECONDS))
         lost = self._outside(bounds)
         if lost:
             raise OffsetsLostError(f"metadata partitions {lost} no longer hold the offsets that were consumed last")
@@ -318,8 +361,11 @@ class ConsumerTask:
                     self._positions[number] = bounds[number].start_offset
             self._taken[kept.partition] = kept
         self._is_saved = False
-        self._tell_ready()
-        return version
+
+    def _look_at_taken(self) -> None:
+        kept = [each for each in self._taken.values() if each is not None]
+        self._loading = [each for each in kept if not each.ready]
+        self._needed = sorted({each.metadata_partition for each in kept})
 
     def _outside(self, bounds: Mapping[int, LogBounds]) -> list[int]:
         """The metadata partitions whose position is outside of their bounds."""
@@ -329,15 +375,17 @@ class ConsumerTask:
             if number in self._positions and not found.start_offset <= self._positions[number] <= found.end_offset
         ]
 
-    def _give_up(self, partition: TopicIdPartition) -> None:
-        """Take no events of a partition any more, and forget it."""
-        self._forget(partition)
-        number = self._assignment.metadata_partition(partition)
-        if all(self._assignment.metadata_partition(other) != number for other in self._taken):
-            self._positions.pop(number, None)
+    def _give_up(self, partitions: set[TopicIdPartition]) -> None:
+        """Take no events of these any more, and forget them."""
+        if not partitions:
+            return
+        for partition in partitions:
+            self._forget(partition)
+        needed = {self._assignment.metadata_partition(partition) for partition in self._taken}
+        self._positions = {number: position for number, position in self._positions.items() if number in needed}
         self._own_events.fail_all(
             "this broker neither leads nor follows the partition any more",
-            which=lambda event: event.partition == partition,
+            which=lambda event: event.partition in partitions,
         )
 
     def _forget(self, partition: TopicIdPartition) -> None:
@@ -355,7 +403,7 @@ class ConsumerTask:
         log = self._opened()
         lost = list(self._positions)
         if log.identity == identity:
-            lost = self._outside(log.bounds(sorted(self._positions), timeout_seconds=_BOUNDS_SECONDS))
+            lost = self._outside(log.bounds(sorted(self._positions), timeout_seconds=self._patience(_BOUNDS_SECONDS)))
         self._assignment.begin_anew(lost)
         for partition in list(self._taken):
             if self._assignment.metadata_partition(partition) in lost:
@@ -365,9 +413,15 @@ class ConsumerTask:
             self._failed.pop(number, None)
         self._own_events.forget_progress(lost)
         self._doubted = None
+        self._look_at_taken()
         self._tell_ready()
 
     # ---- waiting
+
+    def _patience(self, seconds: float) -> float:
+        """How long a call of the log's may take, so that own events' deadlines are kept; a second at least."""
+        due = self._own_events.expire()
+        return seconds if due is None else min(seconds, max(due, 1.0))
 
     def _check_closing(self) -> None:
         if self._assignment.closing:
@@ -383,12 +437,25 @@ class ConsumerTask:
         until = clock.monotonic_seconds() + self._machine.rng.uniform(longest / 2, longest)
         while (left := until - clock.monotonic_seconds()) > 0:
             self._check_closing()
-            due = self._own_events.expire()
+            self._own_events.expire()  # looked at as often as between reads: one may begin meanwhile
             with self._assignment.changed:
                 if not self._assignment.closing:
-                    self._assignment.changed.wait(left if due is None else min(left, max(due, 0.001)))
+                    self._assignment.changed.wait(min(left, self._read_seconds))
 
     # ---- snapshot and lag
+
+    def _save(self, *, at_end: bool) -> None:
+        """Write a snapshot if it is due and anything has changed. One that cannot be written is tried again."""
+        now = self._machine.clock.monotonic_seconds()
+        is_due = at_end or (self._config.snapshot_interval_ms > 0 and now >= self._save_due)
+        if self._is_saved or self._doubted is not None or not is_due:
+            return
+        self._save_due = now + self._config.snapshot_interval_ms / 1000
+        log = self._opened()
+        if self._saved_state.write(self.table, log, self._positions, self._removals.all()):
+            self._is_saved = True
+        else:
+            self._metrics.add("metadata_snapshot_errors_total")
 
     def _measure_lag(self) -> None:
         """Every few seconds, count the events that are not consumed yet."""
@@ -398,7 +465,7 @@ class ConsumerTask:
             return
         self._lag_due = now + _LAG_SECONDS
         try:
-            bounds = self._opened().bounds(list(positions), timeout_seconds=_BOUNDS_SECONDS)
+            bounds = self._opened().bounds(list(positions), timeout_seconds=self._patience(_BOUNDS_SECONDS))
         except RetriableRemoteStorageException as error:
             _log.info("the lag behind the metadata topic is not known: %s", error)
             return

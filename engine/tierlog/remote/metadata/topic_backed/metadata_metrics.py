@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tierlog.remote.storage.metrics.storage_metrics import Series
@@ -63,6 +64,10 @@ class MetadataMetrics:
     def set(self, name: str, value: float) -> None:
         """Set a gauge. Raises KeyError: not a gauge of METADATA_SERIES."""
         self._gauges[name].set(value)
+
+    def ask(self, name: str, function: Callable[[], float]) -> None:
+        """Let a gauge call ``function`` when it is collected; the function must neither raise nor block."""
+        self._gauges[name].set_function(function)
 
     def value(self, name: str) -> float:
         """The value as of now. Raises KeyError: there is no such series."""

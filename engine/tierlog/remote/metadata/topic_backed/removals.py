@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,16 +62,18 @@ class Removals:
         return is_valid_transition(None if found is None else found.metadata.state, state)
 
     def put(self, removal: PendingRemoval) -> bool:
-        """Take an event; False if it is refused. One that lies not behind the newest is passed over."""
+        """Take an event; False if it is refused."""
         partition = removal.metadata.topic_id_partition
         with self._lock:
-            found = self._newest.get(partition)
-            if found is not None and removal.offset <= found.offset:
-                return True
             if not self.allows(partition, removal.metadata.state):
                 return False
             self._newest[partition] = removal
             return True
+
+    def restore(self, removals: Iterable[PendingRemoval]) -> None:
+        """Take the newest states as a snapshot has them."""
+        with self._lock:
+            self._newest |= {removal.metadata.topic_id_partition: removal for removal in removals}
 
     def forget(self, partition: TopicIdPartition) -> None:
         """Forget a partition's removal."""

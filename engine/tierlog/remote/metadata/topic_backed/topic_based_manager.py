@@ -34,6 +34,7 @@ from tierlog.remote.metadata.topic_backed.metadata_metrics import MetadataMetric
 from tierlog.remote.metadata.topic_backed.own_events import Event, OwnEvents
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
 from tierlog.remote.metadata.topic_backed.removals import FINISHED, PendingRemoval, Removals
+from tierlog.remote.metadata.topic_backed.saved_state import SavedState
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import Future, PendingFuture
@@ -110,6 +111,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         self._closed = False
         self._config: TopicBasedConfig | None = None
         self._assignment = Assignment(self._machine, self._number)
+        self.metrics.ask("metadata_partitions_ready", lambda: self._assignment.ready_count)
         self._task: ConsumerTask | None = None
         self._thread: Future[None] | None = None
 
@@ -141,6 +143,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             assignment=self._assignment,
             own_events=self._own_events,
             removals=self._removals,
+            saved_state=SavedState(config, machine=self._machine),
             metrics=self.metrics,
         )
         self._thread = self._machine.scheduler.start(self._task.run, name="tierlog-metadata-consumer")
