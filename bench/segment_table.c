@@ -302,7 +302,7 @@ int main(int count, char **of) {
     printf("%u partitions of %u segments, %s order\n", s.partitions, s.each, of[3]);
     fill(&s, table, topic, worst);
     double begin = cpu_seconds();
-    if (!getenv("UNSETTLED")) tl_segment_table_settle(table);
+    if (!getenv("UNSETTLED")) tl_segment_table_settle(table, SIZE_MAX);
     printf("settle                 %8.2f s\n", cpu_seconds() - begin);
     look_up(&s, table);
     list(&s, table);

@@ -114,7 +114,7 @@ cdef enum:
     QUESTIONS_AT_ONCE = 1024
     LISTED_AT_ONCE = 256
     EPOCHS_INSIDE = 3
-    SETTLED_AT_LEAST = 1 << 16
+    SETTLED_A_PAGE_BITS = 21    # so many bytes of events that fill about one huge page of the table
 
 
 include "segments_users.pxi"
@@ -140,7 +140,6 @@ cdef class NativeSegmentTable:
     cdef int32_t _closed
     cdef object _row_type
     cdef bint _learns
-    cdef uint64_t _settled      # segments that the table had when it was settled last
 
     def __cinit__(self, *args, **kwargs):
         self._users = 0
@@ -518,13 +517,6 @@ cdef class NativeSegmentTable:
         check_status(status, &fault, CorruptRecordError)
         return outcome == TL_EVENT_APPLIED, found_state
 
-    cdef void _settle(self) noexcept nogil:
-        """After the table has grown by half."""
-        cdef uint64_t segments = tl_segment_table_figures_of(self._table).segments
-        if segments >= SETTLED_AT_LEAST and segments > self._settled + (self._settled >> 1):
-            tl_segment_table_settle(self._table)
-            self._settled = segments
-
     def _apply_batches(self, int32_t place, batches):
         """A dict of what came of a run of record batches; ``error`` is one, or None."""
         cdef Py_buffer view
@@ -542,7 +534,7 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_batches(self._feed, data, size, &report.of, &report.fault)
-                        self._settle()
+                        tl_segment_table_settle(self._table, 1 + (size >> SETTLED_A_PAGE_BITS))
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)
@@ -583,7 +575,7 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_values(self._feed, rows, count, &at, &report.of, &report.fault)
-                        self._settle()
+                        tl_segment_table_settle(self._table, 1)
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)

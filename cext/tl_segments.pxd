@@ -89,7 +89,7 @@ cdef extern from "segment_table.h" nogil:
     tl_status tl_segment_table_change(tl_segment_table *table, const tl_partition_id *partition,
                                       const tl_segment_change *change, tl_event_outcome *outcome,
                                       int *found_state) noexcept
-    void tl_segment_table_settle(tl_segment_table *table) noexcept
+    size_t tl_segment_table_settle(tl_segment_table *table, size_t pages) noexcept
     bint tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *partition) noexcept
     tl_status tl_segment_table_find(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch,
                                     int64_t offset, tl_segment_room *room, tl_segment_copy *out,

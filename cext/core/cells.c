@@ -80,16 +80,19 @@ static uint8_t *cut_slab(tl_cells *cells, size_t size, bool populate) {
     return slab;
 }
 
-void tl_cells_settle(tl_cells *cells) {
+size_t tl_cells_settle(tl_cells *cells, size_t pages) {
+    size_t asked = 0;
 #ifdef __linux__
     for (size_t i = 0; i < cells->area_count; i++) {
         struct tl_cell_area *area = &cells->areas[i];
-        for (; area->settled < area->huge; area->settled += HUGE_PAGE)
+        for (; area->settled < area->huge && asked < pages; area->settled += HUGE_PAGE, asked++)
             madvise(area->at + area->settled, HUGE_PAGE, ADVICE_COLLAPSE); /* where it cannot be, nothing is lost */
     }
 #else
     (void)cells;
+    (void)pages;
 #endif
+    return asked;
 }
 
 /* A number that was never given out. */

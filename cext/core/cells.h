@@ -41,8 +41,8 @@ typedef struct tl_cells {
 
 tl_status tl_cells_create(tl_cells **out);
 void tl_cells_destroy(tl_cells *cells);
-/* Huge pages where the system has them, at once. Nothing that readers or the writer see. */
-void tl_cells_settle(tl_cells *cells);
+/* At most so many huge pages where the system has them, at once; how many were asked for. Readers see nothing of it. */
+size_t tl_cells_settle(tl_cells *cells, size_t pages);
 
 /* A cell of a class, not cleared. TL_OVER_LIMIT for TL_CELL_CLASSES, TL_NO_MEMORY. */
 tl_status tl_cell_take_in(tl_cells *cells, unsigned class, tl_cell *out);

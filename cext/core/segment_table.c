@@ -409,7 +409,7 @@ tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *even
     return TL_OK;
 }
 
-void tl_segment_table_settle(tl_segment_table *table) { tl_cells_settle(table->cells); }
+size_t tl_segment_table_settle(tl_segment_table *table, size_t pages) { return tl_cells_settle(table->cells, pages); }
 
 bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *id) {
     tl_cell cell = tl_partition_find(&table->partitions, table->cells, id);

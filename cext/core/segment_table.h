@@ -94,9 +94,10 @@ typedef struct tl_segment_event {
 /* Applies events in their order, as tl_segment_table_add and _change do; `*done`: how many have an outcome, all of them
  * if it returns TL_OK. What 32 events wait for is asked for together: give it many at once. */
 TL_API tl_status tl_segment_table_apply(tl_segment_table *table, tl_segment_event *events, size_t count, size_t *done);
-/* Asks the system for huge pages under what has been applied, which makes lookups faster by a third: worth a call after
- * much was (some 5 ms for 2 MiB on a virtual machine, 0.5 on others). Nothing waits for it but the caller. */
-TL_API void tl_segment_table_settle(tl_segment_table *table);
+/* Asks the system for at most so many huge pages under what has been applied, which makes lookups faster by a third;
+ * returns how many it asked for, 0 when all is settled. A page of 2 MiB, some 20,000 segments, takes 0.5 ms, or 5 on a
+ * virtual machine: one after each run of events spreads that. Nothing waits for it but the caller. */
+TL_API size_t tl_segment_table_settle(tl_segment_table *table, size_t pages);
 /* Forgets a partition with all its segments; whether it was there. */
 TL_API bool tl_segment_table_forget(tl_segment_table *table, const tl_partition_id *partition);
 

@@ -348,7 +348,7 @@ static void test_batches(uint64_t seed, bool as_kafka, int64_t scale) {
             tl_partition_id id = partition_of((int)below(&random, PARTITIONS));
             CHECK_EQUAL(tl_segment_table_forget(together, &id), tl_segment_table_forget(alone, &id));
         }
-        if (round % 20 == 0) tl_segment_table_settle(together);
+        if (round % 20 == 0) tl_segment_table_settle(together, 1);
     }
     tl_segment_table_destroy(together);
     tl_segment_table_destroy(alone);
