@@ -4,7 +4,8 @@
 
 Sides take turns: Kafka's cache in a JVM (``bench/peers/MetadataCache.java``), ours in C (``bench/metadata_table.c``),
 ours from Python. Each round applies all events to an empty table, from one buffer of record batches; what the sides
-found is compared before any time counts. CRC-32C is checked by all.
+found is compared before any time counts. CRC-32C is checked by all. What is started from a snapshot is the table that a
+round filled.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from bench.metadata_events import QUESTION, partition_of, write_events, write_qu
 from bench.peers import install
 from bench.peers.rounds import Peer, started
 from tierlog.remote.metadata.records.event_runs import BatchRun
+from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
+from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
 from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.runtime.machine import Machine
 
 QUESTIONS = 1 << 20
 #: Of them from Python, one by one.
@@ -82,7 +86,8 @@ def _sides(folder: pathlib.Path, partitions: int) -> Iterator[tuple[Peer, Peer]]
 class _FromPython:
     """Ours from Python: seconds of a round, and what it found."""
 
-    def __init__(self, events: bytes, questions: np.ndarray[Any, Any], partitions: int) -> None:
+    def __init__(self, folder: pathlib.Path, events: bytes, questions: np.ndarray[Any, Any], partitions: int) -> None:
+        self._snapshot = str(folder / "snapshot")
         self._events = events
         self._partitions = [partition_of(index) for index in range(partitions)]
         self._all = questions
@@ -104,6 +109,10 @@ class _FromPython:
             run = table.apply(BatchRun(0, 0, self._events))
             told: dict[str, Any] = {"seconds": time.perf_counter() - start, "events": run.applied}
             assert run.error is None
+            start = time.perf_counter()
+            while table.settle(16):
+                pass
+            told["settle"] = time.perf_counter() - start
             gc.disable()
             find = table.find
             start = time.perf_counter()
@@ -133,7 +142,17 @@ class _FromPython:
                 for row in rows
                 if row is not None
             )
-            return told
+            write_snapshot(self._snapshot, table, SnapshotState(), machine=Machine())
+        told |= self._started_from_snapshot()
+        return told
+
+    def _started_from_snapshot(self) -> dict[str, Any]:
+        """The file is in the page cache, as it is for a broker that restarts; its checksums are verified."""
+        start = time.perf_counter()
+        table, _ = read_snapshot(self._snapshot, machine=Machine())
+        took = time.perf_counter() - start
+        with table:
+            return {"snapshot": took, "restored": table.figures.segments}
 
     def beside_a_writer(self) -> np.ndarray[Any, Any]:
         """Nanoseconds of lookups while another thread applies events in runs, half a million a second."""
@@ -207,7 +226,7 @@ def main() -> None:
         write_questions(folder / "questions", chosen.partitions, chosen.segments, QUESTIONS)
         events = (folder / "events").read_bytes()
         questions = np.fromfile(folder / "questions", QUESTION)
-        python = _FromPython(events, questions, chosen.partitions)
+        python = _FromPython(folder, events, questions, chosen.partitions)
         rounds: dict[str, list[dict[str, Any]]] = {"kafka": [], "c": [], "python": []}
         waits = []
         with _sides(folder, chosen.partitions) as (kafka, c):
@@ -219,6 +238,8 @@ def main() -> None:
                 rounds["python"].append(python.round())
                 _compare(kafka.last, c.last)
                 _compare(kafka.last, rounds["python"][-1])
+                if rounds["python"][-1]["restored"] != rounds["python"][-1]["listed"]:
+                    raise RuntimeError(f"a snapshot of {rounds['python'][-1]['restored']} segments")
                 waits.append(python.beside_a_writer())
     _tell(chosen, {side: told[1:] for side, told in rounds.items()}, waits[1:])  # the first round warms the JVM
 
@@ -249,6 +270,12 @@ def _tell(chosen: argparse.Namespace, rounds: dict[str, list[dict[str, Any]]], w
     compare("highest offset for epoch, one by one, C, × Kafka", "c", "highest", QUESTIONS, None)
     compare("listing, C, × Kafka", "c", "list", segments, 1)
     compare("listing as columns, Python, × Kafka", "python", "list", segments, 1)
+    started = [each["snapshot"] for each in rounds["python"]]
+    replayed = [each["seconds"] for each in rounds["kafka"]]
+    text = f"{spread(started, '.2f')} s for {segments} segments, Kafka's replay {spread(replayed, '.2f')} s"
+    told.add("start from a snapshot, × as fast as Kafka's replay", text, _quotient(replayed, started), 10, least=True)
+    if segments >= 2_600_000:
+        told.add("start from a snapshot of 2.6 M segments, in s", text, statistics.median(started), 1)
     bytes_each = [each["held"] / segments for each in rounds["c"]]
     theirs = [each["held"] / segments for each in rounds["kafka"]]
     text = f"RSS {spread(bytes_each)} bytes, Kafka's heap {spread(theirs)}; {segments} segments, events in topic order"
@@ -258,6 +285,10 @@ def _tell(chosen: argparse.Namespace, rounds: dict[str, list[dict[str, Any]]], w
     text = f"p99 {spread(late, '.1f')} µs, p99.9 {spread(worst, '.1f')} µs; {PACE_EVENTS} events/s in another thread"
     told.add("lookup from Python beside a writer, p99 in µs", text, statistics.median(late), 50)
     told.save("metadata_table", {"Kafka": _kafka_version()})
+
+
+def _quotient(above: Sequence[float], below: Sequence[float]) -> float:
+    return statistics.median(above) / statistics.median(below)
 
 
 def _kafka_version() -> str:

@@ -114,7 +114,6 @@ cdef enum:
     QUESTIONS_AT_ONCE = 1024
     LISTED_AT_ONCE = 256
     EPOCHS_INSIDE = 3
-    SETTLED_A_PAGE_BITS = 21    # so many bytes of events that fill about one huge page of the table
 
 
 include "segments_users.pxi"
@@ -517,6 +516,15 @@ cdef class NativeSegmentTable:
         check_status(status, &fault, CorruptRecordError)
         return outcome == TL_EVENT_APPLIED, found_state
 
+    def _settle(self, size_t pages):
+        """How many huge pages were asked for."""
+        cdef size_t asked
+        self._enter()
+        with nogil:
+            asked = tl_segment_table_settle(self._table, pages)
+        self._leave()
+        return asked
+
     def _apply_batches(self, int32_t place, batches):
         """A dict of what came of a run of record batches; ``error`` is one, or None."""
         cdef Py_buffer view
@@ -534,7 +542,6 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_batches(self._feed, data, size, &report.of, &report.fault)
-                        tl_segment_table_settle(self._table, 1 + (size >> SETTLED_A_PAGE_BITS))
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)
@@ -575,7 +582,6 @@ cdef class NativeSegmentTable:
                 while True:
                     with nogil:
                         status = tl_metadata_feed_values(self._feed, rows, count, &at, &report.of, &report.fault)
-                        tl_segment_table_settle(self._table, 1)
                     report.take_removals(self._partitions)
                     if status != TL_FULL:
                         return report.result(status, self._partitions)

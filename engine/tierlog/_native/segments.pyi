@@ -83,6 +83,8 @@ class NativeSegmentTable:
     def _assign(self, partition: TopicIdPartition, applied: int) -> bool:
         """False: its topic id is that of a topic of another name. ``applied``: offset of its last event, -1."""
     def _unassign(self, partition: TopicIdPartition) -> None: ...
+    def _settle(self, pages: int) -> int:
+        """How many huge pages were asked for, with the GIL released."""
     def _assigned(self) -> list[tuple[bytes, int, str, int, int]]:
         """(topic id, partition, topic, metadata partition or -1, offset of the last event or -1), in no order."""
     def _add(self, metadata: RemoteLogSegmentMetadata) -> tuple[bool, int] | None:

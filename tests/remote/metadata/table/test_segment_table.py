@@ -346,3 +346,17 @@ def test_a_closed_table_says_so_and_calls_under_way_end_first() -> None:
     ):
         with pytest.raises(ValueError, match="closed"):
             call()
+
+
+def test_a_table_that_is_settled_answers_as_before(table: SegmentTable) -> None:
+    """Huge pages are made under cells that are in use: a few megabytes of segments, so that there is one to be made."""
+    for number in range(2_000):
+        table.apply_record(segment(number, 100 * number, 100 * number + 99, {0: 100 * number}, custom=bytes(2_000)))
+    before = list(table.list(ORDERS))
+    for _ in range(1_000):
+        if not table.settle():
+            break
+    else:
+        pytest.fail("there is always one more page")
+    assert list(table.list(ORDERS)) == before
+    assert len(before) == 2_000

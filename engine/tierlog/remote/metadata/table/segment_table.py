@@ -196,6 +196,20 @@ class SegmentTable(NativeSegmentTable):
         """The table's partitions and segments as a snapshot has them; no event may be applied before it is written."""
         return TableSnapshot(self, self._writing)
 
+    def settle(self, pages: int = 1) -> bool:
+        """Ask the system for huge pages under what has been applied, which makes questions faster by a third: for when
+        nothing is to be applied. Who asks waits for nothing meanwhile.
+
+        Args:
+            pages: How many pages at most; each is 2 MiB, some 20,000 segments, and takes 0.5 ms, or 5 on a virtual
+                machine.
+
+        Returns:
+            Whether there may be more.
+        """
+        with self._writing:
+            return self._settle(pages) == pages
+
     # -- who asks; find, find_many's rows, highest_offset and others are the native table's
 
     def find_many(self, partition: TopicIdPartition, epochs: ArrayLike, offsets: ArrayLike) -> SegmentColumns:

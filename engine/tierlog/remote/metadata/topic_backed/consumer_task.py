@@ -41,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 #: Bytes of one read, over all metadata partitions.
 _READ_BYTES: Final = 4 << 20
+#: Huge pages that are asked for when nothing was read: up to some 40 ms.
+_SETTLED_PAGES: Final = 8
 _READ_SECONDS: Final = 1.0
 _BOUNDS_SECONDS: Final = 10.0
 _OPEN_SECONDS: Final = 10.0
@@ -230,9 +232,12 @@ class ConsumerTask:
         if not positions:
             self._assignment.await_change(version, timeout)
             return
-        for run in self._opened().read(positions, max_bytes=_READ_BYTES, timeout_seconds=timeout):
+        runs = self._opened().read(positions, max_bytes=_READ_BYTES, timeout_seconds=timeout)
+        for run in runs:
             if run.partition in positions:
                 self._apply(run)
+        if not runs:
+            self.table.settle(_SETTLED_PAGES)
         self._tell_ready()
         self._measure_lag()
 
