@@ -388,7 +388,7 @@ cdef class NativeSegmentTable:
     # ---- the writer's: one thread at a time --------------------------------------------------------------------------
 
     def _assign(self, partition, int64_t applied):
-        """Whether it could: its topic id may be known by another name."""
+        """Whether the partition is assigned now; False: its topic id is that of a topic of another name."""
         cdef tl_partition_id name
         cdef bytes topic = partition.topic.encode()
         cdef tl_status status
@@ -551,7 +551,7 @@ cdef class NativeSegmentTable:
             PyBuffer_Release(&view)
 
     def _apply_values(self, int32_t place, offsets, timestamps_ms, keys, values):
-        """The same of records one by one."""
+        """A dict of what came of records that are given one by one; ``error`` is one, or None."""
         cdef _Report report = _Report()
         cdef tl_status status
         cdef tl_metadata_value *rows

@@ -16,7 +16,7 @@ JARS = "kafka-storage-tests"
 
 
 class PeerError(Exception):
-    """What Kafka's manager raised: the name of its class, and its text."""
+    """An error of Kafka's manager: the name of its class, and its text."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")

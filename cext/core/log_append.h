@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* What was broken. Numbers are part of the C ABI. */
+/* The rule of an append that a batch breaks. Numbers are part of the C ABI. */
 typedef enum tl_append_rule {
     TL_APPEND_SOUND = 0,
     TL_APPEND_SIZE = 1,           /* of the batch, below what its format needs */
@@ -45,7 +45,7 @@ typedef enum tl_append_rule {
  * a broken stream and to a follower's offsets. 0 for TL_APPEND_SOUND. */
 TL_API int16_t tl_append_error_code(tl_append_rule rule);
 
-/* What is wrong with one record. */
+/* A rule that one record of a batch breaks. */
 typedef enum tl_record_rule {
     TL_RECORD_NO_KEY = 1,         /* in a compacted topic */
     TL_RECORD_TIMESTAMP = 2,      /* too far from the leader's clock */
@@ -70,7 +70,7 @@ typedef enum tl_append_origin {
     TL_FROM_COORDINATOR = 1 /* a broker's own: markers and offset commits, which have no sequences */
 } tl_append_origin;
 
-/* What a leader goes by. */
+/* The topic's configuration and the state of the log by which a leader checks a batch. */
 typedef struct tl_leader_options {
     int64_t first_offset; /* the log's end: the first record's offset */
     int64_t now_ms;

@@ -65,7 +65,7 @@ typedef struct tl_metadata_value {
     bool has_key;
 } tl_metadata_value;
 
-/* The same of values[*at..count), which moves on. */
+/* Feeds the records values[*at..count) as batches are fed; `*at` moves behind the last record that was taken. */
 TL_API tl_status tl_metadata_feed_values(tl_metadata_feed *feed, const tl_metadata_value *values, size_t count,
                                          size_t *at, tl_metadata_report *report, tl_fault *fault);
 

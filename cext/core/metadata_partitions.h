@@ -32,7 +32,7 @@ TL_API void tl_metadata_partitions_destroy(tl_metadata_partitions *partitions);
  * TL_BAD_ENTRY: its topic id is here under another name; TL_BAD_ARGUMENT: a negative partition; TL_NO_MEMORY. */
 TL_API tl_status tl_metadata_partitions_add(tl_metadata_partitions *partitions, const tl_partition_id *id,
                                             const char *name, size_t name_size, int32_t place, int64_t applied);
-/* Whether it was here. */
+/* Takes a partition out of the set; whether the set had it. */
 TL_API bool tl_metadata_partitions_remove(tl_metadata_partitions *partitions, const tl_partition_id *id);
 /* Its entry, until the next one is added or removed; NULL if it is not here. */
 TL_API tl_metadata_partition *tl_metadata_partitions_find(const tl_metadata_partitions *partitions,

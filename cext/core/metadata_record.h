@@ -16,7 +16,7 @@ enum {
     TL_METADATA_EPOCHS_MAX = 1 << 16, /* of one segment: Kafka has no such limit, a segment of so many no sense */
 };
 
-/* What tells whose record it is. `name` lies in the record. */
+/* The kind and the user partition of a record. `name`, the topic's, lies in the record. */
 typedef struct tl_metadata_head {
     uint32_t kind;
     tl_partition_id partition;

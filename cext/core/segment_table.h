@@ -138,7 +138,7 @@ TL_API void tl_segment_table_find_many(const tl_segment_table *table, const tl_s
                                        size_t count, tl_segment_copy *out, uint8_t *found);
 /* The largest offset that any readable segment ever had in this epoch; -1 if none had one. */
 TL_API int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *partition, int32_t epoch);
-/* The same for many questions, whose offsets say nothing. */
+/* The highest offset for the epoch of each question, -1 if there is none; offsets of questions are not looked at. */
 TL_API void tl_segment_table_highest_many(const tl_segment_table *table, const tl_segment_question *questions,
                                           size_t count, int64_t *out);
 

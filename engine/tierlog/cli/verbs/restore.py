@@ -199,7 +199,7 @@ def _all_of(bucket: BucketMetadata) -> Iterator[tuple[RemoteLogSegmentMetadata, 
 def _register_copied(
     path: str, target: RestoreTarget | None, to: str | None, machine: Machine, output: Output, *, dry_run: bool
 ) -> ExitCode:
-    """What a copy printed: no bucket is looked at."""
+    """The segments that ``tierlog copy`` printed, restored without a look at a bucket."""
     from tierlog.upkeep.restore.copied_segments import read_copied
 
     data = machine.files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
@@ -321,7 +321,7 @@ def _check_quiet(newest: tuple[int, str], quiet_minutes: float, machine: Machine
 
 
 class _Run:
-    """What a run has found, and how it is told."""
+    """The segments and faults that one run of restore has found, counted and printed."""
 
     def __init__(self, tier: Tier, path: str, config: Path | None, mapped: TopicMap, output: Output) -> None:
         self._tier = tier
