@@ -33,6 +33,8 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     RemoteStorageException,
     RemoteStorageNotReadyException,
+    TopicIdPartition,
+    Uuid,
 )
 from tierlog.remote.metadata.records.record_serde import decode_record
 from tierlog.remote.metadata.topic_backed.saved_state import FILE_NAME
@@ -92,6 +94,17 @@ class TestGoingOn:
             manager = made.leader(LOG_DIR, PARTITION, neighbour)
             assert len(list(manager.list_remote_log_segments(neighbour))) == 2000
             assert listed(manager) == [1, 3]
+
+    def test_a_topic_whose_name_fits_no_snapshot(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Names come from who embeds the manager: one of 70,000 letters costs the snapshot, and nothing else."""
+        with rig() as made:
+            named = TopicIdPartition(Uuid(bytes(15) + b"\x09"), "x" * 70_000, 0)
+            manager = made.leader(LOG_DIR, PARTITION, named)
+            bring(manager, segment(1, 0, 9), FINISHED)
+            with caplog.at_level(logging.WARNING):
+                manager.close()
+            assert "cannot be written" in caplog.text
+            assert listed(made.leader(LOG_DIR, PARTITION)) == [1]
 
     def test_removals(self) -> None:
         """The remover goes on, and what was removed stays so."""

@@ -101,7 +101,7 @@ class SavedState:
         )
         try:
             write_snapshot(self._path, table, state, machine=self._machine)
-        except (StoreError, MemoryError) as error:
+        except (StoreError, MemoryError, ValueError) as error:  # ValueError: a name that no snapshot can hold
             _log.warning("%s cannot be written: %s", self._path, error)
             return False
         return True
