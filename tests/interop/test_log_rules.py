@@ -15,9 +15,9 @@ import pytest
 from bench.peers import install
 from tierlog._native.appends import LeaderCheck, Refusal, find_marker
 from tierlog._native.checksums import crc32c
-from tierlog.log.local.kafka_errors import AppendRefusedError
-from tierlog.log.local.producer_appends import AppendOrigin, ProducerBatch
-from tierlog.log.local.producer_state import ProducerState
+from tierlog.log.local.log_errors import AppendRefusedError
+from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
+from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 

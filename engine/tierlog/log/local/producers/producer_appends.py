@@ -10,8 +10,8 @@ import logging
 from typing import Final, NamedTuple
 
 from tierlog._native.appends import Marker
-from tierlog.log.local.kafka_errors import AppendRefusedError, KafkaError
-from tierlog.log.local.producer_entries import (
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     SEQUENCE_MAX,
@@ -19,7 +19,7 @@ from tierlog.log.local.producer_entries import (
     ProducerStateEntry,
     sequence_after,
 )
-from tierlog.log.local.transaction_verification import VerificationStateEntry
+from tierlog.log.local.producers.transaction_verification import VerificationStateEntry
 
 _log = logging.getLogger(__name__)
 

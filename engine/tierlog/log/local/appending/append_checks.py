@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.appends import AssignedBatch, LeaderCheck, Refusal, check_follower_batches
-from tierlog.log.local.kafka_errors import AppendRefusedError, KafkaError, RecordError
-from tierlog.log.local.producer_appends import AppendOrigin
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, RecordError
+from tierlog.log.local.producers.producer_appends import AppendOrigin
 
 _INT64_MAX: Final = 2**63 - 1
 

@@ -17,10 +17,10 @@ from tierlog.log.formats.producer_snapshot import (
     encode_producer_snapshot,
     parse_producer_snapshot,
 )
-from tierlog.log.local.kafka_errors import AppendRefusedError, KafkaError
-from tierlog.log.local.producer_appends import AppendOrigin, ProducerBatch
-from tierlog.log.local.producer_entries import BatchMetadata, ProducerStateEntry, sequence_after
-from tierlog.log.local.producer_state import AbortedTransaction, PreparedAppend, ProducerState
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
+from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerStateEntry, sequence_after
+from tierlog.log.local.producers.producer_state import AbortedTransaction, PreparedAppend, ProducerState
 
 NOW = 1_700_000_000_000
 YEARS_AGO_MS = 1_750_000_000_000

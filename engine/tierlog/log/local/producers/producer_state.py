@@ -19,10 +19,15 @@ from typing import Final, NamedTuple
 
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
-from tierlog.log.local.kafka_errors import AppendRefusedError, KafkaError
-from tierlog.log.local.producer_appends import AppendOrigin, CompletedTransaction, ProducerAppend, ProducerBatch
-from tierlog.log.local.producer_entries import NO_PRODUCER_ID, BatchMetadata, ProducerStateEntry
-from tierlog.log.local.transaction_verification import VerificationGuard, VerificationStateEntry
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.producers.producer_appends import (
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerAppend,
+    ProducerBatch,
+)
+from tierlog.log.local.producers.producer_entries import NO_PRODUCER_ID, BatchMetadata, ProducerStateEntry
+from tierlog.log.local.producers.transaction_verification import VerificationGuard, VerificationStateEntry
 
 #: Kafka's producer.id.expiration.ms and transaction.max.timeout.ms.
 PRODUCER_EXPIRATION_MS: Final = 86_400_000

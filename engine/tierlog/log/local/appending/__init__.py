@@ -1,0 +1,1 @@
+"""What comes into a log, checked and assigned; nothing here touches a file."""
