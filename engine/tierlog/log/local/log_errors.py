@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tierlog.errors import TierlogError
+from tierlog.errors import StoreError, TierlogError
 
 
 class KafkaError(enum.IntEnum):
@@ -54,3 +55,52 @@ class AppendRefusedError(TierlogError, ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.error, self.text, self.record_errors)
+
+
+class OffsetOutOfRangeError(TierlogError, LookupError):
+    """The log does not hold an offset that was asked for.
+
+    Attributes:
+        error: What a broker answers.
+        offset: The one asked for.
+        log_start_offset: Where the log began then.
+        log_end_offset: Where it ended then, exclusive.
+    """
+
+    error = KafkaError.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, text: str, *, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"{text}: offset {offset}, the log has {log_start_offset} … {log_end_offset}")
+        self.text = text
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _out_of_range, (self.text, self.offset, self.log_start_offset, self.log_end_offset)
+
+
+def _out_of_range(text: str, offset: int, log_start_offset: int, log_end_offset: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(text, offset=offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+
+
+class LogOfflineError(StoreError):
+    """The log failed to read, write or sync a file and is offline: every later call ends with the same error.
+
+    Open the log anew, once the cause is gone: that recovers it. The cause is the ``__cause__`` of the first.
+
+    Attributes:
+        error: What a broker answers.
+    """
+
+    error = KafkaError.KAFKA_STORAGE_ERROR
+
+
+class LogClosedError(TierlogError, ValueError):
+    """The log, or the directory that it belongs to, was closed."""
+
+
+class LogTruncatedError(TierlogError, LookupError):
+    """Bytes that a read handed out are no longer in the log: it was truncated meanwhile. Read again."""
+
+    retriable: ClassVar[bool] = True

@@ -102,6 +102,10 @@ class UpdatableFile(Protocol):
     """
 
     @property
+    def descriptor(self) -> int | None:
+        """The number of the open file in this process, for ``os.sendfile`` and the like; None where it has none."""
+
+    @property
     def size_bytes(self) -> int:
         """The file's size, with the changes that were made through this object."""
 

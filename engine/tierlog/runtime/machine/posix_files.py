@@ -217,6 +217,10 @@ class PosixUpdatableFile(UpdatableFile):
         self._lock = threading.Lock()
 
     @property
+    def descriptor(self) -> int | None:
+        return self._file.number
+
+    @property
     def size_bytes(self) -> int:
         return self._size_bytes
 

@@ -267,6 +267,10 @@ class _MemoryUpdatableFile(UpdatableFile):
         self._file = file
 
     @property
+    def descriptor(self) -> int | None:
+        return None
+
+    @property
     def size_bytes(self) -> int:
         return self._file.size_bytes
 
