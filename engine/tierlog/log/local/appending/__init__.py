@@ -1,4 +1,5 @@
-"""What comes into a log, on its way to a segment: checks, and what a leader writes into a batch.
+"""What comes into a log: checked, given its offsets, and compressed anew where the topic has a codec of its own.
 
-Belongs here: rules about one append's bytes. Does not belong here: files, offsets of the log, producers' state.
+Belongs here: rules about the bytes of one append, whoever sent them. Does not belong here: producers' sequences and
+transactions (``producers``), files (``segments``).
 """
