@@ -26,6 +26,7 @@ from tierlog.runtime.machine.files import (
     store_error,
     translated,
 )
+from tierlog.runtime.machine.record_locks import RecordLock
 
 #: Of a file system that has no locks: there one who writes at the same time is not seen.
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
@@ -444,3 +445,7 @@ class PosixFiles:
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         return PosixLock.taken(path)
+
+    def try_record_lock(self, path: str) -> FileLock | None:
+        """The lock of a file, as Java's ``FileChannel.tryLock`` takes it; None if any process holds it."""
+        return RecordLock.taken(path)
