@@ -225,6 +225,10 @@ class LogSegment:
         """Rename all files (".deleted", ".swap", "" …), the log last. Readers go on. The folder is not fsynced."""
         raise NotImplementedError
 
+    def move_to(self, folder: str) -> None:
+        """The folder was renamed: the files are in another one now."""
+        raise NotImplementedError
+
     def delete_files(self) -> None:
         """Remove the files; readers that hold a slice go on. The folder is not fsynced."""
         raise NotImplementedError
