@@ -181,6 +181,22 @@ class TestChangingInPlace:
             first.release()
             assert files.try_lock(f"{root}/lock") is None
 
+    def test_one_at_a_time_by_record_lock(self, files: Files, root: str) -> None:
+        """If this fails, two brokers write into one log directory; or the lock's file goes, and Kafka makes another."""
+        with pytest.raises(ObjectNotFoundError):
+            files.try_record_lock(f"{root}/no/.lock")
+        first = files.try_record_lock(f"{root}/.lock")
+        assert first is not None
+        assert files.try_record_lock(f"{root}/.lock") is None
+        files.read_whole(f"{root}/.lock")  # closing another descriptor does not free it, as it would Java's
+        assert files.try_record_lock(f"{root}/.lock") is None
+        first.release()
+        first.release()
+        assert files.find(f"{root}/.lock") is not None
+        with files.try_record_lock(f"{root}/.lock") or pytest.fail("still held"):
+            first.release()
+            assert files.try_record_lock(f"{root}/.lock") is None
+
 
 class TestCrash:
     """What MemoryFiles forgets, as a disk does: code that passes with it has fsynced what it must."""

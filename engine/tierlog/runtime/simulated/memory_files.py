@@ -192,12 +192,23 @@ class MemoryFiles:
             self._disk.locked.add(name)
             return _MemoryLock(self, held)
 
-    def unlock(self, held: OpenContent) -> None:
-        """Release a lock of ``try_lock``."""
+    def try_record_lock(self, path: str) -> FileLock | None:
+        """The lock of a file, which stays; None if it is held."""
+        name = normal(path)
+        with self._disk.held():
+            held = self._open(path, make=True)
+            if name in self._disk.locked:
+                return None
+            self._disk.locked.add(name)
+            return _MemoryLock(self, held, stays=True)
+
+    def unlock(self, held: OpenContent, *, stays: bool = False) -> None:
+        """Release a lock of ``try_lock`` or, if the file ``stays``, of ``try_record_lock``."""
         if held.is_open:
             held.is_open = False
             with contextlib.suppress(StoreError), self._disk.held():  # after a crash it is nobody's any more
-                self.remove(held.path)
+                if not stays:
+                    self.remove(held.path)
                 self._disk.locked.discard(normal(held.path))
 
     def _require_parent(self, name: str, path: str) -> None:
@@ -301,9 +312,10 @@ class _MemoryUpdatableFile(UpdatableFile):
 class _MemoryLock(FileLock):
     """A FileLock in memory."""
 
-    def __init__(self, files: MemoryFiles, held: OpenContent) -> None:
+    def __init__(self, files: MemoryFiles, held: OpenContent, *, stays: bool = False) -> None:
         self._files = files
         self._held = held
+        self._stays = stays
 
     def release(self) -> None:
-        self._files.unlock(self._held)
+        self._files.unlock(self._held, stays=self._stays)
