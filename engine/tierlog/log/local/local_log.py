@@ -89,7 +89,7 @@ class LocalLog:
         """What took the log offline; None while it is not."""
         return None if self._failure is None else self._failure[1]
 
-    def fail(self, error: StoreError) -> LogOfflineError:
+    def fail(self, error: Exception) -> LogOfflineError:
         """Take the log offline: the error for the caller to raise. The first failure stays."""
         if self._failure is None:
             self._failure = (f"{self.folder}: the log is offline: {error}", error)
@@ -147,7 +147,10 @@ class LocalLog:
         return segments
 
     def sync(self, segments: Sequence[LogSegment], *, known_before: int) -> None:
-        """Sync segments, and the folder if one of them is newer than the recovery point of before. Raises StoreError."""
+        """Sync segments, and the folder if one of them is newer than the recovery point of before.
+
+        Raises StoreError: never try again.
+        """
         for segment in segments:
             segment.fsync()
         if any(segment.base_offset >= known_before for segment in segments):

@@ -67,9 +67,7 @@ class LogReader:
         limit_base, limit_position = self._place_of(state, limit)
         while segment is not None and segment.base_offset <= limit_base:
             end = limit_position if segment.base_offset == limit_base else segment.size_bytes
-            found = segment.read(
-                start_offset, max_bytes=max_bytes, end_position=end, min_one_message=min_one_message
-            )
+            found = segment.read(start_offset, max_bytes=max_bytes, end_position=end, min_one_message=min_one_message)
             if found is not None:
                 aborted = self._aborted_of(state, segment, start_offset, found) if committed else None
                 return FetchDataInfo(
@@ -132,9 +130,7 @@ class LogReader:
     def _aborted_of(
         self, state: LogState, segment: LogSegment, start_offset: int, found: SegmentRead
     ) -> tuple[tuple[int, int], ...]:
-        upper = segment.fetch_upper_bound_offset(
-            position=found.records.position, size_bytes=found.records.size_bytes
-        )
+        upper = segment.fetch_upper_bound_offset(position=found.records.position, size_bytes=found.records.size_bytes)
         if upper is None:
             following = state.segments.higher(segment.base_offset)
             upper = state.offsets.log_end_offset if following is None else following.base_offset
@@ -169,7 +165,9 @@ def _special(
     if timestamp_ms == EARLIEST_TIMESTAMP or (timestamp_ms == EARLIEST_LOCAL_TIMESTAMP and not remote_log_enabled):
         earliest = epochs.earliest
         known = earliest is not None and earliest.start_offset <= offsets.log_start_offset
-        return TimestampAndOffset(NO_TIMESTAMP, offsets.log_start_offset, earliest.epoch if known and earliest else None)
+        return TimestampAndOffset(
+            NO_TIMESTAMP, offsets.log_start_offset, earliest.epoch if known and earliest else None
+        )
     if timestamp_ms == EARLIEST_LOCAL_TIMESTAMP:
         local = offsets.local_log_start_offset
         return TimestampAndOffset(NO_TIMESTAMP, local, epochs.epoch_for_offset(local))

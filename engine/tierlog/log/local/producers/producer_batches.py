@@ -13,6 +13,17 @@ from tierlog.log.local.producers.producer_appends import ProducerBatch
 
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+_COLUMNS: Final = (
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "base_offset",
+    "last_offset",
+    "max_timestamp",
+    "attributes",
+    "position",
+    "size_bytes",
+)
 
 
 def producer_batch_of(batch: AssignedBatch, data: memoryview) -> ProducerBatch:
@@ -41,25 +52,16 @@ def producer_batches_of(columns: Mapping[str, NDArray[np.generic]], data: memory
     Raises:
         CorruptRecordError: a control batch whose record is malformed.
     """
-    rows = np.flatnonzero(columns["producer_id"] >= 0)
+    rows = np.flatnonzero(columns["producer_id"].astype(np.int64) >= 0)
     if not rows.size:
         return []
     found = []
-    names = (
-        "producer_id",
-        "producer_epoch",
-        "base_sequence",
-        "base_offset",
-        "last_offset",
-        "max_timestamp",
-        "attributes",
-        "position",
-        "size_bytes",
-    )
-    for *numbers, attributes, position, size_bytes in zip(
-        *(columns[name][rows].tolist() for name in names), strict=True
-    ):
+    table = zip(*(columns[name][rows].tolist() for name in _COLUMNS), strict=True)
+    for producer_id, epoch, sequence, base, last, timestamp_ms, attributes, position, size_bytes in table:
         is_control = bool(attributes & CONTROL)
         marker = find_marker(data[position : position + size_bytes]) if is_control else None
-        found.append(ProducerBatch(*numbers, bool(attributes & TRANSACTIONAL), is_control, marker))
+        is_transactional = bool(attributes & TRANSACTIONAL)
+        found.append(
+            ProducerBatch(producer_id, epoch, sequence, base, last, timestamp_ms, is_transactional, is_control, marker)
+        )
     return found

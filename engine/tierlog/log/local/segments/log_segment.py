@@ -147,9 +147,21 @@ class LogSegment:
         """Add entries to the transaction index, which is made with the first."""
         raise NotImplementedError
 
-    def flush(self) -> None:
-        """Fsync the log, then the offset, time and transaction index. Raises StoreError: never try again."""
+    def write_out(self) -> None:
+        """Write the index entries that are in memory alone to their files. By the thread that appends."""
         raise NotImplementedError
+
+    def fsync(self) -> None:
+        """Fsync the log, then the offset, time and transaction index as they are. Raises StoreError: never try again.
+
+        Any thread, also while another appends.
+        """
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """``write_out`` and ``fsync``."""
+        self.write_out()
+        self.fsync()
 
     def on_become_inactive(self) -> None:
         """Write the last time entry and all index entries that are still in memory: the segment is closed now."""
