@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.partition_metadata import (
@@ -18,6 +18,18 @@ from tierlog.runtime.machine import Machine
 _INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )
+
+
+class LogIdentity(NamedTuple):
+    """Which log a folder holds.
+
+    Attributes:
+        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes | None
 
 
 def partition_of(folder: str) -> tuple[str, int]:

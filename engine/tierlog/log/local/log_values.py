@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tierlog.log.local.producers.producer_entries import BatchMetadata
 from tierlog.log.local.segments.log_slice import LogSlice
 
 
@@ -44,6 +45,19 @@ class LogAppendInfo(NamedTuple):
     log_start_offset: int
     size_bytes: int
     is_duplicate: bool = False
+
+    @classmethod
+    def of_nothing(cls, log_start_offset: int) -> LogAppendInfo:
+        """The answer to bytes that hold no whole batch."""
+        return cls(-1, -1, -1, -1, log_start_offset, 0)
+
+    @classmethod
+    def of_duplicate(cls, known: BatchMetadata, log_start_offset: int) -> LogAppendInfo:
+        """The answer for a batch that is in the log already: where it is."""
+        timestamp_ms = known.timestamp_ms
+        return cls(
+            known.first_offset, known.last_offset, timestamp_ms, timestamp_ms, log_start_offset, 0, is_duplicate=True
+        )
 
 
 class FetchDataInfo(NamedTuple):

@@ -12,10 +12,12 @@ from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_errors import LogTruncatedError
+from tierlog.log.local.log_identity import LogIdentity
 from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets, LogState
 from tierlog.log.local.log_reads import LogReader
 from tierlog.log.local.log_values import FetchDataInfo
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
+from tierlog.log.local.recovery.log_loader import RecoveryReport
 from tierlog.log.local.segments.log_segment import LogSegment, TimestampAndOffset
 
 _INT64_MAX: Final = 2**63 - 1
@@ -24,8 +26,12 @@ _INT64_MAX: Final = 2**63 - 1
 class LogView:
     """A log as its readers see it. Thread safety: any number of threads, which wait for nobody."""
 
-    def __init__(self, local: LocalLog, contents: LogContents) -> None:
+    def __init__(
+        self, local: LocalLog, contents: LogContents, identity: LogIdentity, recovery_report: RecoveryReport
+    ) -> None:
         self._local = local
+        self._identity = identity
+        self._report = recovery_report
         self._contents = contents
         self._reader = LogReader(local.folder)
 
@@ -47,6 +53,24 @@ class LogView:
     def is_offline(self) -> bool:
         """Whether a file failed, so that every call ends with LogOfflineError."""
         return self._local.failure is not None
+
+    @property
+    def topic(self) -> str:
+        return self._identity.topic
+
+    @property
+    def partition(self) -> int:
+        return self._identity.partition
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """16 bytes; None where neither the caller nor ``partition.metadata`` gave one."""
+        return self._identity.topic_id
+
+    @property
+    def recovery_report(self) -> RecoveryReport:
+        """What loading did."""
+        return self._report
 
     @property
     def offsets(self) -> LogOffsets:

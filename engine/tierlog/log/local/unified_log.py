@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, Self
+from typing import Self
 
 from typing_extensions import Buffer
 
@@ -25,19 +25,17 @@ from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
-from tierlog.log.local.log_identity import agreed_topic_id, is_tiered, partition_of
+from tierlog.log.local.log_identity import LogIdentity, agreed_topic_id, is_tiered, partition_of
 from tierlog.log.local.log_offsets import OffsetsListener
 from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
-from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
+from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.producers.transaction_verification import VerificationGuard
-from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, RecoveryReport, load_log
+from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
-
-_NO_APPEND: Final = -1
 
 
 class UnifiedLog(LogView):
@@ -84,12 +82,9 @@ class UnifiedLog(LogView):
             is_sole_replica=is_sole_replica,
             is_tiered=is_tiered(topic, config, broker_tiers=remote_log_enabled),
         )
-        super().__init__(local, contents)
+        super().__init__(local, contents, LogIdentity(topic, partition, topic_id), loaded.report)
         self._machine = machine
         self._tasks = tasks
-        self._report = loaded.report
-        self._topic, self._partition = topic, partition
-        self._topic_id = topic_id
         self._broker_tiers = remote_log_enabled
         self._epoch_file = epoch_file
         self._checks = LeaderChecks(LeaderRules.of_config(config))
@@ -179,24 +174,6 @@ class UnifiedLog(LogView):
         opened.append(log)
         return log
 
-    @property
-    def topic(self) -> str:
-        return self._topic
-
-    @property
-    def partition(self) -> int:
-        return self._partition
-
-    @property
-    def topic_id(self) -> bytes | None:
-        """16 bytes; None where neither the caller nor ``partition.metadata`` gave one."""
-        return self._topic_id
-
-    @property
-    def recovery_report(self) -> RecoveryReport:
-        """What loading did."""
-        return self._report
-
     def has_late_transaction(self) -> bool:
         """Whether a transaction is open for longer than any producer may leave it open."""
         with self._lock:
@@ -248,7 +225,7 @@ class UnifiedLog(LogView):
                 origin=origin,
             )
             if assigned is None:
-                return self._nothing_appended()
+                return LogAppendInfo.of_nothing(self._contents.log_start)
             sound, batch = assigned
             view = memoryview(sound).cast("B")[: batch.size_bytes]
             if batch.size_bytes > self._local.config.segment_bytes:
@@ -271,7 +248,7 @@ class UnifiedLog(LogView):
                         transaction_version=transaction_version,
                     )
                     if prepared.duplicate is not None:
-                        return self._duplicate(prepared)
+                        return LogAppendInfo.of_duplicate(prepared.duplicate, self._contents.log_start)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
             except StoreError as error:
@@ -302,7 +279,7 @@ class UnifiedLog(LogView):
                 data, next_offset=self._local.log_end_offset, leader_epoch=leader_epoch
             )
             if not size_bytes:
-                return self._nothing_appended()
+                return LogAppendInfo.of_nothing(self._contents.log_start)
             view = memoryview(data).cast("B")[:size_bytes]
             if size_bytes > self._local.config.segment_bytes:
                 raise _too_large(size_bytes, self._local.config)
@@ -506,7 +483,7 @@ class UnifiedLog(LogView):
         """Go by another configuration from now on; the active segment keeps its index sizes."""
         with self._changing():
             self._local.set_config(config)
-            self._contents.is_tiered = is_tiered(self._topic, config, broker_tiers=self._broker_tiers)
+            self._contents.is_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
             self._checks = LeaderChecks(LeaderRules.of_config(config))
             self._contents.publish()
 
@@ -615,23 +592,6 @@ class UnifiedLog(LogView):
             except StoreError as error:
                 if self._local.is_usable:  # else the folder is gone, and with it what was to be written
                     self._local.fail(error)
-
-    def _nothing_appended(self) -> LogAppendInfo:
-        return LogAppendInfo(_NO_APPEND, _NO_APPEND, _NO_APPEND, _NO_APPEND, self._contents.log_start, 0)
-
-    def _duplicate(self, prepared: PreparedAppend) -> LogAppendInfo:
-        """The answer for a batch that is in the log already: where it is."""
-        known = prepared.duplicate
-        assert known is not None
-        return LogAppendInfo(
-            known.first_offset,
-            known.last_offset,
-            known.timestamp_ms,
-            known.timestamp_ms,
-            self._contents.log_start,
-            0,
-            True,
-        )
 
 
 def _too_large(size_bytes: int, config: LogConfig) -> AppendRefusedError:

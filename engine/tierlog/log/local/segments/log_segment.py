@@ -108,7 +108,7 @@ class LogSegment:
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """The greatest timestamp in the segment; its file's time of change if there is none (Kafka largestTimestamp)."""
+        """The greatest timestamp in the segment; the time of its file's last change if there is none."""
         raise NotImplementedError
 
     @property
@@ -212,13 +212,15 @@ class LogSegment:
         """The bytes from the batch that holds an offset on; None if no batch of the segment reaches it.
 
         Args:
+            start_offset: The first batch that reaches it is the first one handed out.
             max_bytes: At most so many, but with ``min_one_message`` the whole first batch.
+            min_one_message: Whether a first batch that is larger is handed out whole.
             end_position: No byte at or behind it, whatever else.
         """
         raise NotImplementedError
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record at or behind an offset whose timestamp is at or above one (``leader_epoch`` of its batch)."""
+        """The first record at or behind an offset whose timestamp is at or above one, with its batch's leader epoch."""
         raise NotImplementedError
 
     def fetch_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
