@@ -74,8 +74,15 @@ def load_log(
 
     Args:
         folder: The partition's.
+<<<<<<< HEAD
         machine: Whose files are read and changed.
         config: The topic's.
+=======
+        machine: Clock, threads and files.
+        config: The topic's.
+        had_clean_shutdown: Whether the log directory was closed cleanly.
+        remote_log_enabled: Whether the log is tiered.
+>>>>>>> main
         epochs: The log's cache: cut at both ends to the log.
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
