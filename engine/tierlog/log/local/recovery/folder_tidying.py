@@ -95,9 +95,7 @@ class _Tidying:
 
     def _range_of(self, name: SegmentFileName) -> tuple[int, int]:
         """The offsets of a segment that is to be swapped in: [first, behind)."""
-        segment = LogSegment.open(
-            self._machine, self._folder, name.base_offset, config=self._config, suffix=SWAP
-        )
+        segment = LogSegment.open(self._machine, self._folder, name.base_offset, config=self._config, suffix=SWAP)
         try:
             return name.base_offset, segment.read_next_offset()
         finally:

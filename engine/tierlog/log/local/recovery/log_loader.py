@@ -74,15 +74,8 @@ def load_log(
 
     Args:
         folder: The partition's.
-<<<<<<< HEAD
         machine: Whose files are read and changed.
         config: The topic's.
-=======
-        machine: Clock, threads and files.
-        config: The topic's.
-        had_clean_shutdown: Whether the log directory was closed cleanly.
-        remote_log_enabled: Whether the log is tiered.
->>>>>>> main
         epochs: The log's cache: cut at both ends to the log.
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
@@ -116,7 +109,7 @@ class _Loading:
         epochs: LeaderEpochCache,
         producers: ProducerState,
         checkpoints: LogCheckpoints,
-        had_clean_shutdown: bool,  # noqa: FBT001
+        had_clean_shutdown: bool,
     ) -> None:
         self._folder = folder
         self._machine = machine
@@ -146,9 +139,7 @@ class _Loading:
                 self._recover_unflushed()
                 break
             except SegmentOverflowError as overflow:
-                split_segment(
-                    self._machine, self._folder, overflow.segment, config=self._config, report=self._report
-                )
+                split_segment(self._machine, self._folder, overflow.segment, config=self._config, report=self._report)
                 self.close()
         end_offset = self._find_end()
         recovery_point = end_offset if self._was_clean else min(self._recovery_point, end_offset)
@@ -227,9 +218,7 @@ class _Loading:
         def remove_behind() -> None:
             self._remove(behind, "behind the first bad batch of the log")
 
-        outcome, state = recover_segment(
-            segment, producers=producers, epochs=self._epochs, before_cut=remove_behind
-        )
+        outcome, state = recover_segment(segment, producers=producers, epochs=self._epochs, before_cut=remove_behind)
         segment.flush()
         self._recovered.add(segment.base_offset)
         self._report.batches_checked += outcome.batches

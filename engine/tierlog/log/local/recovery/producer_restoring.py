@@ -50,11 +50,10 @@ def restore_producers(
     if not keep_later_snapshots:
         snapshots.truncate(log_start_offset=log_start_offset, log_end_offset=up_to_offset)
     if producers.end_offset == up_to_offset:
-        producers.on_log_start(log_start_offset, latest_snapshot_offset=snapshots.latest_offset)
+        latest = max((offset for offset in snapshots.offsets if offset <= up_to_offset), default=None)
+        producers.on_log_start(log_start_offset, latest_snapshot_offset=latest)
     else:
-        snapshots.load_latest(
-            producers, log_start_offset=log_start_offset, log_end_offset=up_to_offset, now_ms=now_ms
-        )
+        snapshots.load_latest(producers, log_start_offset=log_start_offset, log_end_offset=up_to_offset, now_ms=now_ms)
     if up_to_offset > producers.end_offset and not was_empty:
         due_at = {segment.base_offset for segment in segments.segments[-2:]}
         for segment in segments.between(producers.end_offset, up_to_offset):
