@@ -1,7 +1,7 @@
 #include "batch_search.h"
 
-void tl_batch_search_begin(tl_batch_search *search, int64_t position, int64_t end_position,
-                           int64_t least_last_offset, int64_t least_max_timestamp) {
+void tl_batch_search_begin(tl_batch_search *search, int64_t position, int64_t end_position, int64_t least_last_offset,
+                           int64_t least_max_timestamp) {
     *search = (tl_batch_search){.least_last_offset = least_last_offset,
                                 .least_max_timestamp = least_max_timestamp,
                                 .end_position = end_position,

@@ -11,15 +11,15 @@ extern "C" {
 
 /* A search, and what it has passed over. */
 typedef struct tl_batch_search {
-    int64_t least_last_offset;   /* wanted: a batch with this last offset or a later one */
-    int64_t least_max_timestamp; /* and with this max timestamp or a later one */
-    int64_t end_position;        /* of the log: a batch that does not end here is none */
-    int64_t position;            /* of the batch that was found, or of the next header to look at */
-    tl_batch_header header;      /* of the batch that was found */
-    int64_t last_offset;         /* of it */
-    int64_t passed;              /* batches that were passed over */
-    int64_t passed_last_offset;  /* of the last of them */
-    int64_t greatest_timestamp;  /* of all of them, -1 if there is none */
+    int64_t least_last_offset;         /* wanted: a batch with this last offset or a later one */
+    int64_t least_max_timestamp;       /* and with this max timestamp or a later one */
+    int64_t end_position;              /* of the log: a batch that does not end here is none */
+    int64_t position;                  /* of the batch that was found, or of the next header to look at */
+    tl_batch_header header;            /* of the batch that was found */
+    int64_t last_offset;               /* of it */
+    int64_t passed;                    /* batches that were passed over */
+    int64_t passed_last_offset;        /* of the last of them */
+    int64_t greatest_timestamp;        /* of all of them, -1 if there is none */
     int64_t greatest_timestamp_offset; /* last offset of the first of them that has it */
     bool is_found;
     bool is_done; /* found, or there is no further batch */

@@ -1,9 +1,11 @@
 """Compressed streams as Kafka's clients and brokers write them (reading is native: ``cext/core/codec.h``).
 
 gzip: one member, operating system 255. snappy: snappy-java's stream, blocks of 32 KiB. lz4: a frame of independent
-64 KiB blocks without checksums. zstd: one frame without a content size, flushed before it is closed.
+64 KiB blocks without checksums. zstd: one frame, by the core; it declares its content size, which Kafka's streams do
+not and any reader takes.
 
-The packages are imported where they are used: who only reads needs neither lz4 nor cramjam (extra ``dev``).
+Blocks of snappy and lz4 are Arrow's, which is imported where they are written: a log that keeps its producers' codecs
+needs none.
 
 Source: Kafka GzipCompression, SnappyCompression, Lz4BlockOutputStream, ZstdCompression.
 """
@@ -15,6 +17,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
+import xxhash
+
+from tierlog._native.codecs import compress_bound, compress_into
 from tierlog.records.batch_table import CODEC_NAMES
 
 _GZIP_HEADER: Final = bytes.fromhex("1f8b08000000000000ff")
@@ -76,25 +81,25 @@ def _gzip(data: bytes, level: int) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    import cramjam
+    import pyarrow as pa
 
+    compress_block = pa.Codec("snappy").compress
     parts = [_XERIAL_HEADER]
     for block in _blocks(data, _SNAPPY_BLOCK_BYTES):
-        compressed = bytes(cramjam.snappy.compress_raw(block))
+        compressed = compress_block(block, asbytes=True)
         parts += [struct.pack(">i", len(compressed)), compressed]
     return b"".join(parts)
 
 
 def _lz4(data: bytes, level: int, *, broken_checksum: bool) -> bytes:
-    import lz4.block
-    import xxhash
+    import pyarrow as pa
 
     # The first writers hashed from the frame's magic instead of from the flags, and had to go on with it.
     hashed = _LZ4_FRAME_MAGIC + _LZ4_DESCRIPTOR if broken_checksum else _LZ4_DESCRIPTOR
     parts = [_LZ4_FRAME_MAGIC, _LZ4_DESCRIPTOR, bytes([xxhash.xxh32_intdigest(hashed) >> 8 & 0xFF])]
-    mode = {"mode": "default"} if level == _LZ4_FAST else {"mode": "high_compression", "compression": level}
+    compress_block = pa.Codec("lz4_raw", compression_level=None if level == _LZ4_FAST else level).compress
     for block in _blocks(data, _LZ4_BLOCK_BYTES):
-        compressed = lz4.block.compress(block, store_size=False, **mode)
+        compressed = compress_block(block, asbytes=True)
         if len(compressed) < len(block):
             parts += [struct.pack("<I", len(compressed)), compressed]
         else:
@@ -103,10 +108,6 @@ def _lz4(data: bytes, level: int, *, broken_checksum: bool) -> bytes:
 
 
 def _zstd(data: bytes, level: int) -> bytes:
-    import zstandard
-
-    if not data:  # closed at once, the stream knows the size of what it got
-        return zstandard.ZstdCompressor(level=level).compress(data)
-    stream = zstandard.ZstdCompressor(level=level, write_content_size=False).compressobj()
-    # The flush of the stream in front of zstd ends a block; closing then adds an empty one.
-    return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+    frame = bytearray(compress_bound(len(data)))
+    size = compress_into(data, frame, level=level)
+    return bytes(memoryview(frame)[:size])

@@ -181,6 +181,22 @@ class TestChangingInPlace:
             first.release()
             assert files.try_lock(f"{root}/lock") is None
 
+    def test_one_at_a_time_by_record_lock(self, files: Files, root: str) -> None:
+        """If this fails, two brokers write into one log directory; or the lock's file goes, and Kafka makes another."""
+        with pytest.raises(ObjectNotFoundError):
+            files.try_record_lock(f"{root}/no/.lock")
+        first = files.try_record_lock(f"{root}/.lock")
+        assert first is not None
+        assert files.try_record_lock(f"{root}/.lock") is None
+        files.read_whole(f"{root}/.lock")  # closing another descriptor does not free it, as it would Java's
+        assert files.try_record_lock(f"{root}/.lock") is None
+        first.release()
+        first.release()
+        assert files.find(f"{root}/.lock") is not None
+        with files.try_record_lock(f"{root}/.lock") or pytest.fail("still held"):
+            first.release()
+            assert files.try_record_lock(f"{root}/.lock") is None
+
 
 class TestCrash:
     """What MemoryFiles forgets, as a disk does: code that passes with it has fsynced what it must."""
@@ -261,7 +277,7 @@ class TestCrash:
     def test_what_survives_is_between_old_and_new(self) -> None:
         """If this fails, torn writes that a disk does make are never tried, or ones that it cannot make are."""
         outcomes = set()
-        for seed in range(200):
+        for seed in range(1000):
             files = MemoryFiles()
             files.put("/d/f", b"a" * 1024)
             with files.open_update("/d/f") as file:

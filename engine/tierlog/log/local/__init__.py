@@ -12,6 +12,8 @@ What stands, from the bottom (nothing of it touches a file but by what it is han
 - ``append_checks``: what a leader checks in a batch and writes into it, and what a follower checks. C
   (``cext/core/log_append.h``): the bytes are read once for the checksum and once for the records, none is copied; a
   compressed batch is inflated into a scratch that is bounded.
+- ``appending.recompression``: a batch of a topic whose ``compression.type`` is its own: the stream of records changes
+  its codec as a whole, and is checked and assigned as a producer's would be.
 - ``leader_epoch_cache``: the lineage, over the immutable ``LeaderEpochs`` of ``log.formats``.
 - ``producer_state``: idempotence and transactions, as a state machine; ``producer_entries`` (one producer),
   ``producer_appends`` (one append of one), ``transaction_verification`` (guards).

@@ -17,7 +17,10 @@ class LogConfig:
     """
 
     cleanup_policy: frozenset[str] = frozenset(("delete",))
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = INT64_MAX

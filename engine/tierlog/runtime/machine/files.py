@@ -236,6 +236,11 @@ class Files(ReadableFiles, Protocol):
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
 
+    def try_record_lock(self, path: str) -> FileLock | None:
+        """The lock of a file, as Java's ``FileChannel.tryLock`` takes it: None if any process holds it, a Java one too.
+        The file is made if it does not exist, and stays. Not seen by ``try_lock``, nor the other way round.
+        """
+
 
 def store_error(error: OSError, path: str) -> StoreError:
     """The error of :mod:`tierlog.errors` for an OSError, naming the path."""

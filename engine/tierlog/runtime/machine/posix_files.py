@@ -8,8 +8,10 @@ import fcntl
 import os
 import shutil
 import stat as stat_bits
+import struct
 import threading
 from collections.abc import Iterator
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -29,6 +31,8 @@ from tierlog.runtime.machine.files import (
 
 #: Of a file system that has no locks: there one who writes at the same time is not seen.
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
+#: ``struct flock`` of a whole file: type, whence, start, length, process (0: the lock is the open file's).
+_WHOLE_FILE: Final = struct.pack("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def _info(path: str, found: os.stat_result) -> FileInfo:
@@ -287,6 +291,38 @@ class PosixLock(FileLock):
             self._file.close()
 
 
+class PosixRecordLock(FileLock):
+    """A record lock over a whole file, as Java takes it; the file stays.
+
+    Java's locks belong to the process, which loses one when it closes any descriptor of the file, and never keeps
+    itself out. Ours belong to one open file where the system has that (Linux's ``F_OFD_SETLK``): they keep Java's out
+    and are kept out by them, and by others of this process too. A fork shares such a lock with its parent: it is free
+    when both have let go.
+    """
+
+    def __init__(self, file: _Descriptor) -> None:
+        self._file = file
+
+    @classmethod
+    def taken(cls, path: str) -> PosixRecordLock | None:
+        file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
+        try:
+            if hasattr(fcntl, "F_OFD_SETLK"):
+                fcntl.fcntl(file.number, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            else:  # the BSDs, where flock and record locks keep each other out
+                fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            file.close()
+            if cause.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise store_error(cause, path) from cause
+        return cls(file)
+
+    def release(self) -> None:
+        with contextlib.suppress(StoreError):  # closed or not, the number is not ours any more
+            self._file.close()
+
+
 def _parent(path: str) -> str:
     return os.path.dirname(path) or "."
 
@@ -444,3 +480,7 @@ class PosixFiles:
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, which is a file that exists while the lock is held; None if any process holds it."""
         return PosixLock.taken(path)
+
+    def try_record_lock(self, path: str) -> FileLock | None:
+        """The lock of a file, as Java's ``FileChannel.tryLock`` takes it; None if any process holds it."""
+        return PosixRecordLock.taken(path)

@@ -6,15 +6,18 @@ Source: Kafka UnifiedLog#analyzeAndValidateRecords, LogValidator (docs/formats/l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.appends import AssignedBatch, LeaderCheck, Refusal, check_follower_batches
+from tierlog.errors import ConfigError
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, RecordError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.records.batch_table import CODEC_NAMES
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -54,6 +57,7 @@ class LeaderRules:
         timestamp_after_max_ms: ``message.timestamp.after.max.ms``.
         max_message_bytes: ``max.message.bytes``, of a batch.
         compression_codec: ``compression.type`` as the codec's number; None = ``producer``.
+        compression_level: Of that codec; None = Kafka's default.
         max_decompressed_message_bytes: To how many bytes a batch may decompress; Kafka knows no such limit.
     """
 
@@ -63,7 +67,43 @@ class LeaderRules:
     timestamp_after_max_ms: int = 3_600_000
     max_message_bytes: int = 1_048_588
     compression_codec: int | None = None
+    compression_level: int | None = None
     max_decompressed_message_bytes: int = 256 << 20
+
+    @classmethod
+    def of_config(cls, config: LogConfig) -> Self:
+        """What a topic's configuration says.
+
+        Raises:
+            ConfigError: ``compression.type`` is unknown.
+        """
+        codec, level = _target_compression(config)
+        return cls(
+            compacted=config.is_compacted,
+            log_append_time=config.message_timestamp_type == "LogAppendTime",
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            max_message_bytes=config.max_message_bytes,
+            compression_codec=codec,
+            compression_level=level,
+            max_decompressed_message_bytes=config.max_decompressed_message_bytes,
+        )
+
+
+def _target_compression(config: LogConfig) -> tuple[int | None, int | None]:
+    """(codec, level) of ``compression.type``; (None, None) for ``producer``."""
+    name = config.compression_type
+    if name == "producer":
+        return None, None
+    names = ("uncompressed", *CODEC_NAMES[1:])
+    if name not in names:
+        raise ConfigError(f"compression.type {name!r} is none of producer, {', '.join(names)}")
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return names.index(name), levels.get(name)
 
 
 class LeaderChecks:

@@ -1,62 +1,245 @@
-"""The producer snapshots in a log's folder."""
+"""The producer snapshots in a log's folder.
+
+A snapshot is written at its own name; what a crash leaves of one that was not fsynced shows itself by its checksum, and
+the one before is taken. Source: Kafka ProducerStateManager.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from typing import Final
 
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError
+from tierlog.log.formats.producer_snapshot import (
+    ProducerEntry,
+    ProducerSnapshot,
+    encode_producer_snapshot,
+    parse_producer_snapshot,
+)
+from tierlog.log.formats.segment_files import SegmentFileKind, find_segment_file, segment_file_name
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+#: Some 5 million producers. A larger file is taken for a corrupt one: its entries alone would be gigabytes of objects.
+SNAPSHOT_SIZE_BYTES_MAX: Final = 256 << 20
+
+_INT32_MASK: Final = 2**32 - 1
+_TABLE_SIZE_MIN: Final = 16
 
 
 class ProducerSnapshots:
     """The ``.snapshot`` files of one folder, by the offset in their name.
 
     Thread safety: one thread changes them, any number ask ``path_at``.
+
+    Attributes:
+        folder: Where they are; ``move_to`` changes it.
     """
 
     def __init__(self, machine: Machine, folder: str) -> None:
         """List the folder. Raises StoreError."""
-        raise NotImplementedError
+        self._machine = machine
+        self.folder = folder
+        #: Replaced as a whole: other threads ask it.
+        self._offsets: tuple[int, ...] = ()
+        self.relist()
+
+    def relist(self) -> None:
+        """List the folder anew: somebody else has changed it. Raises StoreError."""
+        names = (
+            find_segment_file(i.name) for i in self._machine.files.iter_directory(self.folder) if not i.is_directory
+        )
+        self._offsets = tuple(
+            sorted(
+                name.base_offset
+                for name in names
+                if name is not None and name.kind is SegmentFileKind.PRODUCER_SNAPSHOT and not name.transient
+            )
+        )
+
+    def move_to(self, folder: str) -> None:
+        """The folder was renamed: the snapshots are in another one now."""
+        self.folder = folder
+
+    # ---- what is there
 
     @property
     def offsets(self) -> tuple[int, ...]:
         """Of all snapshots, ascending."""
-        raise NotImplementedError
+        return self._offsets
 
     @property
     def latest_offset(self) -> int | None:
-        raise NotImplementedError
+        """Of the newest snapshot."""
+        offsets = self._offsets
+        return offsets[-1] if offsets else None
 
     def path_at(self, offset: int) -> str | None:
         """The file of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
-        raise NotImplementedError
+        return self._path(offset) if offset in self._offsets else None
+
+    # ---- writing
 
     def take(self, state: ProducerState, *, fsync: bool = True) -> str | None:
-        """Write the state at its ``end_offset``, if anything was appended since the last one; the file's path."""
-        raise NotImplementedError
+        """Write the state at its ``end_offset``, if anything was appended since the last one; the file's path.
+
+        Args:
+            state: Its ``snapshot_offset`` moves on.
+            fsync: Whether file and name survive a crash on return; else the caller sees to it with ``fsync``.
+
+        Raises:
+            StoreError: the file may be there in part; nobody takes it for sound.
+        """
+        if not state.snapshot_is_due:
+            return None
+        offset = state.end_offset
+        path = self._write(offset, state.snapshot(), fsync=fsync)
+        state.snapshot_offset = offset
+        return path
 
     def write_empty(self, offset: int) -> None:
-        """A snapshot without producers (after a clean stop of a version that wrote none)."""
-        raise NotImplementedError
+        """A snapshot without producers (after a clean stop of a version that wrote none). Raises as ``take``."""
+        self._write(offset, (), fsync=True)
+
+    def fsync(self, offset: int) -> None:
+        """Make the snapshot of an offset survive a crash, its name not; nothing if it went meanwhile.
+
+        Raises:
+            StoreError: never try again.
+        """
+        path = self.path_at(offset)
+        if path is not None and self._machine.files.find(path) is not None:
+            with self._machine.files.open_update(path) as file:
+                file.fsync()
+
+    # ---- reading
 
     def load_latest(self, state: ProducerState, *, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Load the newest sound snapshot at log_start_offset < n <= log_end_offset into a state; corrupt ones are
         deleted, and the next older is tried. Without one the state restarts at ``log_start_offset``.
+
+        Raises:
+            StoreError: a snapshot cannot be read or deleted.
         """
-        raise NotImplementedError
+        for offset in reversed(self._offsets):
+            if not log_start_offset < offset <= log_end_offset:
+                continue
+            path = self._path(offset)
+            try:
+                state.load(self._read(path), offset=offset, now_ms=now_ms)
+            except CorruptIndexError as error:
+                _log.warning("%s: not sound, and deleted: %s", path, error)
+                self._remove([offset])
+            except ObjectNotFoundError:
+                self._forget([offset])
+            else:
+                return
+        state.restart(log_start_offset, snapshot_offset=log_start_offset)
 
-    def remove_strays(self, segment_base_offsets: Iterable[int]) -> None:
-        """Delete those that are of no segment, but for the newest if it is at or behind the last base offset."""
-        raise NotImplementedError
+    # ---- removing
 
-    def truncate(self, *, log_start_offset: int, log_end_offset: int) -> None:
-        """Delete those behind the log's end, and those at or before its start (Kafka truncateAndReload)."""
-        raise NotImplementedError
+    def remove_strays(self, segment_base_offsets: Iterable[int]) -> list[str]:
+        """Delete those that are of no segment, but for the newest if it is at or behind the last base offset; the paths
+        that went. The folder is listed anew. Raises StoreError.
+        """
+        self.relist()
+        bases = set(segment_base_offsets)
+        strays = [offset for offset in self._offsets if offset not in bases]
+        if strays and bases and strays[-1] >= max(bases):
+            strays.pop()  # a clean stop wrote it, at the log's end
+        elif not bases:
+            del strays[-1:]
+        return self._remove(strays)
+
+    def truncate(self, *, log_start_offset: int, log_end_offset: int) -> list[str]:
+        """Delete those behind the log's end, and those at or before its start (Kafka truncateAndReload); the paths that
+        went. They stay away after a crash. Raises StoreError.
+        """
+        return self._remove([o for o in self._offsets if not log_start_offset < o <= log_end_offset], durable=True)
 
     def remove_before(self, offset: int) -> None:
-        """Delete those below an offset."""
-        raise NotImplementedError
+        """Delete those below an offset. Raises StoreError."""
+        self._remove([o for o in self._offsets if o < offset])
+
+    def remove_all(self) -> None:
+        """Delete all; they stay away after a crash: a log begins anew here. Raises StoreError."""
+        self._remove(list(self._offsets), durable=True)
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Rename the one of an offset to ``.deleted``; its new path, for whoever removes it later."""
-        raise NotImplementedError
+        """Rename the one of an offset to ``.deleted``; its new path, for whoever removes it later. None: there is none.
+
+        Raises:
+            StoreError
+        """
+        path = self.path_at(offset)
+        if path is None:
+            return None
+        self._forget([offset])
+        aside = f"{path}.deleted"
+        try:
+            self._machine.files.rename(path, aside, durable=False)
+        except ObjectNotFoundError:
+            return None  # somebody removed it: what was to be done is done
+        return aside
+
+    # ---- inside
+
+    def _path(self, offset: int) -> str:
+        return f"{self.folder}/{segment_file_name(offset, SegmentFileKind.PRODUCER_SNAPSHOT)}"
+
+    def _read(self, path: str) -> ProducerSnapshot:
+        files = self._machine.files
+        size = files.stat(path).size_bytes
+        if size > SNAPSHOT_SIZE_BYTES_MAX:
+            text = f"{size} bytes, at most {SNAPSHOT_SIZE_BYTES_MAX} are read"
+            raise CorruptIndexError(text, fault="TOO_LARGE", position=0, expected=SNAPSHOT_SIZE_BYTES_MAX, found=size)
+        return parse_producer_snapshot(files.read_whole(path, limit_bytes=SNAPSHOT_SIZE_BYTES_MAX))
+
+    def _write(self, offset: int, entries: Iterable[ProducerEntry], *, fsync: bool) -> str:
+        path = self._path(offset)
+        data = encode_producer_snapshot(in_order_of_kafka(entries))
+        files = self._machine.files
+        if fsync:
+            files.write_whole(path, data)
+        else:
+            with files.open_update(path) as file:
+                file.truncate(0)
+                file.append(data)
+        if offset not in self._offsets:
+            self._offsets = tuple(sorted((*self._offsets, offset)))
+        return path
+
+    def _remove(self, offsets: list[int], *, durable: bool = False) -> list[str]:
+        paths = [self._path(offset) for offset in offsets]
+        self._forget(offsets)
+        for path in paths:
+            self._machine.files.remove(path)
+        if paths and durable:
+            self._machine.files.fsync_directory(self.folder)
+        return paths
+
+    def _forget(self, offsets: Iterable[int]) -> None:
+        gone = frozenset(offsets)
+        self._offsets = tuple(offset for offset in self._offsets if offset not in gone)
+
+
+def in_order_of_kafka(entries: Iterable[ProducerEntry]) -> list[ProducerEntry]:
+    """Producers in the order in which a broker that got to know them in the given order writes them.
+
+    That is the order of a java.util.HashMap of Long: by bucket, within one by arrival. The order has no meaning; with
+    it a snapshot is the same bytes as Kafka's, but for brokers whose table once held many more producers.
+    """
+    known = list(entries)
+    size = _TABLE_SIZE_MIN
+    while 4 * len(known) > 3 * size:  # the default load factor
+        size *= 2
+
+    def bucket(entry: ProducerEntry) -> int:
+        value = entry.producer_id & (2**64 - 1)
+        code = (value ^ (value >> 32)) & _INT32_MASK
+        return (code ^ (code >> 16)) & (size - 1)
+
+    return sorted(known, key=bucket)

@@ -192,12 +192,13 @@ class IndexFile:
             self._note_pages(self._tail[:dropped], self._firsts, self._seconds)
             del self._tail[:dropped]
 
-    def flush(self) -> None:
-        """Write what is only in memory, and fsync the file unless nothing changed since the last time."""
-        self.write_out()
+    def fsync(self) -> None:
+        """Fsync what is in the file, unless nothing changed since the last time. Any thread, while another appends."""
         if self._is_dirty:
             self._is_dirty = False
-            self.file.made().fsync()
+            file = self.file.find()
+            if file is not None:
+                file.fsync()
 
     def reset(self) -> None:
         """Remove all entries, in memory and on disk."""

@@ -65,14 +65,14 @@ class LazyFile:
                 self.file = self._files.open_update(self.path)
         return self.file
 
-    def rename(self, path: str) -> None:
+    def rename_to(self, path: str) -> None:
         """Rename the file, if it exists. The folder is not fsynced."""
         with self._lock:
             if self._files.find(self.path) is not None:
                 self._files.rename(self.path, path, durable=False)
             self.path = path
 
-    def move(self, path: str) -> None:
+    def move_to(self, path: str) -> None:
         """Take another path: the folder was renamed."""
         with self._lock:
             self.path = path

@@ -260,20 +260,33 @@ class LogSegment:
         """
         self._aborted.append(aborted)
 
-    def flush(self) -> None:
-        """Fsync the log, then the offset, time and transaction index. Raises StoreError: never try again."""
+    def write_out(self) -> None:
+        """Write the index entries that are in memory alone to their files. By the thread that appends."""
+        self._offsets.write_out()
+        self._times.write_out()
+
+    def fsync(self) -> None:
+        """Fsync the log, then the offset, time and transaction index as they are. Raises StoreError: never try again.
+
+        Any thread, also while another appends.
+        """
         self._log.opened().fsync()
-        self._offsets.flush()
-        self._times.flush()
-        self._aborted.flush()
+        self._offsets.fsync()
+        self._times.fsync()
+        self._aborted.fsync()
+
+    def flush(self) -> None:
+        """``write_out`` and ``fsync``."""
+        self.write_out()
+        self.fsync()
 
     def on_become_inactive(self) -> None:
         """Write the last time entry and all index entries that are still in memory: the segment is closed now."""
         self._times.append((self._tail or self._resumed_tail()).close())
         self._tail = None
-        for index in (self._offsets, self._times):
-            index.write_out()
-            index.forget_pages()
+        self.write_out()
+        self._offsets.forget_pages()
+        self._times.forget_pages()
 
     def truncate_to(self, offset: int) -> int:
         """Cut the segment in front of the first batch that ends at or behind an offset; returns the bytes cut off.
@@ -457,13 +470,13 @@ class LogSegment:
         """Rename all files (".deleted", ".swap", "" …), the log first. Readers go on. The folder is not fsynced."""
         self._suffix = suffix
         for kind, file in self._files():
-            file.rename(self._path(kind))
+            file.rename_to(self._path(kind))
 
-    def change_folder(self, folder: str) -> None:
-        """Go on under another path: the folder was renamed."""
+    def move_to(self, folder: str) -> None:
+        """The folder was renamed: the files are in another one now."""
         self._folder = folder
         for kind, file in self._files():
-            file.move(self._path(kind))
+            file.move_to(self._path(kind))
 
     def delete_files(self) -> None:
         """Remove the files, the log first; readers that hold a slice go on. The folder is not fsynced."""

@@ -135,8 +135,8 @@ class TransactionIndexFile:
             file.truncate(count * ENTRY_SIZE_BYTES)
             self._is_dirty = True
 
-    def flush(self) -> None:
-        """Fsync the file, if there is one and it may have changed since the last time."""
+    def fsync(self) -> None:
+        """Fsync the file, if there is one and it may have changed since the last time. Any thread."""
         if self._is_dirty:
             self._is_dirty = False
             file = self.file.find()

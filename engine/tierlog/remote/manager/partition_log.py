@@ -1,0 +1,243 @@
+"""What the RemoteLogManager asks of a partition's log, and nothing more: ours is one, and so can be a broker's own.
+
+``tierlog.log.local.UnifiedLog`` has all of it. A log of another make has these members, none of which is called under a
+lock of the manager's, and passes ``tests/contract/partition_log_suite.py``. Values that go over the border are plain
+numbers, paths, and the small values of ``tierlog.log``.
+
+Source: Kafka RemoteLogManager, TierStateMachine (what they call of UnifiedLog, LogSegment, LeaderEpochFileCache and
+ProducerStateManager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tierlog.log.local.segments.log_segment import TimestampAndOffset
+
+
+class PartitionConfig(Protocol):
+    """A topic's configuration, as far as the tier goes by it; an immutable value. Times are ms, sizes bytes."""
+
+    @property
+    def retention_ms(self) -> int:
+        """``retention.ms``, local and remote together; -1 = for ever."""
+
+    @property
+    def retention_bytes(self) -> int:
+        """``retention.bytes``, local and remote together; -1 = no limit."""
+
+    @property
+    def local_retention_ms(self) -> int:
+        """``local.retention.ms``; -2 = as ``retention.ms``."""
+
+    @property
+    def local_retention_bytes(self) -> int:
+        """``local.retention.bytes``; -2 = as ``retention.bytes``."""
+
+    @property
+    def remote_log_copy_disable(self) -> bool:
+        """``remote.log.copy.disable``: nothing more is copied, what is in the tier is read and expires."""
+
+    @property
+    def remote_log_delete_on_disable(self) -> bool:
+        """``remote.log.delete.on.disable``: what is in the tier goes when the topic leaves it."""
+
+
+class PartitionSegment(Protocol):
+    """One segment: its bounds, and the paths of its files, which the manager opens by itself.
+
+    Thread safety: any number of threads. A segment may be deleted while it is held: its files are gone then, and calls
+    raise StoreError.
+    """
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log``; of the active segment it grows."""
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """The greatest timestamp in the segment; its file's time of change if there is none."""
+
+    @property
+    def log_path(self) -> str: ...
+
+    @property
+    def offset_index_path(self) -> str:
+        """Of the offset index, which a closed segment has whole on disk."""
+
+    @property
+    def time_index_path(self) -> str:
+        """Of the time index, likewise."""
+
+    @property
+    def transaction_index_path(self) -> str:
+        """Of the transaction index; there need be no such file."""
+
+    def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
+        """The first record at or behind an offset whose timestamp is at or above one; None if there is none.
+
+        Raises:
+            CorruptRecordError. StoreError.
+        """
+
+    def collect_aborted(self, *, fetch_offset: int, upper_bound_offset: int) -> tuple[list[tuple[int, int, int]], bool]:
+        """((producer id, first offset, last offset) of aborted transactions in [fetch offset, upper bound), whether no
+        later segment can hold more). Raises CorruptIndexError. StoreError.
+        """
+
+
+class PartitionEpochs(Protocol):
+    """The log's leader epochs. Thread safety: any number of threads; what changes them is durable on return."""
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None: ...
+
+    @property
+    def latest_entry(self) -> EpochEntry | None: ...
+
+    def previous_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of the largest epoch below this one."""
+
+    def previous_epoch(self, epoch: int | None = None) -> int | None:
+        """The largest epoch below this one; None = below the latest."""
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """The smallest epoch above this one."""
+
+    def epoch_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which an offset was written; None before the first entry."""
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset exclusive) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
+
+    def epoch_entries_in_range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
+        """The epochs of the offsets [start, end), as they go with a segment: the first begins at the start."""
+
+    def epoch_with_offsets(self) -> dict[int, int]:
+        """Epoch to start offset, ascending."""
+
+    def assign_all(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Begin several (epoch, start offset), in this order: the tier's lineage, for a follower that starts there.
+
+        Raises:
+            ValueError: negative. StoreError: nothing has changed.
+        """
+
+    def clear_and_flush(self) -> None:
+        """Forget all epochs. Raises StoreError: nothing has changed."""
+
+
+class PartitionProducers(Protocol):
+    """The producer snapshots of the log. Thread safety: any number of threads."""
+
+    def path_at(self, offset: int) -> str | None:
+        """The snapshot file of exactly this offset; None if there is none (Kafka fetchSnapshot)."""
+
+
+class PartitionLog(Protocol):
+    """One partition's log, as the RemoteLogManager sees it.
+
+    Raises (all methods): LogOfflineError: a file could not be read or written, and the log is offline. LogClosedError.
+
+    Thread safety: any number of threads: the tasks of one partition (copy, expiration, follower) and reads go on side
+    by side, beside the broker's own appends.
+    """
+
+    # ---- what is known
+
+    @property
+    def folder(self) -> str:
+        """Where the log's files lie: a follower's producer snapshot is put there before ``load_producer_state``."""
+
+    @property
+    def parent_dir(self) -> str:
+        """The log directory: if it changes, the copy task begins anew."""
+
+    @property
+    def config(self) -> PartitionConfig:
+        """The configuration as it is now."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read, here or in the tier."""
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset that can be read here."""
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a copy ends, exclusive: a segment is copied once all of it lies below."""
+
+    @property
+    def highest_offset_in_remote_storage(self) -> int:
+        """The last offset that is copied, inclusive; -1 if none is."""
+
+    @property
+    def leader_epoch_cache(self) -> PartitionEpochs: ...
+
+    @property
+    def producer_state_manager(self) -> PartitionProducers: ...
+
+    def remote_log_enabled(self) -> bool:
+        """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""
+
+    # ---- segments
+
+    def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> Sequence[PartitionSegment]:
+        """The segments, ascending by base offset; with bounds, from the one that contains ``from_offset`` on, base
+        offsets below ``to_offset``.
+        """
+
+    @property
+    def active_segment(self) -> PartitionSegment:
+        """The last segment, which is appended to and never copied."""
+
+    def size(self) -> int:
+        """Bytes of all segments' logs."""
+
+    def only_local_log_segments_size(self) -> int:
+        """Bytes of the segments that the tier does not have: base offset at or behind the highest copied offset."""
+
+    def only_local_log_segments_count(self) -> int:
+        """How many those are."""
+
+    # ---- what the tier tells the log
+
+    def update_highest_offset_in_remote_storage(self, offset: int) -> None:
+        """Note that offsets up to this one, inclusive, are copied; it never falls, and is ignored where tiering is off.
+        Local retention may delete them from now on.
+        """
+
+    def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
+        """Raise the log start to what the tier begins with; it never falls, and is ignored where tiering is off."""
+
+    def maybe_increment_local_log_start_offset(self, offset: int, reason: str) -> bool:
+        """Raise the local log start; whether it rose."""
+
+    def maybe_increment_log_start_offset(self, offset: int, reason: str) -> bool:
+        """Raise the log start; whether it rose. Raises OffsetOutOfRangeError: above the high watermark."""
+
+    # ---- a follower that starts from the tier
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Remove everything here and begin anew, empty, at an offset; ``log_start_offset`` is that of the tier, None =
+        the same offset. Epochs and producers are forgotten.
+        """
+
+    def load_producer_state(self, offset: int) -> None:
+        """Restore the producers from the snapshot of this offset, which was put into ``folder``."""
