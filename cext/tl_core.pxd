@@ -248,12 +248,16 @@ cdef extern from "index.h" nogil:
     size_t tl_time_index_entries(const uint8_t *data, size_t size) noexcept
     void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                                 int64_t *offset, int32_t *position) noexcept
+    void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                                     size_t count, int64_t *offsets, int32_t *positions) noexcept
     int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
                                 int64_t end_offset_inclusive) noexcept
     int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,
                                         int64_t size_bytes) noexcept
     void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                               int64_t *timestamp, int64_t *offset) noexcept
+    void tl_time_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                                   size_t count, int64_t *timestamps, int64_t *offsets) noexcept
     tl_status tl_offset_index_check(const uint8_t *data, size_t size, int64_t base_offset, int64_t segment_size,
                                     tl_fault *fault) noexcept
     tl_status tl_time_index_check(const uint8_t *data, size_t size, int64_t base_offset, tl_fault *fault) noexcept
