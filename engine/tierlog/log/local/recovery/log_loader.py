@@ -316,6 +316,6 @@ def _is_whole(segment: LogSegment) -> bool:
     """Whether a log that was closed ends with a batch, as far as the last index entry can tell."""
     try:
         last = segment.find_batch(max(segment.base_offset, segment.read_next_offset() - 1))
-    except CorruptRecordError:
+    except (CorruptRecordError, CorruptIndexError):
         return False
     return segment.size_bytes == (0 if last is None else last.position + last.size_bytes)

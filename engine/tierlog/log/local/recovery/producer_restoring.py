@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Final
 
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptIndexError, CorruptRecordError
 from tierlog.log.local.producers.producer_replay import ProducerReplay
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import ProducerState
@@ -13,6 +14,8 @@ from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.records.batch_runs import BatchRuns
 from tierlog.runtime.machine.buffers import new_buffer
+
+_log = logging.getLogger(__name__)
 
 #: Of one read.
 WINDOW_BYTES: Final = 1 << 20
@@ -67,21 +70,20 @@ def restore_producers(
 
 def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) -> None:
     """Take a segment's batches from the producers' end on, up to the one that reaches an offset."""
-    first = segment.find_batch(producers.end_offset)
-    if first is None:
-        return
-    behind = segment.find_batch(up_to_offset)
-    end = segment.size_bytes if behind is None else behind.position
+    from_offset = producers.end_offset
+    start, end = _bounds(segment, from_offset, up_to_offset)
 
     def read(position: int, size_bytes: int) -> memoryview:
         buffer = new_buffer(size_bytes)
         return buffer[: segment.read_into(buffer, position=position)]
 
-    runs = BatchRuns(_windows(segment, first.position, end), end_position=first.position)
+    runs = BatchRuns(_windows(segment, start, end), end_position=start)
     replay = ProducerReplay(producers, read=read)
     try:
         for run in runs:
-            replay.feed(run.columns)
+            last_offsets = run.column("last_offset")
+            inside = (last_offsets >= from_offset) & (last_offsets < up_to_offset)
+            replay.feed({name: column[inside] for name, column in run.columns.items()})
         replay.finish()
         if runs.broken is not None:
             raise runs.broken
@@ -90,6 +92,19 @@ def _replay(segment: LogSegment, producers: ProducerState, up_to_offset: int) ->
             raise CorruptRecordError(text, fault="BAD_SIZE", position=runs.end_position)
     except CorruptRecordError as error:
         raise error.located(segment.log_path) from None
+
+
+def _bounds(segment: LogSegment, from_offset: int, up_to_offset: int) -> tuple[int, int]:
+    """Where the batches of a range lie, bytes; all of the log where the offset index is of no use."""
+    try:
+        first = segment.find_batch(from_offset)
+        behind = segment.find_batch(up_to_offset)
+    except CorruptIndexError as error:
+        _log.warning("%s: read without its index: %s", segment.log_path, error)
+        return 0, segment.size_bytes
+    if first is None:
+        return 0, 0
+    return first.position, segment.size_bytes if behind is None else behind.position
 
 
 def _windows(segment: LogSegment, position: int, end: int) -> Iterator[memoryview]:
