@@ -48,7 +48,7 @@ class Later:
 
 @pytest.fixture
 def machine() -> Machine:
-    clock = ManualClock(NOW)
+    clock = ManualClock(time_ms=NOW)
     return Machine(clock=clock, files=MemoryFiles(clock))
 
 
@@ -231,7 +231,10 @@ def test_truncation_takes_producers_epochs_and_later_segments_along(machine: Mac
         log.append_as_leader(batch(b"c", producer_id=7, sequence=2), leader_epoch=3)
         assert log.truncate_to(1)
         assert (log.log_end_offset, log.leader_epoch_cache.latest_epoch) == (1, 1)
-        assert [segment.base_offset for segment in log.log_segments()] == [0]
+        assert [(segment.base_offset, bool(segment.size_bytes)) for segment in log.log_segments()] == [
+            (0, True),
+            (1, False),
+        ]
         again = log.append_as_leader(batch(b"B", producer_id=7, sequence=1), leader_epoch=4)
         assert (again.first_offset, again.is_duplicate) == (1, False)
         assert not log.truncate_to(2)
@@ -262,7 +265,7 @@ def test_a_closed_log_refuses_and_keeps_what_it_has(machine: Machine) -> None:
 
 def test_a_full_disk_takes_the_log_offline_for_good() -> None:
     """Half a batch would be followed by others, or the log would serve what it cannot promise."""
-    clock = ManualClock(NOW)
+    clock = ManualClock(time_ms=NOW)
     machine = Machine(clock=clock, files=MemoryFiles(clock, capacity_bytes=20_000))
     log = UnifiedLog.open(FOLDER, machine=machine)
     log.append_as_leader(batch(b"a" * 9000), leader_epoch=0)
