@@ -32,7 +32,7 @@ from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
-from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState, Sequel
 from tierlog.log.local.producers.transaction_verification import VerificationGuard
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -231,8 +231,10 @@ class UnifiedLog(LogView):
             if batch.size_bytes > self._local.config.segment_bytes:
                 raise _too_large(batch.size_bytes, self._local.config)
             try:
-                prepared = None
-                if batch.producer_id >= 0:
+                prepared: PreparedAppend | Sequel | None = None
+                if batch.producer_id >= 0 and origin is AppendOrigin.CLIENT:
+                    prepared = self._contents.producers.find_sequel(batch)
+                if batch.producer_id >= 0 and prepared is None:
                     prepared = self._contents.producers.prepare(
                         (producer_batch_of(batch, view),),
                         origin=origin,
