@@ -81,8 +81,8 @@ void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_of
 /* As many searches as keep a core's loads under way. */
 enum { SIDE_BY_SIDE = 16 };
 
-/* COUNT_LEADING of all lanes, into low[lane]. How much is left hangs on no data, so that the lanes keep step; nor does a
- * branch: the loads of the other lanes are what a core does while one waits. */
+/* COUNT_LEADING of all lanes, into low[lane]. How much is left hangs on no data, so that the lanes keep step; nor does
+ * a branch: the loads of the other lanes are what a core does while one waits. */
 #define COUNT_SIDE_BY_SIDE(entries, low, lane, i, below)                                                               \
     for (size_t left = (entries); left;) {                                                                             \
         size_t half = left - left / 2;                                                                                 \
