@@ -244,12 +244,7 @@ class UnifiedLog(LogView):
                     if prepared.duplicate is not None:
                         return LogAppendInfo.of_duplicate(prepared.duplicate, self._contents.log_start)
                 self._contents.epochs.assign(batch.leader_epoch, first_offset)
-                if self._local.roll_is_due(
-                    batch.size_bytes,
-                    last_offset=batch.last_offset,
-                    max_timestamp_ms=batch.max_timestamp,
-                    now_ms=now_ms,
-                ):
+                if self._local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
                     self._contents.roll(first_offset)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
@@ -293,9 +288,7 @@ class UnifiedLog(LogView):
                 if batches:
                     prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
                 self._contents.assign_epochs(columns)
-                if self._local.roll_is_due(
-                    size_bytes, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
-                ):
+                if self._local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
                 self._local.active.append_run(view, columns)
                 self._contents.appended(prepared, last_offset + 1)
