@@ -12,7 +12,7 @@ from tierlog.cli.exits import ExitCode, complain, guarded, one_line
 from tierlog.cli.options import Output, OutputOption
 
 if TYPE_CHECKING:
-    from tierlog.log.local.recovery.directory_recovery import DirectoryRecovery, RecoveredLog
+    from tierlog.log.local.directory.directory_recovery import DirectoryRecovery, RecoveredLog
 
 
 def register(app: typer.Typer) -> None:
@@ -59,8 +59,8 @@ def recover(
     "bytesChecked","actions","error"}, each action {"kind","path","text","bytesCut"}; last one for the directory,
     {"logDir","wasClean","dryRun","left","notes"}.
     """
+    from tierlog.log.local.directory.directory_recovery import RecoveredLog, recover_directory
     from tierlog.log.local.log_config import LogConfig
-    from tierlog.log.local.recovery.directory_recovery import RecoveredLog, recover_directory
     from tierlog.runtime.machine import Machine
 
     machine = Machine()
