@@ -18,17 +18,18 @@ What stands, from the bottom (nothing of it touches a file but by what it is han
 - ``producer_state``: idempotence and transactions, as a state machine; ``producer_entries`` (one producer),
   ``producer_appends`` (one append of one), ``transaction_verification`` (guards).
 - ``cext/core/index_append.h`` (``IndexTail``): which entries an append makes in the offset and the time index.
+- ``segments.index_file``: an offset or time index that grows: its end in memory, written by the page; in front of it
+  the first entry of each page, so that a lookup reads one page. Nothing is preallocated, and no file is read before it
+  is asked for: trailing zeros of Kafka's do not count, and go when the file is first written.
+- ``segments.log_segment``: a ``.log`` and its indexes. An append: one ``write`` of the producer's own buffer; no fsync.
+  A read: an index lookup and one or two ``pread`` of 4 KiB of headers, over which C hops
+  (``cext/core/batch_search.h``); the answer is (file, position, size): the bytes go from the file to whoever asked,
+  once. Readers take no lock but an index's, for memory work alone; a read into which a truncation came is made again.
+- ``segments.log_segments``: an immutable tuple of segments that is replaced as a whole: readers take it without a lock,
+  a roll or a deletion makes another, and a file is closed when its last reader has gone.
 
 What is to come, in this order, and what each costs:
 
-- ``index_files``: the active offset, time and transaction index: a file that grows by ``append`` and a mirror of its
-  tail in memory, so that readers search no file that is written. Nothing is preallocated: an index of Kafka's with
-  trailing zeros is cut when it is opened.
-- ``segment``: a ``.log`` and its indexes. An append: one ``write`` of the producer's own buffer, and one more for each
-  index that got an entry (every 4 KiB at most); no fsync. A read: a lookup in the mirror, one ``pread`` of 64 KiB of
-  headers at most, and the answer is (file, position, size): the bytes go from the file to whoever asked, once.
-- ``segments``: an immutable tuple of segments that is replaced as a whole: readers take it without a lock, a roll or a
-  deletion makes another, and a file is closed when its last reader has gone.
 - ``producer_snapshots``, ``recovery``: one ``pread`` pass of 1 MiB pieces over what lies behind the recovery point, by
   ``tl_range_check`` and ``IndexTail``; then checkpoints, retention and ``unified_log``, which holds the one lock.
 
