@@ -118,6 +118,23 @@ cdef extern from "batch.h" nogil:
     bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept
 
 
+cdef extern from "batch_search.h" nogil:
+    ctypedef struct tl_batch_search:
+        int64_t position
+        tl_batch_header header
+        int64_t last_offset
+        int64_t passed
+        int64_t passed_last_offset
+        int64_t greatest_timestamp
+        int64_t greatest_timestamp_offset
+        tl_bool is_found
+        tl_bool is_done
+
+    void tl_batch_search_begin(tl_batch_search *search, int64_t position, int64_t end_position,
+                               int64_t least_last_offset, int64_t least_max_timestamp) noexcept
+    tl_status tl_batch_search_feed(tl_batch_search *search, const uint8_t *data, size_t size, tl_fault *fault) noexcept
+
+
 cdef extern from "range_check.h" nogil:
     ctypedef enum tl_range_rule:
         TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE
