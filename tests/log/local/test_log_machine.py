@@ -1,0 +1,690 @@
+"""The living log against a list of batches: whatever is done to it, in whatever order, both have the same answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.support.log_model import LogModel, ModelBatch, ModelProducer, ModelRecord
+from tests.support.log_model_answers import apply_retention, expected_greatest, expected_offset_for, expected_read
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, OffsetOutOfRangeError
+from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.unified_log import ProducerSettings, UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.records.control import ControlRecordType, EndTransactionMarker, encode_control_key
+from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+
+FOLDER = "/logs/orders-0"
+DAY_MS = 86_400_000
+#: Producers: of transactions (the last two of version 2), and idempotent ones without.
+TRANSACTIONAL, IDEMPOTENT = (1, 2, 3, 4), (10, 11)
+VERSION_2 = (3, 4)
+SEQUENCE_END = 2**31
+
+#: (age in ms, bytes of the value) of each record of a batch.
+SPECS = st.lists(st.tuples(st.integers(0, 4000), st.sampled_from([0, 3, 90])), min_size=1, max_size=4)
+CODECS = st.sampled_from(["none", "none", "none", "gzip", "zstd"])
+SMALL = LogConfig(
+    segment_bytes=900, index_interval_bytes=150, retention_ms=30_000, segment_ms=3_500, max_message_bytes=800
+)
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"segment_bytes": 900},
+    {"segment_bytes": 4000},
+    {"segment_ms": 3_500},
+    {"segment_ms": DAY_MS},
+    {"retention_bytes": 1500},
+    {"retention_bytes": -1},
+    {"retention_ms": 10_000},
+    {"retention_ms": -1},
+    {"message_timestamp_type": "LogAppendTime"},
+    {"message_timestamp_type": "CreateTime"},
+    {"compression_type": "gzip"},
+    {"compression_type": "producer"},
+    {"flush_messages": 3},
+    {"cleanup_policy": frozenset()},
+    {"cleanup_policy": frozenset(("delete",))},
+    {"local_retention_bytes": 400},
+    {"local_retention_bytes": -2},
+    {"local_retention_ms": 2_000},
+    {"remote_log_copy_disable": True},
+    {"remote_log_copy_disable": False},
+)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """One log that is never told of the model, and one model that never looks into the log."""
+
+    @initialize(tiered=st.booleans(), verifies=st.booleans(), seed=st.integers(0, 999))
+    def begin(self, tiered: bool, verifies: bool, seed: int) -> None:
+        self.machine, self.scheduler = ManualScheduler.machine(seed)
+        self.machine.files.make_directories("/logs")
+        self.tiered, self.verifies = tiered, verifies
+        self.config = replace(SMALL, remote_storage_enable=tiered)
+        self.epoch = 0
+        self.model = LogModel(self.now_ms)
+        self.held: list[tuple[Any, bytes]] = []
+        self.heard: list[LogOffsets] = []
+        self.open(LogCheckpoints(), clean=False)
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.check_everything()
+            self.log.close()
+            self.scheduler.close()
+
+    @property
+    def now_ms(self) -> int:
+        return self.machine.clock.time_ms()
+
+    @property
+    def rolls(self) -> dict[str, int]:
+        return {
+            "now_ms": self.now_ms,
+            "segment_bytes": self.config.segment_bytes,
+            "segment_ms": self.config.segment_ms,
+        }
+
+    def open(self, checkpoints: LogCheckpoints, *, clean: bool) -> None:
+        self.log = UnifiedLog.open(
+            FOLDER,
+            machine=self.machine,
+            config=self.config,
+            producer_settings=ProducerSettings(transaction_partition_verification_enable=self.verifies),
+            checkpoints=checkpoints,
+            had_clean_shutdown=clean,
+            remote_log_enabled=self.tiered,
+        )
+        self.heard = [self.log.offsets]
+        self.log.add_listener(self.heard.append)
+
+    # ---- appending as leader
+
+    def stored(self, specs: list[tuple[int, int]], *, sent: bool, **of_batch: Any) -> ModelBatch:
+        """A batch as the producer sends it, or as it has to lie in the log."""
+        now, codec = self.now_ms, of_batch.pop("codec", "none")
+        append_time = not sent and self.config.message_timestamp_type == "LogAppendTime"
+        if not sent and self.config.compression_type != "producer" and not of_batch.get("marker"):
+            codec = self.config.compression_type
+        base, marker = 0 if sent else self.model.end, of_batch.pop("marker", None)
+        builder = RecordBatchBuilder(
+            base,
+            codec=codec,
+            leader_epoch=-1 if sent else self.epoch,
+            control=marker is not None,
+            log_append_time_ms=now if append_time else None,
+            **of_batch,
+        )
+        records = []
+        for at, (age_ms, size) in enumerate(specs):
+            key, value = b"key", bytes([65 + at]) * size
+            if marker is not None:
+                kind = ControlRecordType.COMMIT if marker[0] else ControlRecordType.ABORT
+                key, value = encode_control_key(kind), EndTransactionMarker(kind, marker[1]).encode()
+            builder.append(key, value, timestamp_ms=now - age_ms)
+            records.append(ModelRecord(base + at, now if append_time else now - age_ms))
+        return ModelBatch(
+            builder.build(),
+            base,
+            base + len(specs) - 1,
+            self.epoch,
+            tuple(records),
+            of_batch.get("producer_id", -1),
+            of_batch.get("producer_epoch", -1),
+            of_batch.get("base_sequence", -1),
+            of_batch.get("transactional", False),
+            marker,
+        )
+
+    def lead(
+        self, specs: list[tuple[int, int]], *, refused: KafkaError | None = None, guard: Any = None, **of_batch: Any
+    ) -> None:
+        """One append as leader, that has to be taken or refused, in the log and in the model."""
+        version = of_batch.pop("version", None)
+        marker = of_batch.get("marker")
+        sent = bytearray(self.stored(specs, sent=True, **of_batch).data)
+        expected = self.stored(specs, sent=False, **of_batch)
+        arguments: dict[str, Any] = {
+            "leader_epoch": self.epoch,
+            "origin": AppendOrigin.CLIENT if marker is None else AppendOrigin.COORDINATOR,
+            "verification_guard": guard,
+            "transaction_version": version,
+        }
+        if refused is not None:
+            self.expect_refusal(sent, refused, arguments)
+            return
+        info = self.log.append_as_leader(sent, **arguments)
+        append_time = self.now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
+        assert info == (
+            expected.base_offset,
+            expected.last_offset,
+            expected.max_timestamp_ms,
+            append_time,
+            self.model.log_start,
+            expected.size,
+            False,
+        )
+        self.model.append([expected], **self.rolls)
+
+    def expect_refusal(self, sent: bytearray, refused: KafkaError, arguments: dict[str, Any]) -> None:
+        before = self.log.offsets, self.files()
+        with pytest.raises(AppendRefusedError) as caught:
+            self.log.append_as_leader(sent, **arguments)
+        assert caught.value.error is refused, caught.value
+        assert (self.log.offsets, self.files()) == before, "a refused append changed something"
+
+    def files(self) -> dict[str, int]:
+        return {info.name: info.size_bytes for info in self.machine.files.iter_directory(FOLDER)}
+
+    @rule(specs=SPECS, codec=CODECS)
+    def append(self, specs: list[tuple[int, int]], codec: str) -> None:
+        self.lead(specs, codec=codec)
+
+    @rule(pid=st.sampled_from(IDEMPOTENT), specs=SPECS, start=st.sampled_from([0, 7, SEQUENCE_END - 3]))
+    def append_idempotent(self, pid: int, specs: list[tuple[int, int]], start: int) -> None:
+        if pid not in self.model.unknown:
+            known = self.model.producers.get(pid, ModelProducer())
+            sequence = self.next_sequence(known, start)
+            self.lead(specs, producer_id=pid, producer_epoch=max(known.epoch, 0), base_sequence=sequence)
+
+    @rule(pid=st.sampled_from(IDEMPOTENT), specs=SPECS, sequence=st.sampled_from([0, 0, 5]))
+    def append_in_a_new_epoch(self, pid: int, specs: list[tuple[int, int]], sequence: int) -> None:
+        known = self.model.producers.get(pid)
+        if known is not None:
+            refused = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER if sequence else None
+            self.lead(specs, refused=refused, producer_id=pid, producer_epoch=known.epoch + 1, base_sequence=sequence)
+
+    def next_sequence(self, known: ModelProducer, start: int = 0) -> int:
+        if known.epoch < 0:
+            return start
+        return (known.batches[-1].last_sequence + 1) % SEQUENCE_END if known.batches else 0
+
+    @rule(pid=st.sampled_from(TRANSACTIONAL), specs=SPECS, verified=st.sampled_from([True, True, True, False]))
+    def append_in_a_transaction(self, pid: int, specs: list[tuple[int, int]], verified: bool) -> None:
+        if pid in self.model.unknown:
+            return
+        known = self.model.producers.get(pid, ModelProducer())
+        epoch, sequence, begins = max(known.epoch, 0), self.next_sequence(known), known.open_from is None
+        guard = None
+        if verified:
+            guard = self.log.begin_transaction_verification(
+                pid, sequence=sequence, producer_epoch=epoch, supports_epoch_bump=pid in VERSION_2
+            )
+            assert (guard is None) == (not begins)
+        refused = KafkaError.INVALID_TXN_STATE if begins and self.verifies and not verified else None
+        batch = {"producer_id": pid, "producer_epoch": epoch, "base_sequence": sequence, "transactional": True}
+        self.lead(specs, refused=refused, guard=guard, **batch)
+
+    @rule(pid=st.sampled_from(TRANSACTIONAL), commits=st.booleans(), coordinator=st.sampled_from([0, 0, 1, -1]))
+    def end_transaction(self, pid: int, commits: bool, coordinator: int) -> None:
+        if pid in self.model.unknown:
+            return
+        known = self.model.producers.get(pid, ModelProducer())
+        version = 2 if pid in VERSION_2 else 1
+        epoch = max(known.epoch, 0) + (version == 2)
+        coordinator_epoch = max(known.coordinator_epoch, 0) + coordinator
+        if coordinator_epoch < 0:
+            return
+        refused = KafkaError.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < known.coordinator_epoch else None
+        self.mark(pid, epoch, marker=(commits, coordinator_epoch), version=version, refused=refused)
+
+    @rule(pid=st.sampled_from(TRANSACTIONAL), commits=st.booleans(), version=st.sampled_from([1, 2]))
+    def end_with_an_old_epoch(self, pid: int, commits: bool, version: int) -> None:
+        """A coordinator that was replaced, or whose answer was lost."""
+        known = self.model.producers.get(pid)
+        if known is None or (version == 1 and known.epoch == 0):
+            return
+        if version == 1:
+            self.mark(pid, known.epoch - 1, (commits, 9), version=1, refused=KafkaError.INVALID_PRODUCER_EPOCH)
+            return
+        refused = None if known.open_from is None else KafkaError.INVALID_PRODUCER_EPOCH
+        self.mark(pid, known.epoch, (commits, max(known.coordinator_epoch, 0)), version=2, refused=refused)
+
+    def mark(self, pid: int, epoch: int, marker: tuple[bool, int], *, version: int, refused: KafkaError | None) -> None:
+        self.lead(
+            [(0, 0)],
+            refused=refused,
+            producer_id=pid,
+            producer_epoch=epoch,
+            transactional=True,
+            marker=marker,
+            version=version,
+        )
+
+    @rule(pid=st.sampled_from(IDEMPOTENT + TRANSACTIONAL), back=st.integers(1, 5))
+    def append_a_duplicate(self, pid: int, back: int) -> None:
+        """A producer whose answer was lost sends again: it gets the offsets of the first time."""
+        known = self.model.producers.get(pid)
+        if known is None or len(known.batches) < back:
+            return
+        first = known.batches[-back]
+        specs = [(0, 3)] * len(first.records)
+        sent = self.stored(
+            specs,
+            sent=True,
+            producer_id=pid,
+            producer_epoch=first.producer_epoch,
+            base_sequence=first.base_sequence,
+            transactional=first.transactional,
+        )
+        before = self.log.offsets
+        is_forgotten = len(known.batches) - back < known.doubtful
+        forgotten: tuple[KafkaError, ...] = ()
+        if is_forgotten:
+            forgotten = (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.INVALID_TXN_STATE)
+        try:
+            info = self.log.append_as_leader(bytearray(sent.data), leader_epoch=self.epoch)
+        except AppendRefusedError as error:
+            if error.error not in forgotten:
+                raise
+        else:
+            assert (info.first_offset, info.last_offset) == (first.base_offset, first.last_offset)
+            assert (info.is_duplicate, info.size_bytes) == (True, 0)
+        assert self.log.offsets == before
+
+    @rule(pid=st.sampled_from(IDEMPOTENT), specs=SPECS, ahead=st.integers(1, 3), fenced=st.booleans())
+    def append_a_wrong_sequence_or_epoch(
+        self, pid: int, specs: list[tuple[int, int]], ahead: int, fenced: bool
+    ) -> None:
+        known = self.model.producers.get(pid)
+        if known is None or (fenced and known.epoch == 0):
+            return
+        sequence = (self.next_sequence(known) + ahead) % SEQUENCE_END
+        if sequence == 0 and known.batches[-1].last_sequence == SEQUENCE_END - 1:
+            return
+        if not fenced and any(
+            (batch.base_sequence, len(batch.records)) == (sequence, len(specs)) for batch in known.batches
+        ):
+            return
+        refused = KafkaError.INVALID_PRODUCER_EPOCH if fenced else KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self.lead(
+            specs,
+            refused=refused,
+            producer_id=pid,
+            producer_epoch=known.epoch - fenced,
+            base_sequence=sequence,
+        )
+
+    @rule(pid=st.sampled_from(TRANSACTIONAL), specs=SPECS)
+    def append_outside_of_an_open_transaction(self, pid: int, specs: list[tuple[int, int]]) -> None:
+        known = self.model.producers.get(pid)
+        if known is not None and known.open_from is not None and known.epoch >= 0:
+            self.lead(
+                specs,
+                refused=KafkaError.INVALID_TXN_STATE,
+                producer_id=pid,
+                producer_epoch=known.epoch,
+                base_sequence=self.next_sequence(known),
+            )
+
+    @rule(kind=st.sampled_from(["crc", "size", "control", "future", "base", "cut"]))
+    def append_what_is_refused(self, kind: str) -> None:
+        specs = [(0, 900)] if kind == "size" else [(-4_000_000, 3)] if kind == "future" else [(0, 3)]
+        marker = (True, 1) if kind == "control" else None
+        data = bytearray(self.stored(specs, sent=True, marker=marker).data)
+        if kind == "crc":
+            data[-1] ^= 1
+        if kind == "base":
+            data[7] = 1
+        error = {"crc": "CORRUPT_MESSAGE", "size": "MESSAGE_TOO_LARGE", "future": "INVALID_TIMESTAMP"}
+        if kind == "future" and self.config.message_timestamp_type == "LogAppendTime":
+            return
+        if kind == "cut":
+            before = self.log.offsets
+            info = self.log.append_as_leader(data[:-1], leader_epoch=self.epoch)
+            assert (info.first_offset, info.size_bytes, self.log.offsets) == (-1, 0, before)
+            return
+        self.expect_refusal(data, KafkaError[error.get(kind, "INVALID_RECORD")], {"leader_epoch": self.epoch})
+
+    # ---- appending as follower
+
+    @rule(
+        shapes=st.lists(
+            st.tuples(st.integers(0, 3), SPECS, st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=3
+        ),
+        too_new=st.booleans(),
+        tail=st.binary(max_size=30),
+    )
+    def follow(self, shapes: list[Any], too_new: bool, tail: bytes) -> None:
+        """What another leader sent: gaps, offsets that compaction removed, later epochs, a batch that is cut off."""
+        base, taken = self.model.end, []
+        for gap, specs, trailing, epochs in shapes:
+            self.epoch += epochs
+            base += gap
+            builder = RecordBatchBuilder(base, leader_epoch=self.epoch)
+            records = []
+            for at, (age_ms, size) in enumerate(specs):
+                builder.append(None, b"f" * size, timestamp_ms=self.now_ms - age_ms)
+                records.append(ModelRecord(base + at, self.now_ms - age_ms))
+            last = base + len(specs) - 1 + trailing
+            taken.append(ModelBatch(builder.build(last_offset=last), base, last, self.epoch, tuple(records)))
+            base = last + 1
+        data = b"".join(batch.data for batch in taken)
+        if sum(batch.size for batch in taken) > self.config.segment_bytes:
+            before = self.log.offsets
+            with pytest.raises(AppendRefusedError) as caught:
+                self.log.append_as_follower(data, leader_epoch=self.epoch)
+            assert caught.value.error is KafkaError.RECORD_LIST_TOO_LARGE
+            assert self.log.offsets == before
+            return
+        if too_new:
+            late = RecordBatchBuilder(base, leader_epoch=self.epoch + 1)
+            late.append(None, None, timestamp_ms=self.now_ms)
+            data += late.build()
+        data += taken[0].data[: len(tail)]
+        info = self.log.append_as_follower(data, leader_epoch=self.epoch)
+        assert (info.first_offset, info.last_offset) == (taken[0].base_offset, taken[-1].last_offset)
+        assert info.size_bytes == sum(batch.size for batch in taken)
+        self.model.append(taken, **self.rolls)
+
+    @precondition(lambda self: self.model.end > self.model.log_start)
+    @rule(specs=SPECS, back=st.integers(1, 5))
+    def follow_below_the_end(self, specs: list[tuple[int, int]], back: int) -> None:
+        builder = RecordBatchBuilder(max(0, self.model.end - back), leader_epoch=self.epoch)
+        for _ in range(back + 1):
+            builder.append(None, None, timestamp_ms=self.now_ms)
+        before = self.log.offsets, self.files()
+        with pytest.raises(AppendRefusedError) as caught:
+            self.log.append_as_follower(builder.build(), leader_epoch=self.epoch)
+        assert caught.value.error is KafkaError.UNKNOWN_SERVER_ERROR
+        assert (self.log.offsets, self.files()) == before
+
+    # ---- the log moves
+
+    @rule()
+    def lead_in_a_new_epoch(self) -> None:
+        self.epoch += 1
+        self.log.assign_epoch_start_offset(self.epoch, self.model.end)
+        self.model.assign_epoch(self.epoch, self.model.end)
+
+    @rule()
+    def roll(self) -> None:
+        assert self.log.roll().base_offset == self.model.end
+        self.model.roll(self.model.end, self.now_ms)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert self.log.recovery_point == self.model.end
+
+    @rule(seconds=st.sampled_from([0.5, 4, 12]))
+    def wait(self, seconds: float) -> None:
+        self.machine.clock.sleep(seconds)
+
+    @rule(behind=st.integers(-2, 12))
+    def set_high_watermark(self, behind: int) -> None:
+        self.model.set_high_watermark(self.model.end - behind)
+        assert self.log.update_high_watermark(self.log.log_end_offset - behind) == self.model.high_watermark
+
+    @rule(ahead=st.integers(-1, 12))
+    def raise_high_watermark(self, ahead: int) -> None:
+        old, offset = self.model.high_watermark, self.model.high_watermark + ahead
+        if offset > self.model.end:
+            with pytest.raises(ValueError, match=str(offset)):
+                self.log.maybe_increment_high_watermark(offset)
+            return
+        assert self.log.maybe_increment_high_watermark(offset) == (old if ahead > 0 else None)
+        if ahead > 0:
+            self.model.set_high_watermark(offset)
+
+    @rule(ahead=st.integers(-1, 9))
+    def delete_records(self, ahead: int) -> None:
+        offset = self.model.log_start + ahead
+        if offset > self.model.high_watermark:
+            with pytest.raises(OffsetOutOfRangeError):
+                self.log.maybe_increment_log_start_offset(offset, "a test")
+            return
+        rose = self.model.raise_log_start(offset, tiered=self.tiered)
+        assert self.log.maybe_increment_log_start_offset(offset, "a test") == rose
+
+    @precondition(lambda self: self.tiered)
+    @rule(behind=st.integers(0, 8))
+    def copy_to_the_tier(self, behind: int) -> None:
+        offset = self.model.active.base_offset - 1 - behind
+        self.log.update_highest_offset_in_remote_storage(offset)
+        self.model.highest_remote = max(self.model.highest_remote, offset)
+
+    @precondition(lambda self: self.tiered)
+    @rule(ahead=st.integers(0, 6))
+    def delete_in_the_tier(self, ahead: int) -> None:
+        offset = self.model.log_start + ahead
+        if offset <= self.model.high_watermark:
+            self.model.raise_log_start(offset, tiered=True)
+            self.log.update_log_start_offset_from_remote_tier(offset)
+
+    @rule()
+    def retain(self) -> None:
+        before = self.log.offsets
+        gone = apply_retention(self.model, self.config, tiered=self.tiered, now_ms=self.now_ms)
+        assert self.log.delete_old_segments() == gone, before
+
+    @rule(change=st.sampled_from(CHANGES))
+    def change_config(self, change: dict[str, Any]) -> None:
+        changed = replace(self.config, **change)
+        if changed.remote_log_copy_disable:
+            changed = replace(changed, local_retention_bytes=-2, local_retention_ms=-2)
+        if changed.local_retention_bytes > changed.retention_bytes >= 0:
+            changed = replace(changed, local_retention_bytes=-2)
+        if changed.local_retention_ms > changed.retention_ms >= 0:
+            changed = replace(changed, local_retention_ms=-2)
+        self.config = changed
+        self.log.update_config(changed)
+
+    @rule(back=st.integers(-1, 25))
+    def truncate(self, back: int) -> None:
+        offset = max(0, self.model.end - back)
+        note(f"truncate to {offset}")
+        self.held.clear()
+        cut = self.model.truncate(offset, now_ms=self.now_ms, tiered=self.tiered)
+        assert self.log.truncate_to(offset) == cut
+        if self.tiered and cut:  # Kafka leaves the local log start where it is, even behind the end
+            self.model.local_log_start = self.log.local_log_start_offset
+
+    @rule(ahead=st.integers(-20, 20), keeps_start=st.booleans())
+    def truncate_fully(self, ahead: int, keeps_start: bool) -> None:
+        offset = max(0, self.model.end + ahead)
+        start = min(self.model.log_start, offset) if keeps_start and self.tiered else None
+        self.held.clear()
+        self.model.start_anew(offset, start, now_ms=self.now_ms, tiered=self.tiered)
+        self.log.truncate_fully_and_start_at(offset, start)
+
+    @rule()
+    def expire_producers(self) -> None:
+        self.machine.clock.sleep(DAY_MS / 1000 + 10)
+        idle = [producer for producer in self.model.producers.values() if producer.open_from is None]
+        assert self.log.remove_expired_producers() >= len(idle)
+        self.model.forget_idle_producers()
+
+    @rule(clean=st.booleans(), flushed=st.booleans())
+    def reopen(self, clean: bool, flushed: bool) -> None:
+        self.held.clear()
+        if clean:
+            self.log.close()
+        point = self.log.recovery_point if clean or flushed else 0
+        model, start = self.model, self.model.log_start
+        self.open(LogCheckpoints(point, start, model.high_watermark), clean=clean)
+        model.epochs = [entry for entry in model.epochs if entry[1] < model.end]
+        model.cut_epochs_from_start(start)
+        model.highest_remote = -1
+        if self.tiered:
+            model.local_log_start = max(start, model.segments[0].base_offset)
+        model.restart_producers()
+
+    # ---- asking
+
+    @rule(
+        at=st.integers(-1, 40),
+        isolation=st.sampled_from(FetchIsolation),
+        max_bytes=st.sampled_from([0, 1, 70, 300, 5000]),
+        min_one=st.booleans(),
+    )
+    def read(self, at: int, isolation: FetchIsolation, max_bytes: int, min_one: bool) -> None:
+        start = max(0, self.model.log_start + at)
+        self.check_read(min(start, self.model.end + 1), isolation, max_bytes, min_one)
+
+    def check_read(self, start: int, isolation: FetchIsolation, max_bytes: int, min_one: bool) -> int | None:
+        """Compares one read; where the next one goes on, None at the end."""
+        model = self.model
+        if not max(model.log_start, model.segments[0].base_offset) <= start <= model.end:
+            with pytest.raises(OffsetOutOfRangeError) as caught:
+                self.log.read(start, max_bytes=max_bytes, isolation=isolation, min_one_message=min_one)
+            assert (caught.value.offset, caught.value.log_end_offset) == (start, model.end)
+            return None
+        limit = {
+            FetchIsolation.LOG_END: model.end,
+            FetchIsolation.HIGH_WATERMARK: model.high_watermark,
+            FetchIsolation.TXN_COMMITTED: self.log.last_stable_offset,
+        }[isolation]
+        found = self.log.read(start, max_bytes=max_bytes, isolation=isolation, min_one_message=min_one)
+        wanted = expected_read(model, start, limit=limit, max_bytes=max_bytes, min_one_message=min_one)
+        assert found.start_offset == start
+        committed = isolation is FetchIsolation.TXN_COMMITTED
+        assert (found.aborted_transactions is not None) == committed
+        if wanted is None:
+            assert found.records is None or found.records.size_bytes == 0
+            return None
+        assert found.records is not None, wanted
+        assert bytes(found.records.read()) == wanted.data
+        assert (found.segment_base_offset, found.position) == (wanted.segment_base_offset, wanted.position)
+        assert found.first_entry_incomplete == wanted.first_entry_incomplete
+        self.held = [*self.held[-3:], (found.records, wanted.data)]
+        whole = self.whole_batches(wanted.data)
+        last = whole[-1].last_offset if whole else start
+        if committed:
+            got = {(pid, first) for pid, first in found.aborted_transactions or ()}
+            touching = [a for a in self.known_aborted() if a.last_offset >= start]
+            assert {(a.producer_id, a.first_offset) for a in touching if a.first_offset <= last} <= got
+            assert got <= {(a.producer_id, a.first_offset) for a in model.aborted if a.last_offset >= start}
+        return last + 1 if whole else None
+
+    def whole_batches(self, data: bytes) -> list[ModelBatch]:
+        whole, at = [], 0
+        for batch in self.model.batches:
+            if data[at : at + batch.size] == batch.data:
+                whole.append(batch)
+                at += batch.size
+        return whole
+
+    def known_aborted(self) -> list[Any]:
+        return [a for a in self.model.aborted if a.producer_id not in self.model.unknown]
+
+    @rule(age_ms=st.integers(-100, 20_000))
+    def look_up_a_timestamp(self, age_ms: int) -> None:
+        found = self.log.fetch_offset_by_timestamp(self.now_ms - age_ms)
+        assert found == expected_offset_for(self.model, self.now_ms - age_ms)
+
+    @rule()
+    def look_up_special_timestamps(self) -> None:
+        model, ask = self.model, self.log.fetch_offset_by_timestamp
+        first = model.epochs[0] if model.epochs else None
+        first_epoch = first[0] if first and first[1] <= model.log_start else None
+        latest = model.epochs[-1][0] if model.epochs else None
+        assert ask(-1) == (-1, model.end, latest)
+        assert ask(-2) == (-1, model.log_start, first_epoch)
+        greatest = ask(-3)
+        assert (greatest and greatest[:2]) == expected_greatest(model)
+        remote = model.highest_remote
+        if not self.tiered:
+            assert ask(-4) == ask(-2)
+            assert ask(-5) == ask(-6) == (-1, -1, -1)
+            return
+        assert ask(-4) == (-1, model.local_log_start, model.epoch_for_offset(model.local_log_start))
+        assert ask(-5) == (-1, remote, -1 if remote == -1 else model.epoch_for_offset(remote))
+        pending = max(remote + 1, model.log_start)
+        if remote >= 0:
+            assert ask(-6) == (-1, pending, model.epoch_for_offset(pending))
+        elif model.local_log_start == model.log_start:
+            assert ask(-6) == ask(-2)
+        else:
+            assert ask(-6) == (-1, -1, -1)
+
+    @rule(start=st.integers(0, 60), count=st.integers(1, 60))
+    def collect_aborted(self, start: int, count: int) -> None:
+        model = self.model
+        start = max(start, model.log_start, model.segments[0].base_offset)
+        end = min(start + count, model.end)
+        if start >= end:
+            return
+        got = set(self.log.collect_aborted_transactions(start, end))
+        touching = {
+            (a.producer_id, a.first_offset, a.last_offset)
+            for a in self.known_aborted()
+            if a.last_offset >= start and a.first_offset < end
+        }
+        assert touching <= got
+        everything = {(a.producer_id, a.first_offset, a.last_offset) for a in model.aborted}
+        assert got <= everything or model.unknown
+
+    # ---- after every step
+
+    @invariant()
+    def has_the_same_offsets(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        model, offsets = self.model, self.log.offsets
+        assert offsets.log_end_offset == model.end
+        assert offsets.log_start_offset == model.log_start
+        assert offsets.local_log_start_offset == model.local_log_start
+        assert offsets.high_watermark == model.high_watermark
+        assert offsets.highest_offset_in_remote_storage == model.highest_remote
+        low, high = model.last_stable_bounds()
+        assert low <= offsets.last_stable_offset <= high
+        assert offsets.recovery_point <= offsets.log_end_offset
+        assert self.heard[-1] == offsets, "a listener was not told"
+        assert [s.base_offset for s in self.log.log_segments()] == [s.base_offset for s in model.segments]
+        assert [s.size_bytes for s in self.log.log_segments()] == [s.size for s in model.segments]
+        assert self.log.size() == model.size
+        assert list(self.log.leader_epoch_cache.epochs) == model.epochs
+        for slice_, data in self.held:
+            assert bytes(slice_.read()) == data, "bytes that were handed out have changed"
+
+    @invariant()
+    def has_the_same_files(self) -> None:
+        """One log and two indexes a segment, a snapshot in front of each but the first, and nothing else."""
+        if not hasattr(self, "log"):
+            return
+        names = self.files()
+        bases = {f"{segment.base_offset:020d}" for segment in self.model.segments}
+        for suffix in ("log", "index", "timeindex"):
+            assert {name[:20] for name in names if name.endswith(f".{suffix}")} == bases
+        snapshots = {name[:20] for name in names if name.endswith(".snapshot")}
+        assert {f"{segment.base_offset:020d}" for segment in self.model.segments[1:]} <= snapshots
+        known = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
+        assert all(name.endswith((*known, "partition.metadata")) for name in names), names
+
+    def check_everything(self) -> None:
+        """Reads the whole log in all isolations, and asks for all epochs."""
+        for isolation in FetchIsolation:
+            at: int | None = max(self.model.log_start, self.model.segments[0].base_offset)
+            while at is not None:
+                at = self.check_read(at, isolation, 200, min_one=True)
+        for epoch in range(-1, self.epoch + 2):
+            assert self.log.end_offset_for_epoch(epoch) == self.model.end_offset_for_epoch(epoch)
+
+
+SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def test_the_log_does_as_a_list_does() -> None:
+    """Else a record is lost, doubled, or read by who must not see it, after some order of ordinary events."""
+    run_state_machine_as_test(LogMachine, settings=settings(max_examples=60, stateful_step_count=30, **SETTINGS))
+
+
+@pytest.mark.slow
+def test_the_log_does_as_a_list_does_for_longer() -> None:
+    """The same, for minutes: orders of events that are rare."""
+    run_state_machine_as_test(LogMachine, settings=settings(max_examples=1500, stateful_step_count=80, **SETTINGS))
