@@ -15,9 +15,9 @@ import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, store_error
-from tierlog.runtime.machine.overlay_files import OverlayFiles
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.overlay.overlay_files import OverlayFiles
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.local.upload import NewObject

@@ -30,8 +30,7 @@ from tierlog.log.local.producers.producer_state import AbortedTransaction, Produ
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _PRODUCERS_MAGIC: Final = 2
-#: Columns that are read here.
-_COLUMNS: Final = (
+_FOLDED: Final = (
     "producer_id",
     "producer_epoch",
     "base_sequence",
@@ -39,9 +38,9 @@ _COLUMNS: Final = (
     "last_offset",
     "max_timestamp",
     "attributes",
-    "position",
-    "size_bytes",
 )
+#: Columns that are read here.
+REPLAYED_COLUMNS: Final = (*_FOLDED, "position", "size_bytes", "magic")
 #: A marker is some 78 bytes; nobody's control batch is larger than this.
 _CONTROL_SIZE_BYTES_MAX: Final = 1 << 20
 
@@ -76,7 +75,7 @@ class ProducerReplay:
         count = len(columns["producer_id"])
         if not count:
             return []
-        self._held.append({name: columns[name] for name in (*_COLUMNS, "magic")})
+        self._held.append({name: columns[name] for name in REPLAYED_COLUMNS})
         self._rows += count
         return self.finish() if self._rows >= self._rows_held else []
 
@@ -95,7 +94,7 @@ class ProducerReplay:
         if not theirs.all():
             rows = {name: column[theirs] for name, column in rows.items()}
         for run, is_control in _runs((rows["attributes"] & _CONTROL) != 0):
-            part = {name: rows[name][run] for name in _COLUMNS}
+            part = {name: rows[name][run] for name in REPLAYED_COLUMNS}
             if is_control or not _fold(self._state, part):
                 aborted += self._replay(part)
         self._state.end_offset = end_offset
@@ -103,7 +102,7 @@ class ProducerReplay:
 
     def _replay(self, rows: Columns) -> list[AbortedTransaction]:
         """One batch after the other."""
-        listed = {name: rows[name].tolist() for name in _COLUMNS}
+        listed = {name: rows[name].tolist() for name in REPLAYED_COLUMNS}
         aborted: list[AbortedTransaction] = []
         for row in range(len(listed["position"])):
             position, attributes = listed["position"][row], listed["attributes"][row]
@@ -162,7 +161,7 @@ def _fold(state: ProducerState, rows: Columns) -> bool:
     begun: list[tuple[int, int]] = []
     known = state.producers
     for group in groups:
-        mine = {name: rows[name][group] for name in _COLUMNS}
+        mine = {name: rows[name][group] for name in _FOLDED}
         producer_id = int(mine["producer_id"][0])
         before = known.get(producer_id)
         open_offset = None if before is None else before.current_txn_first_offset
@@ -186,7 +185,7 @@ def _folded(
     epoch = int(epochs[-1])
     others = np.flatnonzero(epochs != epoch)
     first = max(len(epochs) - BATCHES_KEPT, int(others[-1]) + 1 if others.size else 0)
-    tail = {name: rows[name][first:].tolist() for name in _COLUMNS}
+    tail = {name: rows[name][first:].tolist() for name in _FOLDED}
     batches = []
     for base_offset, last_offset, sequence, timestamp in zip(
         tail["base_offset"], tail["last_offset"], tail["base_sequence"], tail["max_timestamp"], strict=True

@@ -17,14 +17,17 @@ from tierlog.errors import CorruptRecordError
 from tierlog.log.formats.segment_files import OFFSET_MAX
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.log_config import INT32_MAX
-from tierlog.log.local.producers.producer_replay import ProducerReplay
+from tierlog.log.local.producers.producer_replay import REPLAYED_COLUMNS, ProducerReplay
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine.buffers import new_buffer
 
 #: Of one read: it stays in a processor's cache until its checksums are done.
 WINDOW_BYTES: Final = 1 << 20
+_ROWS_HELD: Final = 8192
+_WINDOWS_HELD: Final = 64
 _EPOCHS_MAGIC: Final = 2
+_COLUMNS: Final = ("leader_epoch", *REPLAYED_COLUMNS)
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -106,6 +109,8 @@ class _Pass:
         self._segment = segment
         self._replay = ProducerReplay(state, read=self._read)
         self._latest_epoch = -1 if latest_epoch is None else latest_epoch
+        self._held: list[Columns] = []
+        self._rows_held = 0
         self.epochs: list[tuple[int, int]] = []
         self.batches = 0
         self.bytes_read = 0
@@ -138,8 +143,11 @@ class _Pass:
                 break
             columns, found = check.collect(buffer[:count])
             self.bytes_read += count
-            if len(columns["position"]):
-                self._take(columns)
+            self._held.append(columns)
+            self._rows_held += len(columns["position"])
+            if self._rows_held >= _ROWS_HELD or len(self._held) >= _WINDOWS_HELD:
+                self._take_held()
+        self._take_held()
         segment.append_aborted(self._replay.finish())
         if found is None:
             return check.end_position, None
@@ -147,6 +155,13 @@ class _Pass:
         if rule == "order" and fault.base_offset >= fault.expected and fault.found < OFFSET_MAX:
             raise SegmentOverflowError(segment)
         return fault.position, fault
+
+    def _take_held(self) -> None:
+        """Take what was read: a thousand batches cost little more than one."""
+        held, count = self._held, self._rows_held
+        self._held, self._rows_held = [], 0
+        if count:
+            self._take({name: np.concatenate([columns[name] for columns in held]) for name in _COLUMNS})
 
     def _take(self, columns: Columns) -> None:
         self.batches += len(columns["position"])

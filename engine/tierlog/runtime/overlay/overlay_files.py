@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from typing_extensions import Buffer
@@ -23,26 +22,11 @@ from tierlog.runtime.machine.files import (
     UpdatableFile,
     WritableFile,
 )
+from tierlog.runtime.overlay.open_files import OverlayFile, OverlayLock, OverlayNewFile, OverlayUpdatableFile
+from tierlog.runtime.overlay.overlay_pages import OverlayContent, OverlayPages
 
 #: Bytes that all changes together may take.
 CHANGED_BYTES_MAX: Final = 1 << 30
-_PAGE_BYTES: Final = 4096
-
-
-@dataclass(slots=True)
-class _Content:
-    """A file: pages that were written, over the first bytes of a real one.
-
-    Attributes:
-        real_path: Where the real one is; it never changes. None: there is none.
-        real_bytes: So many of its bytes still count.
-    """
-
-    info: FileInfo
-    real_path: str | None
-    real_bytes: int
-    size_bytes: int
-    pages: dict[int, bytearray] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -66,11 +50,10 @@ class OverlayFiles:
     def __init__(self, real: Files, clock: Clock | None = None, *, limit_bytes: int = CHANGED_BYTES_MAX) -> None:
         self._real = real
         self._clock = clock or SystemClock()
-        self._limit_bytes = limit_bytes
-        self._used_bytes = 0
-        self._lock = threading.RLock()
+        self._pages = OverlayPages(self._clock, limit_bytes)
+        self._lock = self._pages.lock
         #: What is known here of a path; None: it was removed.
-        self._known: dict[str, _Content | _Directory | None] = {}
+        self._known: dict[str, OverlayContent | _Directory | None] = {}
         self._held: set[str] = set()
 
     # ---- what is there
@@ -84,7 +67,7 @@ class OverlayFiles:
     def _find(self, name: str) -> FileInfo | None:
         if name in self._known:
             known = self._known[name]
-            if isinstance(known, _Content):
+            if isinstance(known, OverlayContent):
                 return replace(known.info, size_bytes=known.size_bytes)
             return None if known is None else FileInfo(name, 0, 0, is_directory=True)
         return None if self._is_hidden(name) else self._real.find(name)
@@ -121,7 +104,8 @@ class OverlayFiles:
 
     def open_read(self, path: str) -> ReadableFile:
         """An open file, which keeps its content when its name is removed."""
-        return _OverlayFile(self, path, self._content(path, make=False))
+        content = self._content(path, make=False)
+        return OverlayFile(self._pages, path, content, self._open_real(content))
 
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
         """The content of a file. Raises StoreError if it is larger than the limit."""
@@ -158,9 +142,14 @@ class OverlayFiles:
             if temporary in self._held:
                 raise StoreUnavailableError(f"{path}: is being written by somebody else")
             self.remove(temporary)
-            file = _OverlayUpdatableFile(self, temporary, self._content(temporary, make=True))
+            file = self._open_update(temporary)
             self._held.add(temporary)
-        return _OverlayNewFile(self, path, temporary, file)
+        return OverlayNewFile(
+            file,
+            commit=lambda: self.rename(temporary, path),
+            remove=lambda: self.remove(temporary),
+            release=lambda: self._unlock(temporary),
+        )
 
     def write_whole(self, path: str, data: Buffer) -> None:
         """Write a file with exactly this content."""
@@ -170,25 +159,32 @@ class OverlayFiles:
 
     def open_update(self, path: str, *, private: bool = False) -> UpdatableFile:  # noqa: ARG002 - nobody else sees it
         """A file to change in place, made (empty) if it does not exist; its directory must exist."""
-        return _OverlayUpdatableFile(self, path, self._content(path, make=True))
+        return self._open_update(path)
 
-    def _content(self, path: str, *, make: bool) -> _Content:
+    def _open_update(self, path: str) -> OverlayUpdatableFile:
+        content = self._content(path, make=True)
+        return OverlayUpdatableFile(self._pages, path, content, self._open_real(content))
+
+    def _open_real(self, content: OverlayContent) -> ReadableFile | None:
+        return None if content.real_path is None else self._real.open_read(content.real_path)
+
+    def _content(self, path: str, *, make: bool) -> OverlayContent:
         """What stands for a file from now on, for all who open it."""
         with self._lock:
             name = _normal(path)
             known = self._known.get(name)
-            if isinstance(known, _Content):
+            if isinstance(known, OverlayContent):
                 return known
             found = self._find(name)
             if found is None:
                 if not make:
                     raise ObjectNotFoundError(f"{path}: no such file or directory")
                 self._require_parent(name, path)
-                content = _Content(FileInfo(name, 0, self._clock.time_ms(), is_directory=False), None, 0, 0)
+                content = OverlayContent(FileInfo(name, 0, self._clock.time_ms(), is_directory=False), None, 0, 0)
             elif found.is_directory:
                 raise StoreError(f"{path}: a directory")
             else:
-                content = _Content(found, name, found.size_bytes, found.size_bytes)
+                content = OverlayContent(found, name, found.size_bytes, found.size_bytes)
             self._known[name] = content
             return content
 
@@ -259,7 +255,7 @@ class OverlayFiles:
         """How many bytes can still be written."""
         self.stat(path)
         with self._lock:
-            return max(0, self._limit_bytes - self._used_bytes)
+            return self._pages.free_bytes
 
     def try_lock(self, path: str) -> FileLock | None:
         """The lock of a name, of those who work on this object; None if it is held."""
@@ -270,7 +266,7 @@ class OverlayFiles:
                 return None
             self._content(path, make=True)
             self._held.add(name)
-            return _OverlayLock(self, name, stays=False)
+            return OverlayLock(lambda: self._unlock(name, removed=True))
 
     def try_record_lock(self, path: str) -> FileLock | None:
         """The lock of a file; None if it is held, by a process that has locked the real file too. The real file is not
@@ -288,205 +284,13 @@ class OverlayFiles:
                         return None
             self._content(path, make=True)
             self._held.add(name)
-            return _OverlayLock(self, name, stays=True, real=real)
+            return OverlayLock(lambda: self._unlock(name), real)
 
-    def unlock(self, name: str, *, stays: bool) -> None:
-        """Release a lock, or a name that is written under."""
+    def _unlock(self, name: str, *, removed: bool = False) -> None:
         with self._lock:
-            if name in self._held:
-                self._held.discard(name)
-                if not stays:
-                    self.remove(name)
-
-    # ---- pages
-
-    def open_real(self, content: _Content) -> ReadableFile | None:
-        """The real file of a content, if any of its bytes count."""
-        return None if content.real_path is None else self._real.open_read(content.real_path)
-
-    def read(self, content: _Content, real: ReadableFile | None, buffer: Buffer, position: int) -> int:
-        """Fill a buffer from a position on; the bytes read."""
-        view = memoryview(buffer).cast("B")
-        with self._lock:
-            count = max(0, min(len(view), content.size_bytes - position))
-            view = view[:count]
-            from_real = max(0, min(count, content.real_bytes - position)) if real is not None else 0
-            if from_real and real is not None:
-                from_real = real.read_into(view[:from_real], position=position)
-            view[from_real:] = bytes(count - from_real)
-            if not content.pages or not count:
-                return count
-            for number in range(position // _PAGE_BYTES, (position + count - 1) // _PAGE_BYTES + 1):
-                page = content.pages.get(number)
-                if page is not None:
-                    at = number * _PAGE_BYTES
-                    start, end = max(position, at), min(position + count, at + _PAGE_BYTES)
-                    view[start - position : end - position] = page[start - at : end - at]
-            return count
-
-    def write(self, content: _Content, real: ReadableFile | None, data: Buffer, position: int) -> None:
-        """Overwrite, and go on behind the end. Raises StoreError: too much was changed."""
-        view = memoryview(data).cast("B")
-        if not len(view):
-            return
-        with self._lock:
-            numbers = range(position // _PAGE_BYTES, (position + len(view) - 1) // _PAGE_BYTES + 1)
-            missing = [number for number in numbers if number not in content.pages]
-            if self._used_bytes + len(missing) * _PAGE_BYTES > self._limit_bytes:
-                text = (
-                    f"{content.info.path}: more than {self._limit_bytes} bytes were changed: too much to keep in memory"
-                )
-                raise StoreError(text)
-            for number in missing:
-                page = bytearray(_PAGE_BYTES)
-                self.read(content, real, page, number * _PAGE_BYTES)
-                content.pages[number] = page
-            self._used_bytes += len(missing) * _PAGE_BYTES
-            for number in numbers:
-                at = number * _PAGE_BYTES
-                start, end = max(position, at), min(position + len(view), at + _PAGE_BYTES)
-                content.pages[number][start - at : end - at] = view[start - position : end - position]
-            content.size_bytes = max(content.size_bytes, position + len(view))
-            self._touch(content)
-
-    def truncate(self, content: _Content, size_bytes: int) -> None:
-        """Cut a file, or lengthen it with zeros."""
-        with self._lock:
-            content.real_bytes = min(content.real_bytes, size_bytes)
-            last = -(-size_bytes // _PAGE_BYTES)
-            for number in [number for number in content.pages if number >= last]:
-                del content.pages[number]
-                self._used_bytes -= _PAGE_BYTES
-            edge = content.pages.get(last - 1)
-            if edge is not None and size_bytes % _PAGE_BYTES:
-                kept = size_bytes % _PAGE_BYTES
-                edge[kept:] = bytes(_PAGE_BYTES - kept)
-            content.size_bytes = size_bytes
-            self._touch(content)
-
-    def _touch(self, content: _Content) -> None:
-        content.info = replace(content.info, modified_ms=self._clock.time_ms(), identity=(0, 0))
-
-
-class _OverlayFile(ReadableFile):
-    """A ReadableFile of an overlay."""
-
-    def __init__(self, files: OverlayFiles, path: str, content: _Content) -> None:
-        self._files = files
-        self._path = path
-        self._content = content
-        self._real = files.open_real(content)
-        self._is_open = True
-        self.size_bytes = content.size_bytes
-
-    def read_into(self, buffer: Buffer, *, position: int) -> int:
-        if not self._is_open:
-            raise StoreError(f"{self._path}: closed")
-        return self._files.read(self._content, self._real, buffer, position)
-
-    def close(self) -> None:
-        self._is_open = False
-        if self._real is not None:
-            self._real.close()
-
-
-class _OverlayUpdatableFile(UpdatableFile):
-    """An UpdatableFile of an overlay."""
-
-    def __init__(self, files: OverlayFiles, path: str, content: _Content) -> None:
-        self._files = files
-        self._path = path
-        self._content = content
-        self._real = files.open_real(content)
-        self._is_open = True
-
-    @property
-    def descriptor(self) -> int | None:
-        return None
-
-    @property
-    def size_bytes(self) -> int:
-        return self._content.size_bytes
-
-    def read_into(self, buffer: Buffer, *, position: int) -> int:
-        return self._files.read(self._opened(), self._real, buffer, position)
-
-    def append(self, data: Buffer) -> int:
-        content = self._opened()
-        position = content.size_bytes
-        self._files.write(content, self._real, data, position)
-        return position
-
-    def write_at(self, data: Buffer, *, position: int) -> None:
-        self._files.write(self._opened(), self._real, data, position)
-
-    def truncate(self, size_bytes: int) -> None:
-        self._files.truncate(self._opened(), size_bytes)
-
-    def begin_write_out(self, *, position: int, size_bytes: int) -> None:
-        """Nothing: there is no disk."""
-
-    def fsync(self) -> None:
-        """Nothing: there is no disk."""
-        self._opened()
-
-    def close(self) -> None:
-        self._is_open = False
-        if self._real is not None:
-            self._real.close()
-
-    def _opened(self) -> _Content:
-        if not self._is_open:
-            raise StoreError(f"{self._path}: closed")
-        return self._content
-
-
-class _OverlayNewFile(WritableFile):
-    """A WritableFile of an overlay."""
-
-    def __init__(self, files: OverlayFiles, path: str, temporary: str, file: _OverlayUpdatableFile) -> None:
-        self._files = files
-        self._path = path
-        self._temporary = temporary
-        self._file: _OverlayUpdatableFile | None = file
-
-    def write(self, data: Buffer) -> None:
-        if self._file is None:
-            raise StoreError(f"{self._path}: closed")
-        self._file.append(data)
-
-    def commit(self) -> None:
-        self._files.rename(self._temporary, self._path)
-        self._close()
-
-    def abort(self) -> None:
-        if self._file is not None:
-            self._files.remove(self._temporary)
-            self._close()
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            self._files.unlock(self._temporary, stays=True)
-
-
-class _OverlayLock(FileLock):
-    """A FileLock of an overlay, and of the real file where there is one."""
-
-    def __init__(self, files: OverlayFiles, name: str, *, stays: bool, real: FileLock | None = None) -> None:
-        self._files = files
-        self._name = name
-        self._stays = stays
-        self._real = real
-        self._is_held = True
-
-    def release(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._files.unlock(self._name, stays=self._stays)
-            if self._real is not None:
-                self._real.release()
+            self._held.discard(name)
+            if removed:
+                self.remove(name)
 
 
 def _normal(path: str) -> str:
