@@ -54,6 +54,10 @@ class LogView:
         return self._local.failure is not None
 
     @property
+    def is_closed(self) -> bool:
+        return self._local.is_closed
+
+    @property
     def topic(self) -> str:
         return self._identity.topic
 
