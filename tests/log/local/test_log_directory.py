@@ -359,7 +359,7 @@ class TestFailures:
         directory.log("orders", 0)
         with files.open_update("/filler") as filler:
             filler.append(bytes(files.free_bytes("/")))
-        with pytest.raises(LogOfflineError, match="[Nn]o space left"):
+        with pytest.raises(LogOfflineError, match=r"[Nn]o space left"):
             directory.checkpoint()
         assert directory.is_offline
         directory.close()

@@ -179,10 +179,6 @@ class UnifiedLog(LogView):
         opened.append(log)
         return log
 
-    def take_offline(self, cause: Exception) -> None:
-        """Let every later call end with LogOfflineError: the disk failed for another log. Waits for nobody."""
-        self._local.fail(cause)
-
     def has_late_transaction(self) -> bool:
         """Whether a transaction is open for longer than any producer may leave it open."""
         with self._lock:
