@@ -11,10 +11,11 @@ import pytest
 
 from tests.support.closed_segments import ClosedSegment
 from tests.support.manager_configs import KEYS, ZSTD
-from tests.support.power_cuts import CONFIG, PowerCut, disk_with
+from tests.support.power_cuts import CONFIG, disk_with
 from tests.support.power_cuts import segment as segment  # noqa: PLC0414 - a fixture
 from tierlog.remote.api import IndexType, RemoteResourceNotFoundException, RemoteStorageException
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -70,7 +71,7 @@ def test_the_power_may_go_at_any_moment(segment: ClosedSegment, shape: str) -> N
     one.
     """
     with running(0, files := disk_with(segment), shape) as (manager, _):
-        counting = PowerCut(files, 0, -1)
+        counting = PowerCut(files, at=0, seed=0)
         manager.copy_log_segment_data(segment.metadata, segment.data)
     survived = lost = 0
     for cut in range(CUTS):
@@ -79,7 +80,7 @@ def test_the_power_may_go_at_any_moment(segment: ClosedSegment, shape: str) -> N
         custom, done = None, False
         first, again = segment.with_id(1), segment.with_id(2)
         with running(seed, files, shape) as (manager, _):
-            power = PowerCut(files, seed, 1 + cut * (counting.accesses + 10) // CUTS)
+            power = PowerCut(files, at=1 + cut * (counting.seen + 5) // CUTS, seed=seed)
             try:
                 custom, done = manager.copy_log_segment_data(first.metadata, first.data), True
             except RemoteStorageException:

@@ -1,15 +1,13 @@
-"""A disk in memory that loses power at a chosen access."""
+"""A disk in memory for power cuts: what lies on it, and how the manager is configured."""
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 
 import pytest
 
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.manager_configs import KEYS
-from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 CONFIG = {
@@ -41,28 +39,3 @@ def disk_with(segment: ClosedSegment) -> MemoryFiles:
     files.make_directories("/bucket")
     files.make_directories("/cache")
     return files
-
-
-class PowerCut:
-    """Ends the life of a disk at its n-th access; ``left`` is what the next life finds."""
-
-    def __init__(self, files: MemoryFiles, seed: int, accesses: int) -> None:
-        self.left: MemoryFiles | None = None
-        self.accesses = 0
-        self._files, self._seed = files, seed
-        self._held = files._disk.held
-
-        def watched() -> contextlib.AbstractContextManager[None]:
-            self.accesses += 1
-            if self.accesses == accesses:
-                self.cut()
-            return self._held()
-
-        files._disk.held = watched  # type: ignore[method-assign]
-
-    def cut(self) -> MemoryFiles:
-        """Now, unless it has come."""
-        if self.left is None:
-            self._files._disk.held = self._held  # type: ignore[method-assign]
-            self.left = self._files.crash(SeededRng(self._seed))
-        return self.left

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.power_cuts import PowerCut
 from tierlog.errors import ConfigError, CorruptIndexError, SizeLimitError, StoreError
 from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry, encode_entries, encode_identifier
@@ -22,6 +21,7 @@ from tierlog.remote.log_index.index_file import FILE_BYTES_MAX
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, Rotation
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 FOLDER = "/logs/orders-3"
@@ -465,7 +465,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.entries = after
             return
         self.seed += 1
-        power = PowerCut(self.files, self.seed, cut)
+        power = PowerCut(self.files, at=cut, seed=self.seed)
         done = False
         try:
             change()

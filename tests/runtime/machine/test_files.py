@@ -277,7 +277,7 @@ class TestCrash:
     def test_what_survives_is_between_old_and_new(self) -> None:
         """If this fails, torn writes that a disk does make are never tried, or ones that it cannot make are."""
         outcomes = set()
-        for seed in range(200):
+        for seed in range(1000):
             files = MemoryFiles()
             files.put("/d/f", b"a" * 1024)
             with files.open_update("/d/f") as file:

@@ -38,6 +38,10 @@ class EpochCheckpointFile:
         self._files = files
         self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
 
+    def move_to(self, folder: str) -> None:
+        """The folder was renamed: the file is in another one now."""
+        self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
+
     def read(self) -> LeaderEpochs:
         """The stored epochs; none if there is no file.
 

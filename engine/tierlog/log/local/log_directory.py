@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.unified_log import ProducerSettings, UnifiedLog
+from tierlog.log.local.log_values import ProducerSettings
+from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
 
 

@@ -104,3 +104,13 @@ class LogTruncatedError(TierlogError, LookupError):
     """Bytes that a read handed out are no longer in the log: it was truncated meanwhile. Read again."""
 
     retriable: ClassVar[bool] = True
+
+
+class InconsistentTopicIdError(TierlogError, ValueError):
+    """The folder belongs to another topic of the same name, which was deleted and made anew.
+
+    Attributes:
+        error: What a broker answers.
+    """
+
+    error = KafkaError.INCONSISTENT_TOPIC_ID

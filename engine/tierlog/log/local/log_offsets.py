@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple, Protocol
 
+from tierlog.log.local.segments.log_segments import LogSegments
+
 #: Special timestamps of ListOffsets.
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
@@ -54,3 +56,17 @@ class OffsetsListener(Protocol):
         """Take the log's newest offsets. Called after a change, outside the log's lock, by the thread that made the
         change; it may come twice with the same offsets, and must neither raise nor wait.
         """
+
+
+class LogState(NamedTuple):
+    """A log at one moment, as readers take it: nothing of it is changed, it is replaced as a whole.
+
+    Attributes:
+        end_position: Size of the active segment: where the log end offset lies.
+        generation: How often the log was cut: positions of another generation mean nothing.
+    """
+
+    offsets: LogOffsets
+    segments: LogSegments
+    end_position: int
+    generation: int

@@ -1,91 +1,98 @@
-"""The log of one partition: appended to by one writer at a time, read by any number of threads."""
+"""The log of one partition: appended to by one writer at a time, read by any number of threads.
+
+Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole, and
+wait for nobody. The order of an append is Kafka's: check and assign, leader epoch (synced if it is new), roll,
+producers, write, end offset, producers' new state, transaction index, last stable offset, flush.
+
+Source: Kafka UnifiedLog.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Self
 
 from typing_extensions import Buffer
 
+from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
+from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
+from tierlog.log.local.appending.recompression import assign_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
-from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
+from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
+from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets, OffsetsListener
+from tierlog.log.local.log_contents import LogContents
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_identity import LogIdentity, agreed_topic_id, is_tiered, partition_of
+from tierlog.log.local.log_offsets import OffsetsListener
+from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
+from tierlog.log.local.log_view import LogView
 from tierlog.log.local.producers.producer_appends import AppendOrigin
-from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
+from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
+from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.producers.transaction_verification import VerificationGuard
-from tierlog.log.local.recovery.log_loader import LogCheckpoints, RecoveryReport
-from tierlog.log.local.segments.log_segment import LogSegment, TimestampAndOffset
-from tierlog.log.local.segments.log_slice import LogSlice
+from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
+from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """The broker's settings about producers.
-
-    Args:
-        producer_id_expiration_ms: ``producer.id.expiration.ms``.
-        transaction_max_timeout_ms: ``transaction.max.timeout.ms``.
-        transaction_partition_verification_enable: ``transaction.partition.verification.enable``.
-    """
-
-    producer_id_expiration_ms: int = 86_400_000
-    transaction_max_timeout_ms: int = 900_000
-    transaction_partition_verification_enable: bool = False
-
-
-class LogAppendInfo(NamedTuple):
-    """What became of an append.
-
-    Attributes:
-        first_offset: Of the first record; of a duplicate, of the batch that is in the log already. -1: nothing whole
-            was there to append.
-        last_offset: Inclusive.
-        max_timestamp_ms: The greatest in the append.
-        log_append_time_ms: The leader's clock where ``message.timestamp.type`` is LogAppendTime; -1 otherwise.
-        log_start_offset: Of the log, after the append.
-        size_bytes: That were appended; 0 for a duplicate.
-        is_duplicate: Whether the batch was in the log already.
-    """
-
-    first_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    log_append_time_ms: int
-    log_start_offset: int
-    size_bytes: int
-    is_duplicate: bool = False
-
-
-class FetchDataInfo(NamedTuple):
-    """What a read found.
-
-    Attributes:
-        records: Where the bytes lie; None if there is nothing to read yet. They begin with the first byte of the batch
-            that holds the offset (or of the next one) and may end inside a batch.
-        start_offset: The one asked for.
-        segment_base_offset, position: Where the bytes begin, or the log ends (Kafka's LogOffsetMetadata).
-        first_entry_incomplete: Whether the first batch does not fit into ``max_bytes`` and is handed out in part.
-        aborted_transactions: (producer id, first offset) for TXN_COMMITTED; None for other isolations.
-    """
-
-    records: LogSlice | None
-    start_offset: int
-    segment_base_offset: int
-    position: int
-    first_entry_incomplete: bool = False
-    aborted_transactions: tuple[tuple[int, int], ...] | None = None
-
-
-class UnifiedLog:
-    """A partition's log in one folder, as Kafka 4.3 keeps it.
+class UnifiedLog(LogView):
+    """A partition's log in one folder, as Kafka 4.3 keeps it. ``open`` makes one.
 
     After a StoreError while a file is written, synced or read, the log is offline: that call and every later one ends
-    with LogOfflineError. A refused append (AppendRefusedError) changes nothing.
+    with LogOfflineError. A refused append (AppendRefusedError) leaves the records as they were; as in Kafka it may have
+    begun a leader epoch or rolled a segment.
 
     Thread safety: any number of threads; writers wait for each other, readers for nobody.
     """
+
+    def __init__(
+        self,
+        machine: Machine,
+        folder: str,
+        *,
+        config: LogConfig,
+        loaded: LoadedLog,
+        epochs: LeaderEpochCache,
+        epoch_file: EpochCheckpointFile,
+        high_watermark: int,
+        topic_id: bytes | None,
+        remote_log_enabled: bool,
+        is_sole_replica: bool,
+        tasks: BackgroundTasks | None,
+    ) -> None:
+        local = LocalLog(
+            machine,
+            folder,
+            config=config,
+            segments=loaded.segments,
+            log_end_offset=loaded.log_end_offset,
+            recovery_point=loaded.recovery_point,
+            tasks=tasks,
+        )
+        topic, partition = partition_of(folder)
+        contents = LogContents(
+            machine,
+            local,
+            loaded=loaded,
+            epochs=epochs,
+            high_watermark=high_watermark,
+            is_sole_replica=is_sole_replica,
+            is_tiered=is_tiered(topic, config, broker_tiers=remote_log_enabled),
+        )
+        super().__init__(local, contents, LogIdentity(topic, partition, topic_id), loaded.report)
+        self._machine = machine
+        self._tasks = tasks
+        self._broker_tiers = remote_log_enabled
+        self._epoch_file = epoch_file
+        self._checks = LeaderChecks(LeaderRules.of_config(config))
+        self._lock = machine.scheduler.lock()
+        #: Held over fsyncs, taken before the lock: whoever waits for it finds the work done.
+        self._syncing = machine.scheduler.lock()
+        self._listeners: tuple[OffsetsListener, ...] = ()
+        self._flushed_ms = machine.clock.time_ms()
 
     @classmethod
     def open(
@@ -106,123 +113,81 @@ class UnifiedLog:
 
         Args:
             folder: ``<log dir>/<topic>-<partition>``.
-            checkpoints: What the log directory's checkpoints say of it; None: nothing.
+            machine: Clock, chance, threads and files; None: this machine's.
+            config: The topic's; None: Kafka's defaults.
+            producer_settings: The broker's; None: Kafka's defaults.
+            checkpoints: What the log directory's checkpoints say of the log; None: nothing.
             had_clean_shutdown: Whether the log directory was closed cleanly: then nothing is checked.
-            topic_id: Written to ``partition.metadata``, or compared with it; None: whatever is there.
+            topic_id: 16 bytes, written to ``partition.metadata`` or compared with it; None: whatever is there.
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
             is_sole_replica: The high watermark follows the end of the log: there is no follower to wait for.
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
 
         Raises:
-            AppendRefusedError: INCONSISTENT_TOPIC_ID. CorruptIndexError: the leader epoch checkpoint is malformed.
-            StoreError.
+            InconsistentTopicIdError: the folder has another topic's id. CorruptIndexError: the leader epoch checkpoint
+                or ``partition.metadata`` is malformed. ValueError: the folder's name is not that of a partition.
+                StoreError.
         """
-        raise NotImplementedError
+        machine = machine or Machine()
+        config = config or LogConfig()
+        settings = producer_settings or ProducerSettings()
+        checkpoints = checkpoints or LogCheckpoints()
+        topic, _ = partition_of(folder)
+        machine.files.make_directories(folder)
+        known_id = agreed_topic_id(machine, folder, topic_id)
+        opened: list[UnifiedLog] = []
+        epoch_file = EpochCheckpointFile(machine.files, folder)
+        epochs = LeaderEpochCache(
+            epoch_file,
+            machine=machine,
+            on_unwritten=lambda: opened[0].flush_epochs_later() if opened else None,
+        )
+        producers = ProducerState(
+            start_offset=checkpoints.log_start_offset,
+            expiration_ms=settings.producer_id_expiration_ms,
+            transaction_timeout_ms_max=settings.transaction_max_timeout_ms,
+            verifies=settings.transaction_partition_verification_enable,
+        )
+        loaded = load_log(
+            folder,
+            machine=machine,
+            config=config,
+            epochs=epochs,
+            producers=producers,
+            checkpoints=checkpoints,
+            had_clean_shutdown=had_clean_shutdown,
+            remote_log_enabled=is_tiered(topic, config, broker_tiers=remote_log_enabled),
+        )
+        log = cls(
+            machine,
+            folder,
+            config=config,
+            loaded=loaded,
+            epochs=epochs,
+            epoch_file=epoch_file,
+            high_watermark=checkpoints.high_watermark,
+            topic_id=known_id,
+            remote_log_enabled=remote_log_enabled,
+            is_sole_replica=is_sole_replica,
+            tasks=tasks,
+        )
+        opened.append(log)
+        return log
 
-    # ---- what is known
-
-    @property
-    def folder(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def parent_dir(self) -> str:
-        """The log directory."""
-        raise NotImplementedError
-
-    @property
-    def topic(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def partition(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def topic_id(self) -> bytes | None:
-        raise NotImplementedError
-
-    @property
-    def config(self) -> LogConfig:
-        raise NotImplementedError
-
-    @property
-    def recovery_report(self) -> RecoveryReport:
-        """What loading did."""
-        raise NotImplementedError
-
-    @property
-    def offsets(self) -> LogOffsets:
-        """All offsets, of one moment."""
-        raise NotImplementedError
-
-    @property
-    def log_start_offset(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def local_log_start_offset(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def log_end_offset(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def high_watermark(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def last_stable_offset(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def recovery_point(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def highest_offset_in_remote_storage(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def leader_epoch_cache(self) -> LeaderEpochCache:
-        raise NotImplementedError
-
-    @property
-    def producer_state_manager(self) -> ProducerSnapshots:
-        raise NotImplementedError
-
-    def remote_log_enabled(self) -> bool:
-        """Whether this log is tiered: broker and topic say so, and it is neither compacted nor internal."""
-        raise NotImplementedError
-
-    def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> tuple[LogSegment, ...]:
-        """The segments, ascending; with bounds, from the one that contains ``from_offset`` on, base offsets below
-        ``to_offset``.
-        """
-        raise NotImplementedError
-
-    @property
-    def active_segment(self) -> LogSegment:
-        raise NotImplementedError
-
-    def size(self) -> int:
-        """Bytes of all segments' logs."""
-        raise NotImplementedError
-
-    def only_local_log_segments_size(self) -> int:
-        """Bytes of the segments that the tier does not have: base offset at or behind the highest copied offset."""
-        raise NotImplementedError
-
-    def only_local_log_segments_count(self) -> int:
-        raise NotImplementedError
+    def has_late_transaction(self) -> bool:
+        """Whether a transaction is open for longer than any producer may leave it open."""
+        with self._lock:
+            return self._contents.producers.has_late_transaction(self._machine.clock.time_ms())
 
     def add_listener(self, listener: OffsetsListener) -> None:
         """Have somebody told of every change of the offsets, until ``remove_listener``."""
-        raise NotImplementedError
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
 
     def remove_listener(self, listener: OffsetsListener) -> None:
-        raise NotImplementedError
+        """Tell somebody no more; calls that have begun may still come."""
+        with self._lock:
+            self._listeners = tuple(known for known in self._listeners if known != listener)
 
     # ---- appending
 
@@ -241,138 +206,394 @@ class UnifiedLog:
             data: Writable: one batch of magic 2, as a producer sends it; changed in place.
             leader_epoch: This leader's.
             origin: CLIENT, or COORDINATOR for a broker's own batches and markers.
+            verification_guard: What ``begin_transaction_verification`` gave for this batch.
             transaction_version: Of a marker.
 
         Raises:
-            AppendRefusedError: with Kafka's error; nothing has changed. LogOfflineError. LogClosedError.
+            AppendRefusedError: with Kafka's error. LogOfflineError. LogClosedError.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._local.check_usable()
+            now_ms = self._machine.clock.time_ms()
+            first_offset = self._local.log_end_offset
+            assigned = assign_batch(
+                self._checks,
+                data,
+                first_offset=first_offset,
+                leader_epoch=leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+            )
+            if assigned is None:
+                return LogAppendInfo.of_nothing(self._contents.log_start)
+            sound, batch = assigned
+            view = memoryview(sound).cast("B")[: batch.size_bytes]
+            if batch.size_bytes > self._local.config.segment_bytes:
+                raise _too_large(batch.size_bytes, self._local.config)
+            try:
+                self._contents.epochs.assign(batch.leader_epoch, first_offset)
+                if self._local.roll_is_due(
+                    batch.size_bytes,
+                    last_offset=batch.last_offset,
+                    max_timestamp_ms=batch.max_timestamp,
+                    now_ms=now_ms,
+                ):
+                    self._contents.roll(first_offset)
+                prepared = None
+                if batch.producer_id >= 0:
+                    prepared = self._contents.producers.prepare(
+                        (producer_batch_of(batch, view),),
+                        origin=origin,
+                        guard=verification_guard,
+                        transaction_version=transaction_version,
+                    )
+                    if prepared.duplicate is not None:
+                        return LogAppendInfo.of_duplicate(prepared.duplicate, self._contents.log_start)
+                self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
+                self._contents.appended(prepared, batch.last_offset + 1)
+            except StoreError as error:
+                raise self._local.fail(error) from error
+            except CorruptRecordError as error:
+                raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
+            start = self._contents.log_start
+        self._settle()
+        append_time_ms = now_ms if self._checks.rules.log_append_time else -1
+        return LogAppendInfo(
+            first_offset, batch.last_offset, batch.max_timestamp, append_time_ms, start, batch.size_bytes
+        )
 
     def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
-        """Append the batches that a leader sent, with their offsets and epochs. Raises as ``append_as_leader``."""
-        raise NotImplementedError
+        """Append the batches that a leader sent, with their offsets and epochs.
+
+        Args:
+            data: Batches one behind the other; one that is cut off at the end is left out.
+            leader_epoch: The latest that this replica knows: batches of a later one, and all behind them, are left out.
+
+        Raises:
+            AppendRefusedError: with Kafka's error. LogOfflineError. LogClosedError.
+        """
+        with self._lock:
+            self._local.check_usable()
+            now_ms = self._machine.clock.time_ms()
+            columns, size_bytes = check_sent_batches(
+                data, next_offset=self._local.log_end_offset, leader_epoch=leader_epoch
+            )
+            if not size_bytes:
+                return LogAppendInfo.of_nothing(self._contents.log_start)
+            view = memoryview(data).cast("B")[:size_bytes]
+            if size_bytes > self._local.config.segment_bytes:
+                raise _too_large(size_bytes, self._local.config)
+            first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
+            max_timestamp_ms = int(columns["max_timestamp"].max())
+            try:
+                self._contents.assign_epochs(columns)
+                if self._local.roll_is_due(
+                    size_bytes, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
+                ):
+                    self._contents.roll(max(first_offset, self._local.log_end_offset))
+                prepared = None
+                batches = producer_batches_of(columns, view)
+                if batches:
+                    prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
+                self._local.active.append_run(view, columns)
+                self._contents.appended(prepared, last_offset + 1)
+            except StoreError as error:
+                raise self._local.fail(error) from error
+            except CorruptRecordError as error:
+                raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
+            start = self._contents.log_start
+        self._settle()
+        return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, start, size_bytes)
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """Begin a leader epoch: on becoming leader, at the log's end. It is durable on return."""
-        raise NotImplementedError
+        """Begin a leader epoch: on becoming leader, at the log's end. It is durable on return.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
+        with self._changing():
+            self._contents.epochs.assign(leader_epoch, start_offset)
 
     def begin_transaction_verification(
         self, producer_id: int, *, sequence: int, producer_epoch: int, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """What the first batch of a transaction has to bring (ProducerState.begin_verification)."""
-        raise NotImplementedError
+        """What the first batch of a transaction has to bring, once its coordinator says yes; None if the transaction is
+        open already. Raises AppendRefusedError: INVALID_PRODUCER_EPOCH.
+        """
+        with self._lock:
+            self._local.check_usable()
+            return self._contents.producers.begin_verification(
+                producer_id,
+                sequence=sequence,
+                producer_epoch=producer_epoch,
+                supports_epoch_bump=supports_epoch_bump,
+                now_ms=self._machine.clock.time_ms(),
+            )
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
-        """Close the active segment and begin another at the log's end; the new one (or the active one, if it is empty
-        and begins there).
-        """
-        raise NotImplementedError
-
-    def flush(self, up_to_offset: int | None = None) -> None:
-        """Fsync what lies below an offset (None: everything): the recovery point moves there. A failed fsync is never
-        tried again: the log goes offline.
-        """
-        raise NotImplementedError
-
-    # ---- reading
-
-    def read(
-        self, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool = True
-    ) -> FetchDataInfo:
-        """What the log has from an offset on.
+        """Close the active segment and begin another at the log's end; the new one.
 
         Args:
-            max_bytes: At most so many bytes, but with ``min_one_message`` always the whole first batch.
+            expected_next_offset: Where it begins if that lies behind the log's end: a follower knows from its leader.
 
         Raises:
-            OffsetOutOfRangeError. CorruptRecordError: no batch stands where one must. LogOfflineError. LogClosedError.
+            LogOfflineError. LogClosedError.
         """
-        raise NotImplementedError
+        with self._changing():
+            segment = self._contents.roll(expected_next_offset or 0)
+            self._contents.publish()
+            return segment
 
-    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """Kafka's answer to ListOffsets, for a timestamp or one of the special ones of ``log_offsets``, over what is
-        local; None if no record is late enough.
+    def flush(self, up_to_offset: int | None = None) -> None:
+        """Fsync what lies below an offset (None: everything): the recovery point moves there.
+
+        Appends go on meanwhile; who flushes at the same time shares one fsync. A failed fsync is never tried again: the
+        log goes offline.
+
+        Raises:
+            LogOfflineError. LogClosedError.
         """
-        raise NotImplementedError
+        self._local.check_usable()
+        wanted = self._contents.state.offsets.log_end_offset if up_to_offset is None else up_to_offset
+        with self._syncing:
+            with self._changing(settles=False):
+                local = self._local
+                wanted = min(wanted, local.log_end_offset)
+                if wanted <= local.recovery_point:
+                    return
+                before, generation = local.recovery_point, local.generation
+                segments = local.unsynced(wanted)
+                self._contents.fsync_snapshots()
+            try:
+                local.sync(segments, known_before=before)
+            except StoreError as error:
+                raise local.fail(error) from error
+            with self._changing(settles=False):
+                if generation == local.generation and wanted > local.recovery_point:
+                    local.recovery_point = wanted
+                    self._flushed_ms = self._machine.clock.time_ms()
+                    self._contents.publish()
+        self._notify()
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
-        raise NotImplementedError
-
-    def collect_aborted_transactions(
-        self, start_offset: int, upper_bound_offset: int
-    ) -> tuple[tuple[int, int, int], ...]:
-        """(producer id, first offset, last offset) of the aborted transactions that touch [start, upper bound)."""
-        raise NotImplementedError
+    @property
+    def last_flush_ms(self) -> int:
+        """When the log was flushed last, or opened, ms since 1970 UTC: for ``flush.ms``."""
+        return self._flushed_ms
 
     # ---- offsets
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, kept between the local log start and the log's end; the new one."""
-        raise NotImplementedError
+        """Set the high watermark, kept between the log start and the log's end; the new one."""
+        with self._changing():
+            self._contents.set_high_watermark(offset)
+            self._contents.publish()
+            return self._contents.high_watermark
 
     def maybe_increment_high_watermark(self, offset: int) -> int | None:
         """Raise the high watermark; the old one, None if it did not rise. Raises ValueError: behind the log's end."""
-        raise NotImplementedError
+        with self._changing():
+            contents, old = self._contents, self._contents.high_watermark
+            if offset > self._local.log_end_offset:
+                raise ValueError(f"high watermark {offset}: the log ends at {self._local.log_end_offset}")
+            if offset <= old:
+                return None
+            contents.set_high_watermark(offset)
+            contents.publish()
+            return old
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str) -> bool:
-        """Raise the log start. Raises OffsetOutOfRangeError: above the high watermark."""
-        raise NotImplementedError
+        """Raise the log start; whether it rose. Raises OffsetOutOfRangeError: above the high watermark."""
+        with self._changing():
+            return self._contents.raise_log_start(offset, reason)
 
     def maybe_increment_local_log_start_offset(self, offset: int, reason: str) -> bool:
-        """Raise the local log start, and the recovery point with it."""
-        raise NotImplementedError
+        """Raise the local log start, and the recovery point with it; whether it rose."""
+        with self._changing():
+            return self._contents.raise_local_start(offset, reason)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
         """Note that offsets up to this one are copied; it never falls, and is ignored where tiering is off."""
-        raise NotImplementedError
+        with self._changing():
+            if self._contents.is_tiered and offset > self._contents.copied:
+                self._contents.copied = offset
+                self._contents.publish()
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
         """Raise the log start to what the tier says; ignored where tiering is off."""
-        raise NotImplementedError
+        with self._changing():
+            if self._contents.is_tiered and offset > self._contents.log_start:
+                self._contents.raise_log_start(
+                    min(offset, self._contents.high_watermark), "segments of the tier were deleted"
+                )
 
     # ---- shortening
 
     def delete_old_segments(self) -> int:
-        """Retention: set segments aside by start offset, size and time; how many went."""
-        raise NotImplementedError
+        """Retention: set segments aside by start offset, size and time; how many went.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
+        with self._changing():
+            return self._contents.delete_old_segments(self._machine.clock.time_ms())
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut everything from an offset on; whether anything was there."""
-        raise NotImplementedError
+        """Cut everything from an offset on; whether anything was there. What stays is on the disk on return.
+
+        Raises:
+            ValueError: negative. LogOfflineError. LogClosedError.
+        """
+        if offset < 0:
+            raise ValueError(f"{self.folder}: truncated to offset {offset}")
+        with self._changing():
+            return self._contents.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Remove everything and begin anew, empty, at an offset."""
-        raise NotImplementedError
+        """Remove everything and begin anew, empty, at an offset.
+
+        Args:
+            offset: The log's end, and where the local log starts.
+            log_start_offset: Where the log starts, in the tier; None: at the offset.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
+        with self._changing():
+            self._contents.truncate_fully(offset, log_start_offset)
 
     def load_producer_state(self, offset: int) -> None:
-        """Restore the producers up to an offset from the snapshots and the log (after a snapshot from the tier)."""
-        raise NotImplementedError
+        """Restore the producers up to an offset from the snapshots in the folder and the log behind them.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
+        with self._changing():
+            self._contents.snapshots.relist()
+            self._contents.restore_producers(offset)
+            self._contents.publish()
 
     def remove_expired_producers(self) -> int:
         """Forget producers that have been silent for too long; how many."""
-        raise NotImplementedError
+        with self._lock:
+            return self._contents.producers.remove_expired(self._machine.clock.time_ms())
 
     # ---- configuration and end
 
     def update_config(self, config: LogConfig) -> None:
-        """Go by another configuration from now on; the active segment keeps its index sizes. Raises ConfigError."""
-        raise NotImplementedError
+        """Go by another configuration from now on; the active segment keeps its index sizes."""
+        with self._changing():
+            self._local.set_config(config)
+            self._contents.is_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
+            self._checks = LeaderChecks(LeaderRules.of_config(config))
+            self._contents.publish()
 
     def close(self) -> None:
-        """Take a producer snapshot, write the indexes out, flush, and close; idempotent. Slices stay readable."""
-        raise NotImplementedError
+        """Write the indexes out, flush, take a producer snapshot, and close; idempotent. Slices stay readable.
+
+        An offline log is closed as it is.
+
+        Raises:
+            LogOfflineError: a file could not be written; the log is closed, and the next start has to recover it.
+        """
+        with self._syncing, self._lock:
+            local = self._local
+            if local.is_closed:
+                return
+            try:
+                if local.is_usable:
+                    local.active.on_become_inactive()
+                    local.sync(local.unsynced(local.log_end_offset), known_before=local.recovery_point)
+                    local.recovery_point = local.log_end_offset
+                    self._contents.epochs.flush()
+                    self._contents.snapshots.take(self._contents.producers)
+                    self._machine.files.fsync_directory(self.folder)
+                    self._contents.publish()
+            except StoreError as error:
+                raise local.fail(error) from error
+            finally:
+                local.close()
 
     def delete(self) -> None:
-        """Close and remove all files and the folder."""
-        raise NotImplementedError
+        """Close, and remove the folder with all files in it. Raises StoreError: some are still there."""
+        with self._syncing, self._lock:
+            self._local.close()
+            self._contents.epochs.clear()
+            files = self._machine.files
+            for found in list(files.iter_directory(self.folder)):
+                files.remove(found.path)
+            files.remove(self.folder)
+            files.fsync_directory(self.parent_dir)
 
     def rename_folder(self, folder: str) -> None:
-        """Go on under another folder of the same log directory (``…-delete``, ``…-stray``)."""
-        raise NotImplementedError
+        """Go on under another folder of the same log directory (``…-delete``, ``…-stray``). Raises LogOfflineError."""
+        with self._syncing, self._changing():
+            self._machine.files.rename(self.folder, folder)
+            for segment in self._local.segments:
+                segment.move_to(folder)
+            self._local.folder = folder
+            self._contents.snapshots.move_to(folder)
+            self._epoch_file.move_to(folder)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # ---- inside: the caller holds the lock
+
+    @contextlib.contextmanager
+    def _changing(self, *, settles: bool = True) -> Iterator[None]:
+        """A block that changes the log, under its lock: a file that fails in it takes the log offline."""
+        with self._lock:
+            self._local.check_usable()
+            try:
+                yield
+            except (StoreError, CorruptDataError) as error:
+                raise self._local.fail(error) from error
+        if settles:
+            self._settle()
+
+    def _settle(self) -> None:
+        """What follows a change once the lock is free: syncs that are due, and who listens."""
+        contents = self._contents
+        offsets = contents.state.offsets
+        if offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
+            self.flush()
+        if contents.rolled_at > contents.state.offsets.recovery_point:
+            rolled_at, contents.rolled_at = contents.rolled_at, 0
+            if self._tasks is None:
+                self.flush(rolled_at)
+            else:
+                self._tasks.submit(partial(self._flush_quietly, rolled_at))
+        if self._listeners:
+            self._notify()
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener(self._contents.state.offsets)
+
+    def _flush_quietly(self, up_to_offset: int) -> None:
+        """Flush in the background: whoever calls the log next is told of a failure."""
+        with contextlib.suppress(LogOfflineError, LogClosedError):
+            self.flush(up_to_offset)
+
+    def flush_epochs_later(self) -> None:
+        """Have the epochs that a truncation left written in the background. The epoch cache calls it."""
+        if self._tasks is None:
+            self._flush_epochs()
+        else:
+            self._tasks.submit(self._flush_epochs)
+
+    def _flush_epochs(self) -> None:
+        if self._local.is_usable:
+            try:
+                self._contents.epochs.flush()
+            except StoreError as error:
+                if self._local.is_usable:  # else the folder is gone, and with it what was to be written
+                    self._local.fail(error)
+
+
+def _too_large(size_bytes: int, config: LogConfig) -> AppendRefusedError:
+    text = f"{size_bytes} bytes in one append, segment.bytes is {config.segment_bytes}"
+    return AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)

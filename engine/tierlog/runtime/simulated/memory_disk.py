@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.randomness import Rng
-
-#: What of a file survives a crash or not, in one.
-SECTOR_BYTES = 512
-
-
-@dataclass(slots=True)
-class Content:
-    """The bytes of one file; ``durable`` is their state at the last fsync, ``names`` how many names the file has."""
-
-    modified_ms: int
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    names: int = 0
+from tierlog.runtime.simulated.disk_faults import DiskFault, DiskHook, DiskOperation
+from tierlog.runtime.simulated.page_cache import Content
 
 
-#: What each of some names becomes in one step, None for nothing.
-NameChange = dict[str, Content | None]
+@dataclass(frozen=True, slots=True)
+class NameChange:
+    """What each of some names becomes in one step, None for nothing; ``moved``: a directory's old and new name."""
+
+    names: dict[str, Content | None]
+    moved: tuple[str, str] | None = None
+
+    def is_of(self, folder: str) -> bool:
+        """Whether an fsync of a directory makes it durable."""
+        return folder in {parent(name) for name in (self.names if self.moved is None else self.moved)}
 
 
 class MemoryDisk:
@@ -38,6 +36,7 @@ class MemoryDisk:
         self.clock = clock
         self.capacity_bytes = capacity_bytes
         self.lost = False
+        self.hook: DiskHook | None = None
         self._lock = threading.RLock()
         self.files: dict[str, Content] = {}
         self.locked: set[str] = set()
@@ -55,15 +54,47 @@ class MemoryDisk:
             StoreError: the machine has crashed.
         """
         with self._lock:
-            if self.lost:
-                raise StoreError("the machine has crashed: what it ran before is no more")
+            self._check()
             yield
 
-    def change(self, names: NameChange) -> None:
+    def _check(self) -> None:
+        if self.lost:
+            raise StoreError("the machine has crashed: what it ran before is no more")
+
+    def fault(self, operation: DiskOperation, path: str) -> DiskFault | None:
+        """How an operation fails that is about to be done; None if it does not.
+
+        Raises:
+            StoreError: the power went in front of it.
+        """
+        found = None if self.hook is None else self.hook(operation, path)
+        self._check()
+        return found
+
+    def meet(self, operation: DiskOperation, path: str) -> None:
+        """Fail here if the operation that is about to be done is to fail. Raises StoreError."""
+        found = self.fault(operation, path)
+        if found is not None:
+            raise found.error(path)
+
+    def change(self, names: dict[str, Content | None]) -> None:
         """Change names; a crash may undo this until the directory is fsynced."""
-        self._changes.append(names)
+        self._changes.append(NameChange(names))
         for name, content in names.items():
             self._set(name, content)
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Rename a directory with all that is in it; a crash may undo this until the one above is fsynced."""
+        inside = {name: content for name, content in self.files.items() if name.startswith(source + "/")}
+        names: dict[str, Content | None] = dict.fromkeys(inside)
+        names |= {target + name[len(source) :]: content for name, content in inside.items()}
+        for name in [each for each in self._children if is_in(each, source)]:
+            self.add_directory(target + name[len(source) :])
+        self._changes.append(NameChange(names, (source, target)))
+        for name, content in names.items():
+            self._set(name, content)
+        for name in sorted((each for each in self._children if is_in(each, source)), reverse=True):
+            self.remove_directory(name)
 
     def _set(self, name: str, content: Content | None) -> None:
         old = self.files.pop(name, None)
@@ -101,17 +132,17 @@ class MemoryDisk:
 
     def make_durable(self, folder: str) -> None:
         """Make the names in a directory survive a crash; of a rename both names, and the directories above."""
-        wanted = {name for names in self._changes for name in names if parent(name) == folder}
+        wanted: set[str] = set()
         kept: list[NameChange] = []
         made: list[NameChange] = []
-        for names in reversed(self._changes):
-            if wanted.isdisjoint(names):
-                kept.append(names)
+        for change in reversed(self._changes):
+            if change.is_of(folder) or not wanted.isdisjoint(change.names):
+                made.append(change)
+                wanted |= change.names.keys()
             else:
-                made.append(names)
-                wanted |= names.keys()
-        for names in reversed(made):
-            _apply(self._durable, names)
+                kept.append(change)
+        for change in reversed(made):
+            _apply(self._durable, change.names)
         self._changes = kept[::-1]
 
     def crash(self, rng: Rng | None) -> MemoryDisk:
@@ -120,21 +151,27 @@ class MemoryDisk:
             self.lost = True
         left = MemoryDisk(self.clock, self.capacity_bytes)
         lost: set[str] = set()
-        for names in self._changes:
+        directories = set(self._children)
+        undone: list[tuple[str, str]] = []
+        for change in self._changes:
             # What follows from a change that was lost is lost too.
-            if rng is None or not lost.isdisjoint(names) or rng.integer_below(2):
-                lost |= names.keys()
+            if rng is None or not lost.isdisjoint(change.names) or rng.integer_below(2):
+                lost |= change.names.keys()
+                if change.moved is not None:
+                    undone.append(change.moved)
             else:
-                _apply(self._durable, names)
+                _apply(self._durable, change.names)
+        for source, target in reversed(undone):
+            directories = {source + each[len(target) :] if is_in(each, target) else each for each in directories}
         found: dict[int, Content] = {}
         for name, content in self._durable.items():
             if id(content) not in found:
-                data = bytearray(content.durable) if rng is None else _torn(content, rng)
-                found[id(content)] = Content(content.modified_ms, data, bytes(data))
+                data = content.durable if rng is None else bytes(content.after_power_cut(rng))
+                found[id(content)] = Content(content.modified_ms, data)
             left._durable[name] = found[id(content)]
             left.add_directory(parent(name))
             left._set(name, found[id(content)])
-        for name in self._children:
+        for name in directories:
             left.add_directory(name)
         return left
 
@@ -167,6 +204,7 @@ class OpenContent:
         view = memoryview(buffer).cast("B")
         with self.disk.held():
             self._check()
+            self.disk.meet(DiskOperation.READ, self.path)
             part = self.content.data[position : position + len(view)]
         view[: len(part)] = part
         return len(part)
@@ -175,46 +213,51 @@ class OpenContent:
         view = memoryview(data).cast("B")
         with self.disk.held():
             self._check()
-            held = self.content.data
-            grown = max(0, position + len(view) - len(held))
-            if grown > self.disk.free_bytes():
-                raise StoreError(f"{self.path}: no space left on device")
-            held.extend(bytes(grown))
-            self.disk.note_size(self.content, grown)
-            held[position : position + len(view)] = view
-            self.content.modified_ms = self.disk.clock.time_ms()
+            fault = self.disk.fault(DiskOperation.WRITE, self.path)
+            if fault is not None and fault.rng is not None:
+                view = view[: fault.rng.integer_below(len(view) + 1)]
+            if fault is None or len(view):
+                self._write(view, position)
+            if fault is not None:
+                raise fault.error(self.path)
+
+    def _write(self, view: memoryview, position: int) -> None:
+        grown = max(0, position + len(view) - self.size_bytes)
+        if grown > self.disk.free_bytes():
+            raise DiskFault(errno.ENOSPC).error(self.path)
+        self.content.write(view, position)
+        self.disk.note_size(self.content, grown)
+        self.content.modified_ms = self.disk.clock.time_ms()
 
     def truncate(self, size_bytes: int) -> None:
         with self.disk.held():
             self._check()
-            self.disk.note_size(self.content, min(0, size_bytes - len(self.content.data)))
-            del self.content.data[size_bytes:]
-            self.write(b"", size_bytes)
+            self.disk.meet(DiskOperation.TRUNCATE, self.path)
+            change = size_bytes - self.size_bytes
+            if change > self.disk.free_bytes():
+                raise DiskFault(errno.ENOSPC).error(self.path)
+            self.content.resize(size_bytes)
+            self.disk.note_size(self.content, change)
+            self.content.modified_ms = self.disk.clock.time_ms()
 
     def fsync(self) -> None:
         with self.disk.held():
             self._check()
-            self.content.durable = bytes(self.content.data)
+            fault = self.disk.fault(DiskOperation.FSYNC, self.path)
+            if fault is None:
+                self.content.fsync()
+            else:
+                if fault.rng is not None:
+                    self.content.fail_fsync(fault.rng)
+                raise fault.error(self.path)
 
 
-def _apply(files: dict[str, Content], names: NameChange) -> None:
+def _apply(files: dict[str, Content], names: dict[str, Content | None]) -> None:
     for name, content in names.items():
         if content is None:
             files.pop(name, None)
         else:
             files[name] = content
-
-
-def _torn(content: Content, rng: Rng) -> bytearray:
-    """A file's content after a crash: one of the two lengths, and each sector durable or as it was written last."""
-    old, new = content.durable, content.data
-    size = len(old) if rng.integer_below(2) else len(new)
-    data = bytearray(old.ljust(size, b"\0")[:size])
-    for start in range(0, size, SECTOR_BYTES):
-        if rng.integer_below(2):
-            part = new[start : min(start + SECTOR_BYTES, size)]
-            data[start : start + len(part)] = part
-    return data
 
 
 def normal(path: str) -> str:
@@ -224,3 +267,8 @@ def normal(path: str) -> str:
 
 def parent(name: str) -> str:
     return name.rpartition("/")[0]
+
+
+def is_in(name: str, folder: str) -> bool:
+    """Whether a name is a directory's or of something in it."""
+    return name == folder or name.startswith(folder + "/")

@@ -19,7 +19,9 @@ from tierlog.runtime.machine.files import (
     WritableFile,
 )
 from tierlog.runtime.machine.randomness import Rng
-from tierlog.runtime.simulated.memory_disk import Content, MemoryDisk, OpenContent, normal, parent
+from tierlog.runtime.simulated.disk_faults import DiskHook, DiskOperation
+from tierlog.runtime.simulated.memory_disk import MemoryDisk, OpenContent, is_in, normal, parent
+from tierlog.runtime.simulated.page_cache import Content
 
 
 class MemoryFiles:
@@ -43,12 +45,18 @@ class MemoryFiles:
             The files that the machine finds when it is started again.
 
         Args:
-            rng: Decides which changes without fsync survive: each written sector of a file, its length, each change of
-                a name. None: none survive.
+            rng: Decides which changes without fsync survive: of a file each write, whole or by sectors, and its length
+                (``page_cache``); of the names each change. None: none survive.
         """
         left = MemoryFiles(self.clock, capacity_bytes=self._disk.capacity_bytes)
         left._disk = self._disk.crash(rng)
         return left
+
+    def befall(self, hook: DiskHook | None) -> None:
+        """Have a function asked before each operation, which decides whether it fails (``failing_disk``); None: not
+        any more.
+        """
+        self._disk.hook = hook
 
     def find(self, path: str) -> FileInfo | None:
         """Size, kind and times of a file or directory; None if the path names nothing."""
@@ -86,10 +94,11 @@ class MemoryFiles:
     def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
         """The content of a file. Raises StoreError if it is larger than the limit."""
         with self._disk.held():
-            data = bytes(self._open(path, make=False).content.data)
+            data = bytearray(self.stat(path).size_bytes)
+            self._open(path, make=False).read_into(data, 0)
         if len(data) > limit_bytes:
             raise StoreError(f"{path}: {len(data)} bytes, more than the limit of {limit_bytes}")
-        return data
+        return bytes(data)
 
     def read_stream(self, path: str, *, limit_bytes: int) -> bytes:
         """The content of a file: there are only regular files here."""
@@ -142,6 +151,8 @@ class MemoryFiles:
                 if above in self._disk.files:
                     raise StoreError(f"{path}: a file is in the way")
                 above = parent(above)
+            if above != name:
+                self._disk.meet(DiskOperation.MAKE_DIRECTORY, path)
             self._disk.add_directory(name)
 
     def rename(self, source: str, target: str, *, durable: bool = True) -> None:
@@ -150,22 +161,33 @@ class MemoryFiles:
         with self._disk.held():
             self._require_parent(new, target)
             content = self._disk.files.get(old)
-            if content is None:
+            if content is None and not self._disk.is_directory(old):
                 raise ObjectNotFoundError(f"{source}: no such file")
-            if old != new:
+            if self._disk.is_directory(new) and (content is not None or old != new):
+                raise StoreError(f"{target}: a directory is in the way")
+            if content is None and (new in self._disk.files or (old != new and is_in(new, old))):
+                raise StoreError(f"{target}: no place for a directory")
+            self._disk.meet(DiskOperation.RENAME, source)
+            if old == new:
+                pass
+            elif content is None:
+                self._disk.move_directory(old, new)
+            else:
                 self._disk.change({old: None, new: content})
             if durable:
-                self._disk.make_durable(parent(new))
+                self.fsync_directory(parent(new))
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it is there."""
         name = normal(path)
         with self._disk.held():
             if name in self._disk.files:
+                self._disk.meet(DiskOperation.UNLINK, path)
                 self._disk.change({name: None})
             elif self._disk.is_directory(name):
                 if not name or self._disk.children(name):
                     raise StoreError(f"{path}: directory not empty")
+                self._disk.meet(DiskOperation.UNLINK, path)
                 self._disk.remove_directory(name)
 
     def fsync_directory(self, path: str) -> None:
@@ -173,6 +195,7 @@ class MemoryFiles:
         with self._disk.held():
             if not self.stat(path).is_directory:
                 raise StoreError(f"{path}: not a directory")
+            self._disk.meet(DiskOperation.FSYNC_DIRECTORY, path)
             self._disk.make_durable(normal(path))
 
     def free_bytes(self, path: str) -> int:
@@ -225,8 +248,11 @@ class MemoryFiles:
                 if not make:
                     raise ObjectNotFoundError(f"{path}: no such file")
                 self._require_parent(name, path)
+                self._disk.meet(DiskOperation.CREATE, path)
                 content = Content(self.clock.time_ms())
                 self._disk.change({name: content})
+            else:
+                self._disk.meet(DiskOperation.OPEN, path)
             return OpenContent(self._disk, path, content)
 
 
@@ -276,6 +302,7 @@ class _MemoryUpdatableFile(UpdatableFile):
 
     def __init__(self, file: OpenContent) -> None:
         self._file = file
+        self._size_bytes = file.size_bytes
 
     @property
     def descriptor(self) -> int | None:
@@ -283,21 +310,28 @@ class _MemoryUpdatableFile(UpdatableFile):
 
     @property
     def size_bytes(self) -> int:
-        return self._file.size_bytes
+        return self._size_bytes
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         return self._file.read_into(buffer, position)
 
     def append(self, data: Buffer) -> int:
-        position = self._file.size_bytes
-        self._file.write(data, position)
+        position = self._size_bytes
+        try:
+            self.write_at(data, position=position)
+        except StoreError:
+            with contextlib.suppress(StoreError):  # as on a real disk: what of it was written counts for nobody
+                self.truncate(position)
+            raise
         return position
 
     def write_at(self, data: Buffer, *, position: int) -> None:
         self._file.write(data, position)
+        self._size_bytes = max(self._size_bytes, position + memoryview(data).nbytes)
 
     def truncate(self, size_bytes: int) -> None:
         self._file.truncate(size_bytes)
+        self._size_bytes = size_bytes
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
         pass  # what is not fsynced may survive a crash or not, as before

@@ -79,6 +79,11 @@ def load_log(
     same log.
 
     Args:
+        folder: The partition's.
+        machine: Clock, threads and files.
+        config: The topic's.
+        had_clean_shutdown: Whether the log directory was closed cleanly.
+        remote_log_enabled: Whether the log is tiered.
         epochs: The log's cache: cut at both ends to the log.
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.

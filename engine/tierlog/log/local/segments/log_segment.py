@@ -108,7 +108,7 @@ class LogSegment:
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """The greatest timestamp in the segment; its file's time of change if there is none (Kafka largestTimestamp)."""
+        """The greatest timestamp in the segment; the time of its file's last change if there is none."""
         raise NotImplementedError
 
     @property
@@ -147,9 +147,21 @@ class LogSegment:
         """Add entries to the transaction index, which is made with the first."""
         raise NotImplementedError
 
-    def flush(self) -> None:
-        """Fsync the log, then the offset, time and transaction index. Raises StoreError: never try again."""
+    def write_out(self) -> None:
+        """Write the index entries that are in memory alone to their files. By the thread that appends."""
         raise NotImplementedError
+
+    def fsync(self) -> None:
+        """Fsync the log, then the offset, time and transaction index as they are. Raises StoreError: never try again.
+
+        Any thread, also while another appends.
+        """
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """``write_out`` and ``fsync``."""
+        self.write_out()
+        self.fsync()
 
     def on_become_inactive(self) -> None:
         """Write the last time entry and all index entries that are still in memory: the segment is closed now."""
@@ -200,13 +212,15 @@ class LogSegment:
         """The bytes from the batch that holds an offset on; None if no batch of the segment reaches it.
 
         Args:
+            start_offset: The first batch that reaches it is the first one handed out.
             max_bytes: At most so many, but with ``min_one_message`` the whole first batch.
+            min_one_message: Whether a first batch that is larger is handed out whole.
             end_position: No byte at or behind it, whatever else.
         """
         raise NotImplementedError
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record at or behind an offset whose timestamp is at or above one (``leader_epoch`` of its batch)."""
+        """The first record at or behind an offset whose timestamp is at or above one, with its batch's leader epoch."""
         raise NotImplementedError
 
     def fetch_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
@@ -223,6 +237,10 @@ class LogSegment:
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files (".deleted", ".swap", "" …), the log last. Readers go on. The folder is not fsynced."""
+        raise NotImplementedError
+
+    def move_to(self, folder: str) -> None:
+        """The folder was renamed: the files are in another one now."""
         raise NotImplementedError
 
     def delete_files(self) -> None:

@@ -1,0 +1,249 @@
+"""The segments of a log and where it ends: what UnifiedLog does to files, without rules about producers or epochs.
+
+Whatever fails here takes the log offline: what a file holds after a failed write or sync is not known, and only a
+recovery can tell.
+
+Source: Kafka LocalLog.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from tierlog.errors import StoreError
+from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.log_segments import LogSegments
+from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+DELETED_SUFFIX: Final = ".deleted"
+INT32_MAX: Final = 2**31 - 1
+
+
+class LocalLog:
+    """A log's segments on disk. The caller holds the log's lock, but for ``sync`` and ``fail``.
+
+    Args:
+        segments: At least one.
+        log_end_offset: Behind the last record.
+        tasks: Where the removal of files that were set aside is left; None: they are removed at once.
+
+    Attributes:
+        segments: The present ones.
+        log_end_offset: The next offset.
+        recovery_point: What lies below is on the disk, exclusive.
+        generation: How often the log was cut: what was synced before a cut says nothing about what came behind it.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        folder: str,
+        *,
+        config: LogConfig,
+        segments: LogSegments,
+        log_end_offset: int,
+        recovery_point: int,
+        tasks: BackgroundTasks | None,
+    ) -> None:
+        self._machine = machine
+        self._tasks = tasks
+        self._failure: tuple[str, BaseException] | None = None
+        self._closed = False
+        self._jitter_ms = 0
+        self.folder = folder
+        self.segments = segments
+        self.active = segments.active
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.generation = 0
+        self.config = config
+        self.set_config(config)
+
+    # ---- whether it can be used
+
+    def check_usable(self) -> None:
+        """Raises LogOfflineError or LogClosedError."""
+        if self._failure is not None:
+            text, cause = self._failure
+            raise LogOfflineError(text) from cause
+        if self._closed:
+            raise LogClosedError(f"{self.folder}: the log is closed")
+
+    @property
+    def is_usable(self) -> bool:
+        return self._failure is None and not self._closed
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What took the log offline; None while it is not."""
+        return None if self._failure is None else self._failure[1]
+
+    def fail(self, error: Exception) -> LogOfflineError:
+        """Take the log offline: the error for the caller to raise. The first failure stays."""
+        if self._failure is None:
+            self._failure = (f"{self.folder}: the log is offline: {error}", error)
+            _log.error("%s", self._failure[0])
+        return LogOfflineError(self._failure[0])
+
+    # ---- rolling
+
+    def set_config(self, config: LogConfig) -> None:
+        """Go by another configuration: the next roll does."""
+        self.config = config
+        spread_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self._jitter_ms = self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0
+
+    def roll_is_due(self, size_bytes: int, *, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
+        """Whether an append has to go into a new segment."""
+        active, config = self.active, self.config
+        held = active.size_bytes
+        if held > config.segment_bytes - size_bytes or last_offset - active.base_offset > INT32_MAX:
+            return True
+        if held == 0:
+            return active.is_index_full
+        limit_ms = config.segment_ms
+        if config.is_compacted:
+            limit_ms = min(limit_ms, config.max_compaction_lag_ms)
+        return active.is_index_full or active.waited_ms(now_ms, max_timestamp_ms) > limit_ms - self._jitter_ms
+
+    def roll(self, base_offset: int) -> LogSegment:
+        """Close the active segment and begin one at an offset, at or behind the log's end.
+
+        An active segment that is empty and begins there is made anew: its indexes may be full.
+
+        Raises:
+            ValueError: a segment begins there, or behind. StoreError.
+        """
+        active = self.active
+        if base_offset < active.base_offset or (base_offset == active.base_offset and active.size_bytes):
+            raise ValueError(f"{self.folder}: a segment from {active.base_offset} on is there, not at {base_offset}")
+        kept = self.segments
+        if base_offset == active.base_offset:
+            active.delete_files()
+            kept = kept.without((active,))
+        else:
+            active.on_become_inactive()
+        self._set_segments(kept.with_added(self._create(base_offset)))
+        return self.active
+
+    # ---- syncing
+
+    def unsynced(self, up_to_offset: int) -> tuple[LogSegment, ...]:
+        """The segments to sync so that all below an offset is on the disk; their index entries are written out."""
+        segments = self.segments.between(self.recovery_point, up_to_offset)
+        for segment in segments:
+            segment.write_out()
+        return segments
+
+    def sync(self, segments: Sequence[LogSegment], *, known_before: int) -> None:
+        """Sync segments, and the folder if one of them is newer than the recovery point of before.
+
+        Raises StoreError: never try again.
+        """
+        for segment in segments:
+            segment.fsync()
+        if any(segment.base_offset >= known_before for segment in segments):
+            self._machine.files.fsync_directory(self.folder)
+
+    # ---- shortening
+
+    def truncate_to(self, offset: int) -> list[LogSegment]:
+        """Cut everything from an offset on; the segments that went. Raises StoreError.
+
+        The later segments are gone for good before the active one is cut: a crash on the way leaves a log that ends
+        where one of the old segments ended, and never one with a hole.
+        """
+        gone = self._cut_off([segment for segment in self.segments if segment.base_offset > offset])
+        self.active.truncate_to(offset)
+        self.active.flush()
+        self._set_end(offset)
+        return gone
+
+    def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
+        """Set all segments aside and begin anew at an offset; the segments that went. Raises StoreError."""
+        gone = self._cut_off(self.segments)
+        self._set_segments(LogSegments((self._create(offset),)))
+        self._machine.files.fsync_directory(self.folder)
+        self._set_end(offset)
+        return gone
+
+    def remove(self, segments: Sequence[LogSegment]) -> None:
+        """Set the oldest segments aside: they are renamed now, and removed after ``file.delete.delay.ms``.
+
+        A crash may bring some of them back: retention finds them again. Raises StoreError.
+        """
+        self._set_segments(self.segments.without(segments))
+        for segment in segments:
+            segment.change_suffix(DELETED_SUFFIX)
+        self._remove_later(segments)
+
+    def _cut_off(self, segments: Iterable[LogSegment]) -> list[LogSegment]:
+        """Set the last segments aside, the latest first, each durably: what a crash leaves has no hole."""
+        gone = sorted(segments, key=lambda segment: segment.base_offset, reverse=True)
+        for segment in gone:
+            segment.change_suffix(DELETED_SUFFIX)
+            self._machine.files.fsync_directory(self.folder)
+        self._set_segments(self.segments.without(gone))
+        self._remove_later(gone)
+        return gone
+
+    def remove_path_later(self, path: str) -> None:
+        """Remove a file that was renamed already, after the same delay."""
+        self._later(lambda: self._machine.files.remove(path))
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Close the segments; idempotent."""
+        self._closed = True
+        for segment in self.segments:
+            segment.close()
+
+    def mark_closed(self) -> None:
+        self._closed = True
+
+    def _remove_later(self, segments: Sequence[LogSegment]) -> None:
+        def remove() -> None:
+            for segment in segments:
+                segment.delete_files()
+
+        self._later(remove)
+
+    def _later(self, remove: Callable[[], None]) -> None:
+        """Remove files after a delay. What cannot be removed stays: the next start removes it by its suffix."""
+
+        def attempt() -> None:
+            try:
+                remove()
+            except StoreError as error:
+                _log.warning("%s: a deleted file stays until the next start: %s", self.folder, error)
+
+        if self._tasks is None:
+            attempt()
+        else:
+            self._tasks.submit(attempt, delay_ms=self.config.file_delete_delay_ms)
+
+    def _create(self, base_offset: int) -> LogSegment:
+        return LogSegment.create(self._machine, self.folder, base_offset, config=self.config)
+
+    def _set_segments(self, segments: LogSegments) -> None:
+        self.segments = segments
+        if len(segments):
+            self.active = segments.active
+
+    def _set_end(self, offset: int) -> None:
+        """The log was cut: it ends here now."""
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.generation += 1

@@ -1,0 +1,252 @@
+"""What a log consists of, and how its parts change together: segments, producers, epochs, offsets.
+
+Nothing here locks: the caller holds the log's lock, and publishes what has changed. What fails on the way leaves the
+parts as they happen to be: the log goes offline.
+
+Source: Kafka UnifiedLog.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
+from tierlog.log.local.local_log import LocalLog
+from tierlog.log.local.log_errors import OffsetOutOfRangeError
+from tierlog.log.local.log_offsets import LogOffsets, LogState
+from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
+from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
+from tierlog.log.local.recovery.log_loader import LoadedLog
+from tierlog.log.local.recovery.producer_restoring import restore_producers
+from tierlog.log.local.retention import RetentionRules
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+_MAGIC_V2: Final = 2
+
+
+class LogContents:
+    """The parts of one log. One thread at a time, but for ``state``, which any thread takes.
+
+    Args:
+        local: The segments.
+        loaded: What was found on disk.
+        epochs: The leader epochs.
+        high_watermark: The last known.
+        is_sole_replica: Whether the high watermark follows the log's end.
+
+    Attributes:
+        state: The log as readers see it: that of the last ``publish``.
+        copied: Last offset that the tier has, inclusive; -1 if it has none.
+        is_tiered: Whether the log is copied to, or deleted from, a tier.
+        rolled_at: Base offset of the last segment that was begun; 0 once the sync of what lies before was left to
+            somebody.
+    """
+
+    state: LogState
+
+    def __init__(
+        self,
+        machine: Machine,
+        local: LocalLog,
+        *,
+        loaded: LoadedLog,
+        epochs: LeaderEpochCache,
+        high_watermark: int,
+        is_sole_replica: bool,
+        is_tiered: bool,
+    ) -> None:
+        self._machine = machine
+        self._is_sole_replica = is_sole_replica
+        self._local = local
+        self.copied = -1
+        self.epochs = epochs
+        self.producers: ProducerState = loaded.producers
+        self.snapshots: ProducerSnapshots = loaded.snapshots
+        self.is_tiered = is_tiered
+        self.rolled_at = 0
+        self._unsynced_snapshots: list[int] = []
+        self.log_start = loaded.log_start_offset
+        self.local_start = loaded.local_log_start_offset
+        self.high_watermark = 0
+        self.set_high_watermark(high_watermark)
+        self.publish()
+
+    def publish(self) -> None:
+        """Let readers see the log as it is now."""
+        local, high_watermark, log_start = self._local, self.high_watermark, self.log_start
+        unstable = self.producers.first_unstable_offset
+        stable = high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start)
+        offsets = LogOffsets(
+            log_start,
+            self.local_start,
+            stable,
+            high_watermark,
+            local.log_end_offset,
+            local.recovery_point,
+            self.copied,
+        )
+        self.state = LogState(offsets, local.segments, local.active.size_bytes, local.generation)
+
+    def appended(self, prepared: PreparedAppend | None, end_offset: int) -> None:
+        """Take note of what was written to the active segment."""
+        local = self._local
+        local.log_end_offset = end_offset
+        if prepared is None:
+            self.producers.end_offset = end_offset
+        else:
+            aborted = self.producers.apply(prepared, end_offset=end_offset)
+            if aborted:
+                local.active.append_aborted(aborted)
+        if self._is_sole_replica:
+            self.high_watermark = end_offset
+            self.producers.on_high_watermark(end_offset)
+        self.publish()
+
+    def assign_epochs(self, columns: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take the epochs that a leader's batches have. Formats before magic 2 have none: what is known
+        is void then.
+        """
+        epochs = columns["leader_epoch"].astype(np.int64)
+        if (columns["magic"].astype(np.int64) < _MAGIC_V2).any():
+            self.epochs.clear_and_flush()
+            return
+        changes = np.flatnonzero(np.diff(epochs, prepend=-1) != 0)
+        offsets = columns["base_offset"][changes].tolist()
+        entries = [entry for entry in zip(epochs[changes].tolist(), offsets, strict=True) if entry[0] >= 0]
+        if entries:
+            self.epochs.assign_all(entries)
+
+    def roll(self, expected_next_offset: int) -> LogSegment:
+        """Roll, take a snapshot of the producers, and leave the sync of what is closed for later."""
+        segment = self._local.roll(max(expected_next_offset, self._local.log_end_offset))
+        self.producers.end_offset = segment.base_offset
+        if self.snapshots.take(self.producers, fsync=False) is not None:
+            self._unsynced_snapshots.append(segment.base_offset)
+        self.rolled_at = segment.base_offset
+        return segment
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Set it, kept between the log start and the log's end."""
+        end = self._local.log_end_offset
+        self.high_watermark = end if self._is_sole_replica else min(max(offset, self.log_start), end)
+        self.producers.on_high_watermark(self.high_watermark)
+
+    def raise_log_start(self, offset: int, reason: str) -> bool:
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{self._local.folder}: the log start cannot pass the high watermark {self.high_watermark}",
+                offset=offset,
+                log_start_offset=self.log_start,
+                log_end_offset=self._local.log_end_offset,
+            )
+        rises = offset > self.log_start
+        if self.is_tiered or rises:
+            self.local_start = max(offset, self.local_start)
+        if rises:
+            _log.info("%s: the log starts at %d: %s", self._local.folder, offset, reason)
+            self.log_start = offset
+            self._local.recovery_point = max(self._local.recovery_point, offset)
+            self.epochs.truncate_from_start(offset)
+            self.producers.on_log_start(offset, latest_snapshot_offset=self.snapshots.latest_offset)
+        self.publish()
+        return rises
+
+    def raise_local_start(self, offset: int, reason: str) -> bool:
+        if offset <= self.local_start:
+            return False
+        _log.info("%s: the local log starts at %d: %s", self._local.folder, offset, reason)
+        self.local_start = offset
+        self.high_watermark = max(self.high_watermark, min(offset, self._local.log_end_offset))
+        self._local.recovery_point = max(self._local.recovery_point, offset)
+        self.publish()
+        return True
+
+    def fsync_snapshots(self) -> None:
+        """Sync the producer snapshots that rolls took, as far as they are still there."""
+        for offset in self._unsynced_snapshots:
+            self.snapshots.fsync(offset)
+        self._unsynced_snapshots.clear()
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Set segments aside that retention lets go; how many went."""
+        rules = RetentionRules(self._local.config, remote_log_enabled=self.is_tiered)
+        gone = 0
+        for rule in rules.breaches(now_ms):
+            breach = rule(self.state)
+            if breach is not None:
+                found = rules.deletable(self.state, breach)
+                if found.rolls:
+                    self.roll(0)
+                gone += self.set_aside(found.segments, copies=rules.copies)
+                self.publish()
+        return gone
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut everything from an offset on; whether anything was there."""
+        local = self._local
+        if offset >= local.log_end_offset:
+            self.epochs.truncate_from_end(offset)  # an epoch may begin at the end, and be another leader's
+            return False
+        if local.segments.first.base_offset > offset:
+            self.truncate_fully(offset, None)
+            return True
+        self._forget_snapshots(local.truncate_to(offset))
+        self.epochs.truncate_from_end(offset)
+        self.log_start = min(self.log_start, offset)
+        self.local_start = min(self.local_start, offset)
+        self.restore_producers(offset)
+        self.set_high_watermark(self.high_watermark)
+        self.publish()
+        return True
+
+    def set_aside(self, segments: tuple[LogSegment, ...], *, copies: bool) -> int:
+        """Delete the oldest segments; how many went. The last one is replaced by an empty one first."""
+        if segments and len(segments) == len(self._local.segments):
+            created = self.roll(0)
+            if segments[-1].base_offset == created.base_offset:
+                segments = segments[:-1]
+        if not segments:
+            return 0
+        self._local.remove(segments)
+        self._forget_snapshots(segments)
+        first = self._local.segments.first.base_offset
+        if copies:
+            self.raise_local_start(first, "segments were deleted")
+        else:
+            self.raise_log_start(first, "segments were deleted")
+        return len(segments)
+
+    def _forget_snapshots(self, segments: Iterable[LogSegment]) -> None:
+        """Set the snapshots of segments that went aside too."""
+        for segment in segments:
+            path = self.snapshots.mark_deleted(segment.base_offset)
+            if path is not None:
+                self._local.remove_path_later(path)
+
+    def truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
+        self._local.truncate_fully_and_start_at(offset)
+        self.epochs.clear_and_flush()
+        self.producers.restart(offset)
+        self.snapshots.truncate(log_start_offset=offset, log_end_offset=offset)
+        self.log_start = offset if log_start_offset is None else log_start_offset
+        self.local_start = offset
+        self.high_watermark = offset
+        self.publish()
+
+    def restore_producers(self, offset: int) -> None:
+        restore_producers(
+            segments=self._local.segments,
+            producers=self.producers,
+            snapshots=self.snapshots,
+            log_start_offset=self.log_start,
+            up_to_offset=offset,
+            now_ms=self._machine.clock.time_ms(),
+        )

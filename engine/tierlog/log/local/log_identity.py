@@ -1,0 +1,64 @@
+"""Finding out whose log a folder holds, before it is loaded."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError
+from tierlog.log.formats.partition_metadata import (
+    PartitionMetadata,
+    encode_partition_metadata,
+    parse_partition_metadata,
+)
+from tierlog.log.formats.segment_files import PARTITION_METADATA, find_partition_folder
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import InconsistentTopicIdError
+from tierlog.runtime.machine import Machine
+
+_INTERNAL_TOPICS: Final = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
+)
+
+
+class LogIdentity(NamedTuple):
+    """Which log a folder holds.
+
+    Attributes:
+        topic_id: 16 bytes; None where neither the caller nor ``partition.metadata`` gave one.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes | None
+
+
+def partition_of(folder: str) -> tuple[str, int]:
+    """(topic, partition) of a folder's name. Raises ValueError."""
+    name = folder.rstrip("/").rpartition("/")[2]
+    found = find_partition_folder(name)
+    if found is None:
+        raise ValueError(f"{folder}: {name!r} is not the name of a partition, as orders-0")
+    return found.topic, found.partition
+
+
+def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:
+    return broker_tiers and config.remote_storage_enable and not config.is_compacted and topic not in _INTERNAL_TOPICS
+
+
+def agreed_topic_id(machine: Machine, folder: str, topic_id: bytes | None) -> bytes | None:
+    """The topic's id by ``partition.metadata``, which is written if the caller knows it and there is none."""
+    path = f"{folder}/{PARTITION_METADATA}"
+    try:
+        known = parse_partition_metadata(machine.files.read_whole(path)).topic_id
+    except ObjectNotFoundError:
+        if topic_id is not None:
+            machine.files.write_whole(path, encode_partition_metadata(PartitionMetadata(topic_id)))
+        return topic_id
+    except CorruptIndexError as error:
+        raise error.located(path) from None
+    if topic_id is not None and topic_id != known:
+        raise InconsistentTopicIdError(
+            f"{folder}: topic id {PartitionMetadata(known).topic_id_text}, "
+            f"not {PartitionMetadata(topic_id).topic_id_text}"
+        )
+    return known

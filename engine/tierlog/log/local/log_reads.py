@@ -1,0 +1,202 @@
+"""Reading a log: fetches, look-ups by timestamp, aborted transactions. No lock: a read goes by the state that it takes.
+
+What a segment loses meanwhile (a truncation) shows as bytes that are missing, which is a typed error.
+
+Source: Kafka LocalLog#read, UnifiedLog#fetchOffsetByTimestamp (docs/formats/log-files.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tierlog.log.formats.leader_epochs import LeaderEpochs
+from tierlog.log.local.log_errors import OffsetOutOfRangeError
+from tierlog.log.local.log_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    FetchIsolation,
+    LogOffsets,
+    LogState,
+)
+from tierlog.log.local.log_values import FetchDataInfo
+from tierlog.log.local.segments.log_segment import LogSegment, SegmentRead, TimestampAndOffset
+
+NO_TIMESTAMP: Final = -1
+NO_OFFSET: Final = -1
+
+#: (generation, offset, base offset of its segment, position): where a limit lies.
+_Limit = tuple[int, int, int, int]
+
+
+class LogReader:
+    """Reads by the states of one log.
+
+    Args:
+        folder: For messages.
+
+    Thread safety: any number of threads; what one remembers of a limit's place, another may overwrite.
+    """
+
+    __slots__ = ("_folder", "_limit")
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._limit: _Limit | None = None
+
+    def read(
+        self, state: LogState, start_offset: int, *, max_bytes: int, isolation: FetchIsolation, min_one_message: bool
+    ) -> FetchDataInfo:
+        """As ``UnifiedLog.read``. Raises OffsetOutOfRangeError, CorruptRecordError, StoreError."""
+        offsets, segments = state.offsets, state.segments
+        segment = segments.floor(start_offset)
+        if start_offset < offsets.log_start_offset or start_offset > offsets.log_end_offset or segment is None:
+            raise OffsetOutOfRangeError(
+                self._folder,
+                offset=start_offset,
+                log_start_offset=offsets.log_start_offset,
+                log_end_offset=offsets.log_end_offset,
+            )
+        committed = isolation is FetchIsolation.TXN_COMMITTED
+        limit = _limit_of(offsets, isolation)
+        if start_offset >= limit:
+            return self._nothing(state, start_offset, min(start_offset, offsets.log_end_offset), committed=committed)
+        limit_base, limit_position = self._place_of(state, limit)
+        while segment is not None and segment.base_offset <= limit_base:
+            end = limit_position if segment.base_offset == limit_base else segment.size_bytes
+            found = segment.read(start_offset, max_bytes=max_bytes, end_position=end, min_one_message=min_one_message)
+            if found is not None:
+                aborted = self._aborted_of(state, segment, start_offset, found) if committed else None
+                return FetchDataInfo(
+                    found.records if found.records.size_bytes else None,
+                    start_offset,
+                    segment.base_offset,
+                    found.records.position,
+                    found.first_entry_incomplete,
+                    aborted,
+                )
+            segment = segments.higher(segment.base_offset)
+        # All behind the offset was compacted away, or does not count yet.
+        return self._nothing(state, start_offset, offsets.log_end_offset, committed=committed)
+
+    def collect_aborted(
+        self, state: LogState, start_offset: int, upper_bound_offset: int
+    ) -> tuple[tuple[int, int, int], ...]:
+        """(producer id, first offset, last offset) of the aborted transactions that touch [start, upper bound)."""
+        found: list[tuple[int, int, int]] = []
+        for segment in state.segments.from_floor(start_offset):
+            entries, complete = segment.collect_aborted(
+                fetch_offset=start_offset, upper_bound_offset=upper_bound_offset
+            )
+            found += entries
+            if complete:
+                break
+        return tuple(found)
+
+    def find_by_timestamp(
+        self, state: LogState, epochs: LeaderEpochs, timestamp_ms: int, *, remote_log_enabled: bool
+    ) -> TimestampAndOffset | None:
+        """Kafka's answer to ListOffsets over what is local. Raises StoreError, CorruptRecordError."""
+        if timestamp_ms in _SPECIAL:
+            return _special(state.offsets, epochs, timestamp_ms, remote_log_enabled=remote_log_enabled)
+        if timestamp_ms == MAX_TIMESTAMP:
+            return _find_greatest(state)
+        for segment in state.segments.from_floor(state.offsets.local_log_start_offset):
+            if segment.size_bytes and segment.largest_timestamp_ms >= timestamp_ms:
+                # As in Kafka, no later segment is asked when this one has no such record.
+                return segment.find_offset_by_timestamp(timestamp_ms, state.offsets.local_log_start_offset)
+        return None
+
+    def _nothing(self, state: LogState, start_offset: int, offset: int, *, committed: bool) -> FetchDataInfo:
+        base, position = self._place_of(state, offset)
+        return FetchDataInfo(None, start_offset, base, position, aborted_transactions=() if committed else None)
+
+    def _place_of(self, state: LogState, offset: int) -> tuple[int, int]:
+        """(base offset of the segment, position) at which the batches from an offset on begin."""
+        if offset >= state.offsets.log_end_offset:
+            return state.segments.active.base_offset, state.end_position
+        known = self._limit
+        if known is not None and known[0] == state.generation and known[1] == offset:
+            return known[2], known[3]
+        segment = state.segments.floor(offset) or state.segments.first
+        batch = segment.find_batch(offset)
+        position = segment.size_bytes if batch is None else batch.position
+        self._limit = (state.generation, offset, segment.base_offset, position)
+        return segment.base_offset, position
+
+    def _aborted_of(
+        self, state: LogState, segment: LogSegment, start_offset: int, found: SegmentRead
+    ) -> tuple[tuple[int, int], ...]:
+        upper = segment.fetch_upper_bound_offset(position=found.records.position, size_bytes=found.records.size_bytes)
+        if upper is None:
+            following = state.segments.higher(segment.base_offset)
+            upper = state.offsets.log_end_offset if following is None else following.base_offset
+        return tuple((producer, first) for producer, first, _ in self.collect_aborted(state, start_offset, upper))
+
+
+_SPECIAL: Final = frozenset(
+    (
+        LATEST_TIMESTAMP,
+        EARLIEST_TIMESTAMP,
+        EARLIEST_LOCAL_TIMESTAMP,
+        LATEST_TIERED_TIMESTAMP,
+        EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    )
+)
+
+
+def _limit_of(offsets: LogOffsets, isolation: FetchIsolation) -> int:
+    if isolation is FetchIsolation.LOG_END:
+        return offsets.log_end_offset
+    if isolation is FetchIsolation.HIGH_WATERMARK:
+        return offsets.high_watermark
+    return offsets.last_stable_offset
+
+
+def _special(
+    offsets: LogOffsets, epochs: LeaderEpochs, timestamp_ms: int, *, remote_log_enabled: bool
+) -> TimestampAndOffset:
+    if timestamp_ms == LATEST_TIMESTAMP:
+        latest = epochs.latest
+        return TimestampAndOffset(NO_TIMESTAMP, offsets.log_end_offset, None if latest is None else latest.epoch)
+    if timestamp_ms == EARLIEST_TIMESTAMP or (timestamp_ms == EARLIEST_LOCAL_TIMESTAMP and not remote_log_enabled):
+        earliest = epochs.earliest
+        known = earliest is not None and earliest.start_offset <= offsets.log_start_offset
+        return TimestampAndOffset(
+            NO_TIMESTAMP, offsets.log_start_offset, earliest.epoch if known and earliest else None
+        )
+    if timestamp_ms == EARLIEST_LOCAL_TIMESTAMP:
+        local = offsets.local_log_start_offset
+        return TimestampAndOffset(NO_TIMESTAMP, local, epochs.epoch_for_offset(local))
+    if timestamp_ms == LATEST_TIERED_TIMESTAMP:
+        copied = offsets.highest_offset_in_remote_storage if remote_log_enabled else NO_OFFSET
+        return TimestampAndOffset(NO_TIMESTAMP, copied, _epoch_of(epochs, copied))
+    pending = _earliest_pending_upload(offsets) if remote_log_enabled else NO_OFFSET
+    return TimestampAndOffset(NO_TIMESTAMP, pending, _epoch_of(epochs, pending))
+
+
+def _epoch_of(epochs: LeaderEpochs, offset: int) -> int | None:
+    return -1 if offset == NO_OFFSET else epochs.epoch_for_offset(offset)
+
+
+def _earliest_pending_upload(offsets: LogOffsets) -> int:
+    copied = offsets.highest_offset_in_remote_storage
+    if copied != NO_OFFSET:
+        return max(copied + 1, offsets.log_start_offset)
+    return offsets.log_start_offset if offsets.local_log_start_offset == offsets.log_start_offset else NO_OFFSET
+
+
+def _find_greatest(state: LogState) -> TimestampAndOffset | None:
+    """The first record of the greatest timestamp in the local segments."""
+    best: tuple[int, LogSegment] | None = None
+    for segment in state.segments:
+        largest = segment.largest_record_timestamp
+        if largest is not None and (best is None or largest[0] > best[0]):
+            best = (largest[0], segment)
+    if best is None:
+        return None
+    timestamp_ms, segment = best
+    return segment.find_offset_by_timestamp(timestamp_ms, segment.base_offset)

@@ -1,0 +1,95 @@
+"""What befalls a disk in memory at its n-th operation: an error, or the end of the power."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.disk_faults import CHANGES, DiskFault, DiskOperation
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+
+class FailingDisk:
+    """Fails one operation of a disk, or that and all later ones. A context manager: leaving it mends the disk.
+
+    Args:
+        files: The disk. It is befallen by one thing at a time.
+        errno: What the system says.
+        at: The number of the operation, from 1, among those of the kinds and names; 0 fails none and counts them.
+        kinds: Which operations.
+        suffix: The end of the paths that are meant.
+        lasting: Whether all later ones fail too: a disk that is full, or that became read-only.
+        seed: Of how much of a failed write was done, and of what a failed fsync wrote; None: nothing of either.
+
+    Attributes:
+        seen: How many operations of these kinds and names there were.
+        failed: How many of them failed.
+    """
+
+    def __init__(
+        self,
+        files: MemoryFiles,
+        errno: int,
+        *,
+        at: int,
+        kinds: Collection[DiskOperation] = CHANGES,
+        suffix: str = "",
+        lasting: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        self.seen = self.failed = 0
+        self._files, self._at, self._kinds, self._suffix, self._lasting = files, at, kinds, suffix, lasting
+        self._fault = DiskFault(errno, None if seed is None else SeededRng(seed))
+        files.befall(self._strike)
+
+    def _strike(self, operation: DiskOperation, path: str) -> DiskFault | None:
+        if operation not in self._kinds or not path.endswith(self._suffix):
+            return None
+        self.seen += 1
+        if self.seen != self._at and not (self._lasting and 0 < self._at < self.seen):
+            return None
+        self.failed += 1
+        return self._fault
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.befall(None)
+
+
+class PowerCut:
+    """Ends the power in front of the n-th change of a disk; what was done before it and not fsynced is kept, lost or
+    torn, so that a cut in front of the next change is one in the middle of this.
+
+    Args:
+        files: The disk. It is befallen by one thing at a time.
+        at: The number of the change, from 1; 0 waits for ``cut``.
+        seed: Of what survives.
+
+    Attributes:
+        seen: How many changes there were.
+        left: What the next life of the machine finds, once the power has gone.
+    """
+
+    def __init__(self, files: MemoryFiles, *, at: int, seed: int) -> None:
+        self.seen = 0
+        self.left: MemoryFiles | None = None
+        self._files, self._at, self._seed = files, at, seed
+        files.befall(self._strike)
+
+    def _strike(self, operation: DiskOperation, path: str) -> None:  # noqa: ARG002 - of any file
+        if operation in CHANGES:
+            self.seen += 1
+            if self.seen == self._at:
+                self.cut()
+
+    def cut(self) -> MemoryFiles:
+        """End the power now, unless it has gone; what the next life finds."""
+        if self.left is None:
+            self.left = self._files.crash(SeededRng(self._seed))
+        return self.left
