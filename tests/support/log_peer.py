@@ -246,7 +246,7 @@ class OurLog:
 
 
 def _producers(log: UnifiedLog) -> str:
-    state = log._producers  # no broker asks for it: what a snapshot would hold
+    state = log._contents.producers  # a snapshot as one would be written now: nobody else asks for it
     return "".join(
         f" {p.producer_id}:{p.producer_epoch}:{p.last_sequence}:{p.last_offset}:{p.offset_delta}:{p.timestamp_ms}"
         f":{p.coordinator_epoch}:{p.transaction_first_offset}:{len(state.producers[p.producer_id].batches)}"
