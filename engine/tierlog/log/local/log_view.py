@@ -45,7 +45,6 @@ class LogView:
         return self._local.folder.rstrip("/").rpartition("/")[0] or "."
 
     @property
-    @property
     def config(self) -> LogConfig:
         return self._local.config
 

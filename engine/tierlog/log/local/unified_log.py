@@ -1,8 +1,9 @@
 """The log of one partition: appended to by one writer at a time, read by any number of threads.
 
 Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole, and
-wait for nobody. The order of an append is Kafka's: check and assign, leader epoch (synced if it is new), roll,
-producers, write, end offset, producers' new state, transaction index, last stable offset, flush.
+wait for nobody. The order of an append is Kafka's: check and assign, leader epoch (synced if it is new), roll, write,
+end offset, producers' new state, transaction index, last stable offset, flush. But producers are asked before the epoch
+and the roll: what they refuse leaves no trace, and a duplicate rolls nothing.
 
 Source: Kafka UnifiedLog.
 """
@@ -42,8 +43,7 @@ class UnifiedLog(LogView):
     """A partition's log in one folder, as Kafka 4.3 keeps it. ``open`` makes one.
 
     After a StoreError while a file is written, synced or read, the log is offline: that call and every later one ends
-    with LogOfflineError. A refused append (AppendRefusedError) leaves the records as they were; as in Kafka it may have
-    begun a leader epoch or rolled a segment.
+    with LogOfflineError. A refused append (AppendRefusedError) changes nothing.
 
     Thread safety: any number of threads; writers wait for each other, readers for nobody.
     """
@@ -231,14 +231,6 @@ class UnifiedLog(LogView):
             if batch.size_bytes > self._local.config.segment_bytes:
                 raise _too_large(batch.size_bytes, self._local.config)
             try:
-                self._contents.epochs.assign(batch.leader_epoch, first_offset)
-                if self._local.roll_is_due(
-                    batch.size_bytes,
-                    last_offset=batch.last_offset,
-                    max_timestamp_ms=batch.max_timestamp,
-                    now_ms=now_ms,
-                ):
-                    self._contents.roll(first_offset)
                 prepared = None
                 if batch.producer_id >= 0:
                     prepared = self._contents.producers.prepare(
@@ -249,6 +241,14 @@ class UnifiedLog(LogView):
                     )
                     if prepared.duplicate is not None:
                         return LogAppendInfo.of_duplicate(prepared.duplicate, self._contents.log_start)
+                self._contents.epochs.assign(batch.leader_epoch, first_offset)
+                if self._local.roll_is_due(
+                    batch.size_bytes,
+                    last_offset=batch.last_offset,
+                    max_timestamp_ms=batch.max_timestamp,
+                    now_ms=now_ms,
+                ):
+                    self._contents.roll(first_offset)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
             except StoreError as error:
@@ -286,15 +286,15 @@ class UnifiedLog(LogView):
             first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
             max_timestamp_ms = int(columns["max_timestamp"].max())
             try:
+                batches = producer_batches_of(columns, view)
+                prepared = None
+                if batches:
+                    prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
                 self._contents.assign_epochs(columns)
                 if self._local.roll_is_due(
                     size_bytes, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
                 ):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
-                prepared = None
-                batches = producer_batches_of(columns, view)
-                if batches:
-                    prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
                 self._local.active.append_run(view, columns)
                 self._contents.appended(prepared, last_offset + 1)
             except StoreError as error:
