@@ -44,10 +44,7 @@ WAIT_SECONDS = 60.0
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH = 45, 47
 LEVELS = ("read_uncommitted", "read_committed")
 #: What a broker says when it changes files that it found.
-MENDED = re.compile(
-    r"(?i)truncat(?!ed? to|ing to offset|ion from)|corrupt|rebuil|invalid|Found (?:index|file)|does not match|"
-    r"Deleting (?:index|segment|snapshot|stray)|unexpected|Could not find (?:offset|index)"
-)
+MENDED = re.compile(r" WARN | ERROR |LogLoader - .*(?:[Tt]runcat|[Dd]elet|[Rr]ebuil)")
 RECOVERED = re.compile(r"Recovering (?:unflushed )?segment|recovering logs")
 
 Row = tuple[int, str | None, str | None, int, int, tuple[tuple[str, str | None], ...]]
@@ -55,7 +52,7 @@ Row = tuple[int, str | None, str | None, int, int, tuple[tuple[str, str | None],
 
 @contextmanager
 def running(folder: pathlib.Path, port: int) -> Iterator[broker.Broker]:
-    with broker.running(folder, heap="512m", port=port) as started:
+    with broker.running(folder, heap="512m", port=port, jars="kafka-log") as started:
         eventually_leads(started.bootstrap)
         yield started
 
@@ -75,7 +72,8 @@ def make_topics(bootstrap: str, topics: Iterable[str]) -> None:
     from confluent_kafka.admin import NewTopic
 
     new = [NewTopic(topic, 1, 1, config={**SETTINGS, **MORE_SETTINGS.get(topic, {})}) for topic in topics]
-    for future in admin_of(bootstrap).create_topics(new).values():
+    admin = admin_of(bootstrap)
+    for future in admin.create_topics(new).values():
         future.result(30)
 
 
@@ -132,12 +130,20 @@ def expected(written: Written, isolation: str) -> list[Row]:
 
 def listed(bootstrap: str, topic: str, question: object, *, committed: bool = False) -> tuple[int, int]:
     """(timestamp, offset) of the broker's answer to ListOffsets."""
-    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    futures = admin_of(bootstrap).list_offsets({TopicPartition(topic, 0): question}, isolation_level=level)
-    found = next(iter(futures.values())).result(30)
-    return found.timestamp, found.offset
+    admin, until = admin_of(bootstrap), time.monotonic() + WAIT_SECONDS
+    while True:
+        futures = admin.list_offsets({TopicPartition(topic, 0): question}, isolation_level=level)
+        try:
+            found = next(iter(futures.values())).result(30)
+        except KafkaException:  # a broker that has just started learns of its leaderships one by one
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+        else:
+            return found.timestamp, found.offset
 
 
 @dataclass
