@@ -330,6 +330,15 @@ cdef class IndexTail:
         return self.tail.max_timestamp_offset
 
     @property
+    def greatest_timestamp(self):
+        return self.tail.max_timestamp, self.tail.max_timestamp_offset
+
+    def note_timestamp(self, *, int64_t max_timestamp, int64_t last_offset):
+        if max_timestamp > self.tail.max_timestamp:
+            self.tail.max_timestamp = max_timestamp
+            self.tail.max_timestamp_offset = last_offset
+
+    @property
     def bytes_since_entry(self):
         return self.tail.bytes_since_entry
 

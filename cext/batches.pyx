@@ -1,7 +1,7 @@
 """Batch headers of a byte range as numpy columns, over ``cext/core/batch.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from tl_errors cimport check_status, error_of
@@ -16,6 +16,9 @@ from tl_core cimport (
     tl_batch_header,
     tl_batch_parse,
     tl_batch_parse_header,
+    tl_batch_search,
+    tl_batch_search_begin,
+    tl_batch_search_feed,
     tl_batch_stream_open,
     tl_batch_table,
     tl_fault,
@@ -38,6 +41,10 @@ include "batch_columns.pxi"
 
 BatchHeader = namedtuple(
     "BatchHeader", ("base_offset", "size_bytes", "magic", "attributes", "base_timestamp", "max_timestamp")
+)
+
+FoundBatch = namedtuple(
+    "FoundBatch", ("position", "size_bytes", "base_offset", "last_offset", "max_timestamp_ms", "leader_epoch")
 )
 
 
@@ -106,6 +113,62 @@ def scan_batches(data, *, uint64_t base_position=0, bint verify_crc=True):
     if status != TL_OK and status != TL_PARTIAL:
         error = error_of(status, &fault, CorruptRecordError)
     return _cut(columns, table.count), base_position + at, status == TL_PARTIAL, error
+
+
+cdef class BatchSearch:
+    cdef tl_batch_search search
+
+    def __cinit__(
+        self,
+        *,
+        int64_t position,
+        int64_t end_position,
+        int64_t least_last_offset,
+        int64_t least_max_timestamp=INT64_MIN,
+    ):
+        if position < 0:
+            raise ValueError("position is negative")
+        tl_batch_search_begin(&self.search, position, end_position, least_last_offset, least_max_timestamp)
+
+    def feed(self, data):
+        cdef Py_buffer view
+        cdef tl_fault fault
+        cdef tl_status status
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            status = tl_batch_search_feed(&self.search, <const uint8_t *>view.buf, <size_t>view.len, &fault)
+        finally:
+            PyBuffer_Release(&view)
+        check_status(status, &fault, CorruptRecordError)
+
+    @property
+    def is_done(self):
+        return bool(self.search.is_done)
+
+    @property
+    def position(self):
+        return self.search.position
+
+    @property
+    def found(self):
+        if not self.search.is_found:
+            return None
+        return FoundBatch(
+            self.search.position,
+            self.search.header.size_bytes,
+            self.search.header.base_offset,
+            self.search.last_offset,
+            self.search.header.max_timestamp,
+            self.search.header.leader_epoch,
+        )
+
+    @property
+    def passed_last_offset(self):
+        return self.search.passed_last_offset if self.search.passed else None
+
+    @property
+    def greatest_timestamp(self):
+        return self.search.greatest_timestamp, self.search.greatest_timestamp_offset
 
 
 _RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", TL_RULE_SIZE: "size"}

@@ -118,6 +118,23 @@ cdef extern from "batch.h" nogil:
     bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept
 
 
+cdef extern from "batch_search.h" nogil:
+    ctypedef struct tl_batch_search:
+        int64_t position
+        tl_batch_header header
+        int64_t last_offset
+        int64_t passed
+        int64_t passed_last_offset
+        int64_t greatest_timestamp
+        int64_t greatest_timestamp_offset
+        tl_bool is_found
+        tl_bool is_done
+
+    void tl_batch_search_begin(tl_batch_search *search, int64_t position, int64_t end_position,
+                               int64_t least_last_offset, int64_t least_max_timestamp) noexcept
+    tl_status tl_batch_search_feed(tl_batch_search *search, const uint8_t *data, size_t size, tl_fault *fault) noexcept
+
+
 cdef extern from "range_check.h" nogil:
     ctypedef enum tl_range_rule:
         TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE
@@ -231,12 +248,16 @@ cdef extern from "index.h" nogil:
     size_t tl_time_index_entries(const uint8_t *data, size_t size) noexcept
     void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                                 int64_t *offset, int32_t *position) noexcept
+    void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                                     size_t count, int64_t *offsets, int32_t *positions) noexcept
     int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
                                 int64_t end_offset_inclusive) noexcept
     int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, int64_t base_offset, int64_t position,
                                         int64_t size_bytes) noexcept
     void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                               int64_t *timestamp, int64_t *offset) noexcept
+    void tl_time_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                                   size_t count, int64_t *timestamps, int64_t *offsets) noexcept
     tl_status tl_offset_index_check(const uint8_t *data, size_t size, int64_t base_offset, int64_t segment_size,
                                     tl_fault *fault) noexcept
     tl_status tl_time_index_check(const uint8_t *data, size_t size, int64_t base_offset, tl_fault *fault) noexcept

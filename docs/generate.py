@@ -16,6 +16,9 @@ from pydantic_core import PydanticUndefined
 
 from pyspark_tierlog.options.source_options import IGNORED, ReadOptions
 from tierlog.cli.app import application
+from tierlog.log.local.config.broker_keys import BROKER_KEYS
+from tierlog.log.local.config.config_key import LogKey
+from tierlog.log.local.config.topic_keys import TOPIC_KEYS
 from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.metadata_metrics import METADATA_SERIES
 from tierlog.remote.storage.config.reference_page import configuration_page, key_table
@@ -291,6 +294,63 @@ def metadata_manager_page() -> str:
     return METADATA_HEAD + "\n" + "\n".join(key_table(TopicBasedConfig)) + "\n" + METADATA_CLIENTS + series
 
 
+LOG_HEAD = """# Keys of a local log
+
+Kafka 4.3's, with its defaults and limits; those marked **ours** are Tierlog's. `LogConfig.from_kafka` takes a topic's
+keys and the broker's names for them, of which the first that is given counts, the topic's before all;
+`LogDirectoryConfig.from_kafka` takes the broker's own. One mapping may hold both. An unknown key is an error that names
+the nearest known one. In code, a key is a field with `_` for each `.`.
+
+## Of a topic
+
+| key | broker's names | default | allowed | meaning |
+| --- | --- | --- | --- | --- |
+"""
+LOG_TIERING = """
+`internal.segment.bytes` is `segment.bytes` without its minimum, and wins over it. Values in hours and minutes are those
+of the key times as many milliseconds.
+
+Of a topic with `remote.storage.enable=true`: `cleanup.policy` is `delete` or empty; where `retention.bytes` or
+`retention.ms` has a limit, `local.retention.*` is -2 or no more than that; with `remote.log.copy.disable=true` it is -2
+or equal. `remote.storage.enable` goes back to false with `remote.log.delete.on.disable=true` alone.
+
+## Of a log directory
+
+| key | default | allowed | meaning |
+| --- | --- | --- | --- |
+"""
+
+
+def log_page() -> str:
+    """The keys of a local log."""
+    topics = "".join(
+        f"| `{key.name}`{' **ours**' if key.own else ''} | {', '.join(f'`{each.name}`' for each in key.broker_names)} "
+        f"| {log_default(key)} | {log_limits(key)} | {key.meaning} |\n"
+        for key in TOPIC_KEYS
+    )
+    brokers = "".join(
+        f"| `{key.name}` | {log_default(key)} | {log_limits(key)} | {key.meaning} |\n" for key in BROKER_KEYS
+    )
+    return LOG_HEAD + topics + LOG_TIERING + brokers
+
+
+def log_default(key: LogKey) -> str:
+    return "2^63-1" if key.default == 2**63 - 1 else key.shown(key.default) or "empty"
+
+
+def log_limits(key: LogKey) -> str:
+    if key.choices:
+        return ", ".join(f"`{choice}`" for choice in key.choices)
+    if isinstance(key.default, bool):
+        return "`true`, `false`"
+    if isinstance(key.default, tuple):
+        return "`*`, or `<partition>:<broker>` by comma"
+    if key.minimum == -(2**63):
+        return "any number"
+    maximum = {2**63 - 1: "", 2**31 - 1: " 2^31-1"}.get(key.maximum, f" {key.maximum}")
+    return f"{key.minimum} …{maximum}{'' if key.also is None else f', or {key.also}'}"
+
+
 def cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
@@ -300,6 +360,7 @@ def pages() -> dict[pathlib.Path, str]:
     return {
         HERE / "configuration.md": f"{GENERATED}{configuration_page()}",
         HERE / "reference" / "cli.md": command_line(),
+        HERE / "reference" / "log-config.md": f"{GENERATED}{log_page()}",
         HERE / "reference" / "metadata-manager.md": f"{GENERATED}{metadata_manager_page()}",
         HERE / "reference" / "spark-options.md": spark_options(),
     }

@@ -46,14 +46,14 @@ static int32_t relative_target(int64_t base_offset, int64_t target) {
     return relative < INT32_MAX ? (int32_t)relative : INT32_MAX;
 }
 
-/* Number of leading entries for which `below` holds; one load and one conditional move a halving. */
+/* Number of leading entries for which `below` holds; one load and one conditional move a halving. How much is left does
+ * not hang on the data: searches of many targets can go side by side, and find the same in a file out of order. */
 #define COUNT_LEADING(entries, i, below)                                                                               \
     size_t low = 0;                                                                                                    \
     for (size_t left = (entries); left;) {                                                                             \
         size_t half = left - left / 2, i = low + half - 1;                                                             \
-        bool is_below = (below);                                                                                       \
-        low = is_below ? low + half : low;                                                                             \
-        left = is_below ? left - half : half - 1;                                                                      \
+        low += half & (0 - (size_t)(below));                                                                           \
+        left -= half;                                                                                                  \
     }                                                                                                                  \
     return low
 
@@ -77,6 +77,35 @@ void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_of
     *position = count ? file_position(data, count - 1) : 0;
 }
 
+/* As many searches as keep a core's loads under way. */
+enum { SIDE_BY_SIDE = 16 };
+
+/* COUNT_LEADING of all lanes, into low[lane]. */
+#define COUNT_SIDE_BY_SIDE(entries, low, lane, i, below)                                                               \
+    for (size_t left = (entries); left;) {                                                                             \
+        size_t half = left - left / 2;                                                                                 \
+        for (size_t lane = 0; lane < SIDE_BY_SIDE; lane++) {                                                           \
+            size_t i = low[lane] + half - 1;                                                                           \
+            low[lane] += half & (0 - (size_t)(below));                                                                 \
+        }                                                                                                              \
+        left -= half;                                                                                                  \
+    }
+
+void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                                 size_t count, int64_t *offsets, int32_t *positions) {
+    for (size_t at = 0; at < count; at += SIDE_BY_SIDE) {
+        size_t lanes = count - at < SIDE_BY_SIDE ? count - at : SIDE_BY_SIDE, low[SIDE_BY_SIDE] = {0};
+        int32_t relative[SIDE_BY_SIDE] = {0};
+        for (size_t lane = 0; lane < lanes; lane++) relative[lane] = relative_target(base_offset, targets[at + lane]);
+        COUNT_SIDE_BY_SIDE(entries, low, lane, i, relative_offset(data, i) <= relative[lane])
+        for (size_t lane = 0; lane < lanes; lane++) {
+            size_t found = low[lane];
+            offsets[at + lane] = found ? absolute(base_offset, relative_offset(data, found - 1)) : base_offset;
+            positions[at + lane] = found ? file_position(data, found - 1) : 0;
+        }
+    }
+}
+
 int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset, int64_t end_offset_inclusive) {
     /* An entry names a batch's last offset and first byte (before 4.3: of a whole append). So only what begins at the
      * entry after the first one at or above the end is sure to lie above it. */
@@ -98,6 +127,21 @@ void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offs
     size_t count = count_up_to_timestamp(data, entries, target);
     *timestamp = count ? timestamp_of(data, count - 1) : -1;
     *offset = count ? absolute(base_offset, time_relative_offset(data, count - 1)) : base_offset;
+}
+
+void tl_time_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                               size_t count, int64_t *timestamps, int64_t *offsets) {
+    for (size_t at = 0; at < count; at += SIDE_BY_SIDE) {
+        size_t lanes = count - at < SIDE_BY_SIDE ? count - at : SIDE_BY_SIDE, low[SIDE_BY_SIDE] = {0};
+        int64_t timestamp[SIDE_BY_SIDE] = {0};
+        for (size_t lane = 0; lane < lanes; lane++) timestamp[lane] = targets[at + lane];
+        COUNT_SIDE_BY_SIDE(entries, low, lane, i, timestamp_of(data, i) <= timestamp[lane])
+        for (size_t lane = 0; lane < lanes; lane++) {
+            size_t found = low[lane];
+            timestamps[at + lane] = found ? timestamp_of(data, found - 1) : -1;
+            offsets[at + lane] = found ? absolute(base_offset, time_relative_offset(data, found - 1)) : base_offset;
+        }
+    }
 }
 
 /* A file of whole entries, whose offsets fit 64 bits. */

@@ -22,6 +22,10 @@ TL_API size_t tl_time_index_entries(const uint8_t *data, size_t size);
 /* The entry with the largest offset <= target; none: (base_offset, 0). `entries` as above. */
 TL_API void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                                    int64_t *offset, int32_t *position);
+/* The same of `count` targets, each into its place of `offsets` and `positions`: searched side by side, so that the
+ * waits for memory of one hide those of the others. */
+TL_API void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset,
+                                        const int64_t *targets, size_t count, int64_t *offsets, int32_t *positions);
 /* The position after which every batch lies wholly above `end_offset_inclusive`; INT32_MAX if the index cannot say. */
 TL_API int32_t tl_offset_index_end(const uint8_t *data, size_t entries, int64_t base_offset,
                                    int64_t end_offset_inclusive);
@@ -31,6 +35,9 @@ TL_API int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, 
 /* Largest timestamp <= target: (timestamp, offset); none: (-1, base_offset). */
 TL_API void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                                  int64_t *timestamp, int64_t *offset);
+/* The same of `count` targets, as tl_offset_index_lookup_many. */
+TL_API void tl_time_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
+                                      size_t count, int64_t *timestamps, int64_t *offsets);
 
 /* Sanity: sizes, order, ranges. fault->position is that of the first wrong entry.
  * `segment_size` bounds positions of the offset index; pass INT64_MAX if it is unknown. */

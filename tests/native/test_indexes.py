@@ -6,6 +6,8 @@ import contextlib
 import pathlib
 import re
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +76,41 @@ def test_any_bytes_are_searched_within_bounds(data: bytes, base: int, target: in
     for check in (indexes.check_offset_index, indexes.check_time_index, indexes.check_transaction_index):
         with contextlib.suppress(ValueError):  # CorruptIndexError is one too
             check(data, base)
+
+
+@given(st.binary(max_size=2000), I64, st.lists(I64, max_size=70))
+def test_many_lookups_find_what_single_ones_do(data: bytes, base: int, targets: list[int]) -> None:
+    """Else a batch of fetches begins elsewhere than the fetches one by one would."""
+    targets += [((base + target % 2**32) + 2**63) % 2**64 - 2**63 for target in targets]  # near the base too
+    asked = np.array(targets, np.int64)
+    found = zip(*(column.tolist() for column in indexes.lookup_offsets(data, base, asked)), strict=True)
+    assert list(found) == [indexes.lookup_offset(data, base, target) for target in targets]
+    found = zip(*(column.tolist() for column in indexes.lookup_timestamps(data, base, asked)), strict=True)
+    assert list(found) == [indexes.lookup_timestamp(data, base, target) for target in targets]
+
+
+def test_many_lookups_release_the_interpreter_in_long_runs_alone() -> None:
+    """Both ways of the call, above and below where it is worth it, find the same."""
+    data = b"".join(struct.pack(">ii", 3 * i + 2, 100 * i + 1) for i in range(1000))
+    targets = np.arange(-5, 3100)
+    whole = indexes.lookup_offsets(data, 0, targets)
+    parts = [indexes.lookup_offsets(data, 0, part) for part in np.split(targets, 45)]
+    for column, pieces in zip(whole, zip(*parts, strict=True), strict=True):
+        assert np.array_equal(column, np.concatenate(pieces))
+    timed = b"".join(struct.pack(">qi", 3 * i + 2, 100 * i + 1) for i in range(1000))
+    times = indexes.lookup_timestamps(timed, 0, targets)
+    parts_of_times = [indexes.lookup_timestamps(timed, 0, part) for part in np.split(targets, 45)]
+    for column, pieces in zip(times, zip(*parts_of_times, strict=True), strict=True):
+        assert np.array_equal(column, np.concatenate(pieces))
+
+
+@pytest.mark.parametrize("lookup", [indexes.lookup_offsets, indexes.lookup_timestamps])
+def test_targets_that_are_no_row_are_refused(lookup: Callable[[bytes, int, Any], tuple[Any, Any]]) -> None:
+    """Else a table of offsets would be searched as far as its first rows go."""
+    for targets in ([[1, 2]], 5, np.zeros((2, 3), np.int64), [2**63], [1.5], ["1"], [2**64]):
+        with pytest.raises(ValueError, match="a row of 64-bit integers"):
+            lookup(bytes(16), 0, targets)
+    assert [column.size for column in lookup(bytes(16), 0, [])] == [0, 0]
 
 
 BAD = {

@@ -155,6 +155,13 @@ class IndexTail:
         """Last offset of the first batch that has it."""
 
     @property
+    def greatest_timestamp(self) -> tuple[int, int]:
+        """``max_timestamp`` and ``max_timestamp_offset``, of one moment."""
+
+    def note_timestamp(self, *, max_timestamp: int, last_offset: int) -> None:
+        """Take the timestamp of a batch that the segment has behind the last time entry."""
+
+    @property
     def bytes_since_entry(self) -> int:
         """Bytes appended since the last entry."""
 

@@ -25,6 +25,58 @@ def find_batch_header(data: Buffer) -> BatchHeader | None:
         CorruptRecordError: no batch has such a size or format.
     """
 
+class FoundBatch(NamedTuple):
+    """Where a batch lies in its file, and what its header says; ``leader_epoch`` -1 where it is not known."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    leader_epoch: int
+
+class BatchSearch:
+    """The first batch that reaches an offset and a timestamp, by the headers of a log's batches alone.
+
+    Args:
+        position: Where in the log to begin; a batch begins there.
+        end_position: Of the log, exclusive. A batch that does not end here is torn, and none.
+        least_last_offset: Wanted is a batch with this last offset or a later one …
+        least_max_timestamp: … and with this max timestamp (ms) or a later one.
+
+    Thread safety: one thread.
+    Source: Kafka FileRecords#searchForOffsetWithSize, #searchForTimestamp, #largestTimestampAfter.
+    """
+
+    def __init__(
+        self, *, position: int, end_position: int, least_last_offset: int, least_max_timestamp: int = ...
+    ) -> None: ...
+    def feed(self, data: Buffer) -> None:
+        """Look at the headers in these bytes, which begin at ``position`` of the log.
+
+        Headers are hopped from one to the next: no record and no checksum is looked at. Unless ``is_done``, read on at
+        ``position``, 61 bytes at least: with fewer it may stay where it is.
+
+        Raises:
+            CorruptRecordError: no batch stands at ``position``.
+        """
+    @property
+    def is_done(self) -> bool:
+        """Whether the batch is found, or there is none."""
+    @property
+    def position(self) -> int:
+        """Of the batch that was found, or of the next header to look at."""
+    @property
+    def found(self) -> FoundBatch | None: ...
+    @property
+    def passed_last_offset(self) -> int | None:
+        """Last offset of the last batch that was passed over; None if none was."""
+    @property
+    def greatest_timestamp(self) -> tuple[int, int]:
+        """The greatest max timestamp of the batches that were passed over, ms, and the last offset of the first that
+        has it; (-1, -1) if none has one.
+        """
+
 def find_batch_size(data: Buffer) -> int | None:
     """How many bytes the batch has that begins with these; None with fewer than 17 of them.
 

@@ -1,5 +1,5 @@
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 #: producer_id, first_offset, last_offset: int64 each (the C struct tl_aborted).
@@ -16,6 +16,11 @@ def read_offset_index(data: Buffer, base_offset: int) -> tuple[NDArray[np.int64]
 def lookup_offset(data: Buffer, base_offset: int, target_offset: int) -> tuple[int, int]:
     """(offset, position) of the entry with the largest offset <= target; (base_offset, 0) if there is none."""
 
+def lookup_offsets(data: Buffer, base_offset: int, targets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """``lookup_offset`` of many targets at once: (offsets, positions), in the targets' order. Raises ValueError: the
+    targets are no row of integers of 64 bits.
+    """
+
 def find_end_position(data: Buffer, base_offset: int, end_offset_inclusive: int) -> int | None:
     """A position at or behind which every batch lies wholly above ``end_offset_inclusive``; None if unknown."""
 
@@ -31,6 +36,13 @@ def read_time_index(data: Buffer, base_offset: int) -> tuple[NDArray[np.int64], 
 
 def lookup_timestamp(data: Buffer, base_offset: int, target_timestamp_ms: int) -> tuple[int, int]:
     """(timestamp, offset) of the entry with the largest timestamp <= target; (-1, base_offset) if there is none."""
+
+def lookup_timestamps(
+    data: Buffer, base_offset: int, targets_ms: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``lookup_timestamp`` of many targets at once: (timestamps in ms, offsets), in the targets' order. Raises as
+    ``lookup_offsets``.
+    """
 
 def check_time_index(data: Buffer, base_offset: int) -> None:
     """Raises CorruptIndexError at the first entry that breaks size, order or range."""

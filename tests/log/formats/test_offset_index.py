@@ -86,3 +86,13 @@ def test_malformed_files_name_the_entry(data: Path) -> None:
         beyond.check(segment_size_bytes=60_000)
     for name in ("00-good", "05-all-zero"):
         OffsetIndex((data / f"bad/index/{name}.index").read_bytes(), 821).check(segment_size_bytes=70_000)
+
+
+def test_lookups_of_many_targets_are_those_of_each() -> None:
+    """Else a batch of fetches begins elsewhere than the fetches one by one would."""
+    base = 100
+    index = OffsetIndex(encode_offset_index(base, range(base + 3, base + 3000, 7), range(0, 42_900, 100)), base)
+    targets = list(range(base - 5, base + 3100))
+    offsets, positions = index.lookup_many(targets)
+    found = [(each.offset, each.position) for each in map(index.lookup, targets)]
+    assert list(zip(offsets.tolist(), positions.tolist(), strict=True)) == found

@@ -66,3 +66,13 @@ def test_malformed_files_name_the_entry(data: Path) -> None:
             TimeIndex((data / f"bad/index/{name}.timeindex").read_bytes(), 821).check()
         assert caught.value.position == position
     TimeIndex((data / "bad/index/10-good.timeindex").read_bytes(), 821).check()
+
+
+def test_lookups_of_many_timestamps_are_those_of_each() -> None:
+    """Else reads since a batch of times begin elsewhere than one by one."""
+    base = 100
+    index = TimeIndex(encode_time_index(base, range(1000, 4000, 7), range(base + 2, base + 2 + 429)), base)
+    targets = list(range(990, 4100))
+    timestamps, offsets = index.lookup_many(targets)
+    found = [(each.timestamp_ms, each.offset) for each in map(index.lookup, targets)]
+    assert list(zip(timestamps.tolist(), offsets.tolist(), strict=True)) == found

@@ -65,6 +65,14 @@ class OffsetIndex:
         """The entry with the largest offset at or below the target; without one, the start of the segment."""
         return OffsetPosition(*indexes.lookup_offset(self.data, *self._int64s(target_offset=target_offset)))
 
+    def lookup_many(self, target_offsets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """``lookup`` of many targets at once, side by side: (offsets, positions in bytes), in the targets' order.
+
+        Raises:
+            ValueError: the targets are no row of 64-bit integers.
+        """
+        return indexes.lookup_offsets(self.data, require_int64("base_offset", self.base_offset), target_offsets)
+
     def find_upper_bound_offset(self, *, position: int, size_bytes: int) -> int | None:
         """Offset of the first entry at or behind ``position + size_bytes``; a fetch of that size returns no later
         offset.

@@ -58,6 +58,15 @@ class TimeIndex:
         target_ms = require_int64("target_timestamp_ms", target_timestamp_ms)
         return TimestampOffset(*indexes.lookup_timestamp(self.data, base_offset, target_ms))
 
+    def lookup_many(self, target_timestamps_ms: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``lookup`` of many targets at once, side by side: (timestamps in ms, offsets), in the targets' order.
+
+        Raises:
+            ValueError: the targets are no row of 64-bit integers.
+        """
+        base_offset = require_int64("base_offset", self.base_offset)
+        return indexes.lookup_timestamps(self.data, base_offset, target_timestamps_ms)
+
     def check(self) -> None:
         """Raises CorruptIndexError at the first entry that breaks size, order or range."""
         indexes.check_time_index(self.data, self.base_offset)

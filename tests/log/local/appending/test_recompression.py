@@ -33,8 +33,9 @@ def assigned(
     data: bytes, *, codec: str, first_offset: int = 100, origin: AppendOrigin = AppendOrigin.CLIENT, **rules: object
 ) -> bytes:
     """What the log gets for a producer's batch in a topic with this ``compression.type``."""
-    config = LogConfig(compression_type="uncompressed" if codec == "none" else codec)
-    checks = LeaderChecks(LeaderRules.of_config(config) if not rules else LeaderRules(**rules))  # type: ignore[arg-type]
+    kafkas = "uncompressed" if codec == "none" else codec
+    chosen = LeaderRules(**rules) if rules else LeaderRules.of_config(LogConfig(compression_type=kafkas))  # type: ignore[arg-type]
+    checks = LeaderChecks(chosen)
     before = bytearray(data)
     found = assign_batch(checks, before, first_offset=first_offset, leader_epoch=7, now_ms=NOW, origin=origin)
     assert found is not None

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from tierlog._native.appends import AssignedBatch, LeaderCheck, Refusal, check_follower_batches
-from tierlog.errors import ConfigError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, RecordError
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -72,11 +71,7 @@ class LeaderRules:
 
     @classmethod
     def of_config(cls, config: LogConfig) -> Self:
-        """What a topic's configuration says.
-
-        Raises:
-            ConfigError: ``compression.type`` is unknown.
-        """
+        """What a topic's configuration says."""
         codec, level = _target_compression(config)
         return cls(
             compacted=config.is_compacted,
@@ -96,8 +91,6 @@ def _target_compression(config: LogConfig) -> tuple[int | None, int | None]:
     if name == "producer":
         return None, None
     names = ("uncompressed", *CODEC_NAMES[1:])
-    if name not in names:
-        raise ConfigError(f"compression.type {name!r} is none of producer, {', '.join(names)}")
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
-from tierlog.log.local.directory_lock import lock_directory
+from tierlog.log.local.directory.directory_lock import lock_directory
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 

@@ -1,0 +1,92 @@
+"""Batches of a ``.log`` by their headers, and a record by its timestamp, read piece by piece."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from tierlog._native.batches import BatchSearch, FoundBatch
+from tierlog._native.decoding import RecordDecoder
+from tierlog.errors import CorruptRecordError
+from tierlog.runtime.machine.files import UpdatableFile
+
+#: What lies between two index entries, for batches smaller than the interval; a header of a larger one needs less.
+_PIECE_BYTES: Final = 4096
+#: Where many small batches have to be passed over.
+_PIECE_BYTES_MAX: Final = 64 << 10
+_RECORDS_PIECE_BYTES: Final = 1 << 20
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by its timestamp; -1 where there is none; ``leader_epoch`` None if it is not known."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int | None
+
+
+def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> BatchSearch:
+    """Run a search over a log; the same search, done.
+
+    Raises:
+        CorruptRecordError: no batch stands where one must, or the log ends before the search does. StoreError.
+    """
+    size_bytes = _PIECE_BYTES
+    piece = bytearray(size_bytes)
+    while not search.is_done:
+        position = search.position
+        count = file.read_into(piece, position=position)
+        try:
+            search.feed(piece if count == size_bytes else memoryview(piece)[:count])
+        except CorruptRecordError as error:
+            raise error.located(path) from None
+        if search.position == position and not search.is_done:
+            raise CorruptRecordError("the log has become shorter", position=position + count, where=path)
+        if size_bytes < _PIECE_BYTES_MAX and search.position < position + 2 * size_bytes:
+            size_bytes *= 4
+            piece = bytearray(size_bytes)
+    return search
+
+
+def find_record_by_timestamp(
+    batch: FoundBatch,
+    file: UpdatableFile,
+    *,
+    path: str,
+    timestamp_ms: int,
+    starting_offset: int,
+    decompressed_limit: int,
+) -> TimestampAndOffset | None:
+    """The first record of a batch at or behind an offset whose timestamp is at or above one; control records count.
+
+    Raises:
+        CorruptRecordError: the batch is damaged, or no longer there. SizeLimitError: its content is above the limit.
+            StoreError.
+    """
+    decoder = RecordDecoder(
+        ("offset", "timestamp"),
+        base_position=batch.position,
+        from_offset=starting_offset,
+        from_timestamp_ms=timestamp_ms,
+        control_records=True,
+        decompressed_limit=decompressed_limit,
+    )
+    end_position = batch.position + batch.size_bytes
+    try:
+        for position in range(batch.position, end_position, _RECORDS_PIECE_BYTES):
+            piece = memoryview(bytearray(min(_RECORDS_PIECE_BYTES, end_position - position)))
+            count = file.read_into(piece, position=position)
+            for rows in decoder.feed(piece[:count]):
+                return _first_row(rows, batch)
+        for rows in decoder.finish():
+            return _first_row(rows, batch)
+    except CorruptRecordError as error:
+        raise error.located(path) from None
+    return None
+
+
+def _first_row(rows: pa.RecordBatch, batch: FoundBatch) -> TimestampAndOffset:
+    timestamp_ms, offset = (rows.column(name)[0] for name in ("timestamp", "offset"))
+    epoch = batch.leader_epoch
+    return TimestampAndOffset(timestamp_ms.value, offset.as_py(), epoch if epoch >= 0 else None)

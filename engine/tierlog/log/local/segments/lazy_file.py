@@ -1,0 +1,90 @@
+"""A file of a segment, opened when it is first needed: a broker has more segments than it may have files open."""
+
+from __future__ import annotations
+
+from tierlog.errors import ObjectNotFoundError
+from tierlog.log.local.log_errors import LogClosedError, LogTruncatedError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import UpdatableFile
+
+
+class LazyFile:
+    """A file that any thread may open, and one thread at a time rename or remove.
+
+    Attributes:
+        path: Where the file is now.
+        file: Once it is open. Whoever holds it reads on, whatever becomes of the path.
+    """
+
+    __slots__ = ("_files", "_is_closed", "_is_removed", "_lock", "file", "path")
+
+    def __init__(self, machine: Machine, path: str) -> None:
+        self.path = path
+        self.file: UpdatableFile | None = None
+        self._files = machine.files
+        # Held while the file is opened or renamed, which is seldom, and never while one is read: else a reader could
+        # make an empty file under a name that was just left.
+        self._lock = machine.scheduler.lock()
+        self._is_removed = self._is_closed = False
+
+    def opened(self) -> UpdatableFile:
+        """The open file.
+
+        Raises:
+            ObjectNotFoundError: it does not exist. LogTruncatedError: the log has removed it. LogClosedError.
+            StoreError.
+        """
+        found = self.file or self.find()
+        if found is None:
+            raise ObjectNotFoundError(f"{self.path}: there is no such file")
+        return found
+
+    def find(self) -> UpdatableFile | None:
+        """The open file; None if it does not exist. Raises as ``opened``."""
+        if self.file is not None:
+            return self.file
+        with self._lock:
+            return self._open(make=False)
+
+    def made(self) -> UpdatableFile:
+        """The open file, which is made if it does not exist. Raises LogClosedError, StoreError."""
+        if self.file is not None:
+            return self.file
+        with self._lock:
+            file = self._open(make=True)
+            assert file is not None
+            return file
+
+    def _open(self, *, make: bool) -> UpdatableFile | None:
+        if self._is_closed:
+            raise LogClosedError(f"{self.path}: closed")
+        if self.file is None:
+            if self._is_removed:
+                raise LogTruncatedError(f"{self.path}: removed, while it was read")
+            if make or self._files.find(self.path) is not None:
+                self.file = self._files.open_update(self.path)
+        return self.file
+
+    def rename_to(self, path: str) -> None:
+        """Rename the file, if it exists. The folder is not fsynced."""
+        with self._lock:
+            if self._files.find(self.path) is not None:
+                self._files.rename(self.path, path, durable=False)
+            self.path = path
+
+    def move_to(self, path: str) -> None:
+        """Take another path: the folder was renamed."""
+        with self._lock:
+            self.path = path
+
+    def remove(self) -> None:
+        """Remove the file, if it exists."""
+        with self._lock:
+            self._is_removed = True
+            self._files.remove(self.path)
+
+    def close(self) -> None:
+        """Let go of the file: it is closed when its last reader has gone. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            self.file = None

@@ -1,0 +1,213 @@
+"""A segment on disk: what is appended is what is read, and its files are those that Kafka writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.log.checks.test_index_builder import closed_segments, interval_of
+from tests.support.batches import Batch, encode
+from tierlog._native.batches import scan_batches
+from tierlog.errors import CorruptRecordError, ObjectNotFoundError, StoreError
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import LogTruncatedError
+from tierlog.log.local.producers.producer_state import AbortedTransaction
+from tierlog.log.local.segments.batch_reads import TimestampAndOffset
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+BASE = 1000
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, str]:
+    """A machine and a folder: the disk's, and one in memory."""
+    if request.param == "disk":
+        return Machine(), str(tmp_path)
+    files = MemoryFiles()
+    files.make_directories("/log")
+    return Machine(files=files), "/log"
+
+
+def batches(count: int, *, base_offset: int = BASE, records: int = 2, size: int = 40) -> list[Batch]:
+    """Batches in a row, 10 s apart."""
+    return [
+        Batch(base_offset + records * i, values=(b"v" * size,) * records, timestamp_ms=NOW + 10_000 * i, epoch=i // 50)
+        for i in range(count)
+    ]
+
+
+def append(segment: LogSegment, batch: Batch) -> None:
+    segment.append(encode(batch), last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp_ms)
+
+
+def filled(place: tuple[Machine, str], appended: list[Batch], *, interval: int = 256) -> LogSegment:
+    segment = LogSegment.create(*place, BASE, config=LogConfig(index_interval_bytes=interval))
+    for batch in appended:
+        append(segment, batch)
+    return segment
+
+
+def pieces(log: Path, step: int) -> Iterator[tuple[bytes, dict[str, object]]]:
+    """The batches of a log, so many at a time."""
+    data, columns = log.read_bytes(), scan_batches(log.read_bytes())[0]
+    for start in range(0, len(columns["position"]), step):
+        piece = {name: column[start : start + step] for name, column in columns.items()}
+        first, last = int(piece["position"][0]), int(piece["position"][-1]) + int(piece["size_bytes"][-1])
+        yield data[first:last], piece
+
+
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes", "local-tiered"])
+@pytest.mark.parametrize("step", [1, 7])
+def test_files_equal_to_the_brokers_own(data: Path, tmp_path: Path, run: str, step: int) -> None:
+    """Else a broker that takes over the folder finds other indexes than it would have written."""
+    for number, log in enumerate(closed_segments(data / run)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        config = LogConfig(index_interval_bytes=interval_of(data / run, log))
+        segment = LogSegment.create(Machine(), str(folder), int(log.stem), config=config)
+        for piece, columns in pieces(log, step):
+            if step == 1:
+                last, timestamp = (int(columns[name][0]) for name in ("last_offset", "max_timestamp"))  # type: ignore[index]
+                segment.append(piece, last_offset=last, max_timestamp_ms=timestamp)
+            else:
+                segment.append_run(piece, columns)  # type: ignore[arg-type]
+        segment.on_become_inactive()
+        for suffix in (".log", ".index", ".timeindex"):
+            assert (folder / log.name).with_suffix(suffix).read_bytes() == log.with_suffix(suffix).read_bytes(), log
+
+
+def test_every_offset_is_found(place: tuple[Machine, str]) -> None:
+    """Else a consumer is told of other records than it asked for, whether the segment is written or was closed."""
+    appended = batches(60)
+    segment = filled(place, appended)
+    for each in (segment, reopened(place, segment), segment):
+        position = 0
+        for batch in appended:
+            size = len(encode(batch))
+            for offset in (batch.base_offset, batch.last_offset):
+                found = each.find_batch(offset)
+                assert found == (position, size, batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
+            position += size
+        assert each.find_batch(0) == each.find_batch(BASE)
+        assert each.find_batch(appended[-1].last_offset + 1) is None
+        assert each.read_next_offset() == appended[-1].last_offset + 1
+
+
+def reopened(place: tuple[Machine, str], segment: LogSegment, config: LogConfig | None = None) -> LogSegment:
+    segment.on_become_inactive()
+    segment.flush()
+    return LogSegment.open(*place, BASE, config=config or LogConfig(index_interval_bytes=256))
+
+
+def test_read(place: tuple[Machine, str]) -> None:
+    """Else a fetch has too few bytes to go on, or bytes that nobody may see yet."""
+    appended = batches(5)
+    sizes = [len(encode(batch)) for batch in appended]
+    whole = b"".join(map(encode, appended))
+    segment = filled(place, appended)
+    end = segment.size_bytes
+    found = segment.read(BASE + 3, max_bytes=1 << 20, end_position=end, min_one_message=False)
+    assert found is not None
+    assert bytes(found.records.read()) == whole[sizes[0] :]
+    assert (found.first_offset, found.first_entry_incomplete) == (BASE + 2, False)
+    found = segment.read(BASE, max_bytes=sizes[0] - 1, end_position=end, min_one_message=True)
+    assert found is not None
+    assert (found.records.size_bytes, found.first_entry_incomplete) == (sizes[0], False)
+    found = segment.read(BASE, max_bytes=sizes[0] - 1, end_position=end, min_one_message=False)
+    assert found is not None
+    assert (found.records.size_bytes, found.first_entry_incomplete) == (sizes[0] - 1, True)
+    found = segment.read(BASE + 2, max_bytes=1 << 20, end_position=sizes[0] + 7, min_one_message=True)
+    assert found is not None
+    assert found.records.size_bytes == 7
+    assert segment.read(BASE + 10, max_bytes=1 << 20, end_position=end, min_one_message=True) is None
+
+
+def test_a_timestamp_is_found(place: tuple[Machine, str]) -> None:
+    """Else a consumer that begins at a time misses records or reads from the start."""
+    appended = batches(60)
+    segment = filled(place, appended)
+    for each in (segment, reopened(place, segment), segment):
+        for batch in appended:
+            for record in (0, 1):
+                found = each.find_offset_by_timestamp(batch.timestamp_ms + record, BASE)
+                assert found == TimestampAndOffset(batch.timestamp_ms + record, batch.base_offset + record, batch.epoch)
+        assert each.find_offset_by_timestamp(NOW, BASE + 5) == TimestampAndOffset(NOW + 20_001, BASE + 5, 0)
+        assert each.find_offset_by_timestamp(appended[-1].max_timestamp_ms + 1, BASE) is None
+        assert each.largest_timestamp_ms == appended[-1].max_timestamp_ms
+        assert each.largest_record_timestamp == (appended[-1].max_timestamp_ms, appended[-1].last_offset)
+
+
+def test_truncation(place: tuple[Machine, str]) -> None:
+    """Else a follower that changes its leader keeps records that no other replica has."""
+    appended = batches(60)
+    for kept in (0, 1, 17, 59, 60):
+        segment = filled(place, appended)
+        segment.append_aborted([AbortedTransaction(7, BASE, b.last_offset, b.last_offset + 1) for b in appended[::10]])
+        slice_of_all = segment.read(BASE, max_bytes=1 << 20, end_position=1 << 30, min_one_message=True)
+        before = segment.size_bytes
+        left = appended[:kept]
+        cut = segment.truncate_to(appended[kept].base_offset + 1 if kept < 60 else appended[-1].last_offset + 1)
+        size = sum(len(encode(batch)) for batch in left)
+        assert (segment.size_bytes, cut) == (size, before - size)
+        assert segment.read_next_offset() == BASE + 2 * kept
+        assert segment.largest_record_timestamp == ((left[-1].max_timestamp_ms, left[-1].last_offset) if left else None)
+        assert len(segment.collect_aborted(fetch_offset=0, upper_bound_offset=1 << 40)[0]) == len(left[::10])
+        assert slice_of_all is not None
+        if kept < 60:
+            with pytest.raises(LogTruncatedError):
+                slice_of_all.records.read()
+        for batch in appended[kept:]:
+            append(segment, batch)
+        assert bytes(slice_of_all.records.read()) == b"".join(map(encode, appended))
+        assert all(segment.find_batch(batch.last_offset) is not None for batch in appended)
+        segment.on_become_inactive()
+        segment.close()
+        segment.delete_files()
+
+
+def test_renamed_and_removed_while_it_is_read(place: tuple[Machine, str]) -> None:
+    """Else a retention run takes the bytes away from a consumer's fetch."""
+    machine, folder = place
+    appended = batches(5)
+    segment = reopened(place, filled(place, appended))
+    found = segment.read(BASE, max_bytes=1 << 20, end_position=1 << 30, min_one_message=True)
+    assert found is not None
+    segment.change_suffix(".deleted")
+    names = [info.name for info in machine.files.iter_directory(folder)]
+    assert names == [f"{BASE:020d}.{kind}.deleted" for kind in ("index", "log", "timeindex")]
+    assert segment.find_batch(BASE + 9) is not None
+    segment.delete_files()
+    segment.close()
+    assert not list(machine.files.iter_directory(folder))
+    assert bytes(found.records.read()) == b"".join(map(encode, appended))
+
+
+def test_what_cannot_be_opened_or_appended(place: tuple[Machine, str]) -> None:
+    """Else a segment's file is made by whoever looks for it, or an offset comes twice."""
+    machine, folder = place
+    with pytest.raises(ObjectNotFoundError):
+        LogSegment.open(machine, folder, BASE, config=LogConfig())
+    assert not list(machine.files.iter_directory(folder))
+    segment = filled(place, batches(60))
+    for offset in (BASE - 1, BASE + 50, BASE + (1 << 31)):
+        before = segment.size_bytes
+        with pytest.raises(CorruptRecordError):
+            segment.append(b"x" * 100, last_offset=offset, max_timestamp_ms=0)
+        assert segment.size_bytes == before
+    with pytest.raises(StoreError):
+        LogSegment.create(machine, folder, BASE, config=LogConfig())
+
+
+def test_time_since_the_first_batch(place: tuple[Machine, str]) -> None:
+    """Else segments are rolled too early or never."""
+    segment = LogSegment.create(*place, BASE, config=LogConfig())
+    assert segment.waited_ms(segment.created_ms + 5, NOW) == 5
+    for batch in batches(2):
+        append(segment, batch)
+    assert segment.waited_ms(0, NOW + 77) == 76
+    assert reopened(place, segment).waited_ms(0, NOW + 77) == 76

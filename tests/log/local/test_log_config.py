@@ -1,0 +1,168 @@
+"""A topic's configuration: Kafka's names, limits, precedence and cross rules."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierlog.errors import ConfigError
+from tierlog.log.local.config.topic_keys import TOPIC_KEYS
+from tierlog.log.local.log_config import INT64_MAX, LogConfig
+from tierlog.runtime.machine.randomness import SeededRng
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {}),
+        ({"segment.bytes": " +1048576 "}, {"segment_bytes": 1 << 20}),
+        ({"log.segment.bytes": "2000000"}, {"segment_bytes": 2_000_000}),
+        ({"segment.bytes": "2000000", "internal.segment.bytes": "100"}, {"segment_bytes": 100}),
+        ({"log.roll.hours": "2"}, {"segment_ms": 2 * HOUR_MS}),
+        ({"log.roll.hours": "2", "log.roll.ms": "7"}, {"segment_ms": 7}),
+        ({"log.roll.hours": "2", "log.roll.ms": "7", "segment.ms": "9"}, {"segment_ms": 9}),
+        ({"log.roll.jitter.hours": "1"}, {"segment_jitter_ms": HOUR_MS}),
+        ({"log.retention.hours": "3", "log.retention.minutes": "3"}, {"retention_ms": 180_000}),
+        ({"log.retention.hours": "3", "log.retention.minutes": "3", "log.retention.ms": "5"}, {"retention_ms": 5}),
+        ({"log.retention.hours": "-7"}, {"retention_ms": -1}),
+        ({"log.flush.scheduler.interval.ms": "8"}, {"flush_ms": 8}),
+        ({"log.flush.scheduler.interval.ms": "8", "log.flush.interval.ms": "9"}, {"flush_ms": 9}),
+        ({"cleanup.policy": "delete, compact"}, {"cleanup_policy": frozenset({"compact", "delete"})}),
+        ({"cleanup.policy": ""}, {"cleanup_policy": frozenset()}),
+        ({"preallocate": " TRUE "}, {"preallocate": True}),
+        ({"min.cleanable.dirty.ratio": ".25"}, {"min_cleanable_dirty_ratio": 0.25}),
+        ({"compression.gzip.level": "-1"}, {}),
+        (
+            {"leader.replication.throttled.replicas": "1:2,3:4"},
+            {"leader_replication_throttled_replicas": ("1:2", "3:4")},
+        ),
+        ({"message.max.bytes": "0"}, {"max_message_bytes": 0}),
+        ({"log.retention.check.interval.ms": "5", "num.recovery.threads.per.data.dir": "8"}, {}),
+    ],
+)
+def test_text_is_read_as_kafka_reads_it(given: dict[str, str], changed: dict[str, object]) -> None:
+    """Else a log keeps its data for another time than the broker whose file it was given."""
+    assert LogConfig.from_kafka(given) == dataclasses.replace(LogConfig(), **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"segment.byte": "5"}, "'segment.byte': the nearest known one is segment.bytes"),
+        ({"log.role.hours": "5"}, "nearest known one is log.roll.hours"),
+        ({"segment.bytes": "1048575"}, "segment.bytes 1048575: at least 1048576"),
+        ({"log.segment.bytes": "14"}, "log.segment.bytes 14: at least 1048576"),
+        ({"segment.bytes": "2147483648"}, "segment.bytes 2147483648: at most 2147483647"),
+        ({"internal.segment.bytes": "0"}, "internal.segment.bytes 0: at least 1"),
+        ({"segment.ms": "0"}, "segment.ms 0: at least 1"),
+        ({"log.roll.hours": "0"}, "log.roll.hours 0: at least 1"),
+        ({"log.roll.hours": "99999999999999"}, "at most 2^31-1"),
+        ({"log.roll.hours": "x", "log.roll.ms": "7"}, "log.roll.hours 'x': a whole number"),
+        ({"flush.ms": "1e3"}, "flush.ms '1e3': a whole number"),
+        ({"flush.ms": ""}, "flush.ms '': a whole number"),
+        ({"retention.bytes": "9223372036854775808"}, "at most 9223372036854775807"),
+        ({"retention.ms": "-2"}, "retention.ms -2: at least -1"),
+        ({"min.cleanable.dirty.ratio": "NaN"}, "a number expected"),
+        ({"min.cleanable.dirty.ratio": "1.5"}, "at most 1"),
+        ({"preallocate": "yes"}, "preallocate 'yes': true or false"),
+        ({"cleanup.policy": "Delete"}, "cleanup.policy 'Delete': one of compact, delete"),
+        ({"cleanup.policy": "delete,"}, "an element is empty"),
+        ({"compression.type": "none"}, "compression.type 'none': one of"),
+        ({"compression.gzip.level": "0"}, "at least 1 expected, or -1"),
+        ({"follower.replication.throttled.replicas": "*,1:2"}, "<partition>:<broker>"),
+        ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "min.compaction.lag.ms 9 is above"),
+        ({"remote.storage.enable": "true", "cleanup.policy": "compact,delete"}, "must be delete, or empty"),
+        ({"remote.storage.enable": "true", "local.retention.ms": "-1"}, "local.retention.ms -1: at most the 604800000"),
+        (
+            {"remote.storage.enable": "true", "local.retention.bytes": "9", "retention.bytes": "8"},
+            "local.retention.bytes 9: at most the 8",
+        ),
+        (
+            {"remote.storage.enable": "true", "local.retention.ms": "9", "remote.log.copy.disable": "true"},
+            "remote.log.copy.disable is true",
+        ),
+    ],
+)
+def test_what_kafka_refuses_names_key_value_and_limit(given: dict[str, str], told: str) -> None:
+    """Else a mistyped retention deletes data, or none, and nobody is told."""
+    with pytest.raises(ConfigError) as caught:
+        LogConfig.from_kafka(given)
+    assert told in str(caught.value)
+
+
+def test_code_is_checked_as_text_is() -> None:
+    """Else an embedder's mistake shows as a log that rolls for each batch; tests go below Kafka's segment size."""
+    assert LogConfig(segment_bytes=100).segment_bytes == 100
+    for wrong in ({"segment_bytes": 0}, {"retention_ms": "5"}, {"preallocate": 1}, {"flush_ms": True}):
+        with pytest.raises(ConfigError):
+            LogConfig(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms 9 is above"):
+        LogConfig(min_compaction_lag_ms=9, max_compaction_lag_ms=8)
+
+
+def test_changes_while_it_runs() -> None:
+    """Else a key that is set back keeps its value, or tiering is switched off and the tier is lost or forgotten."""
+    broker = LogConfig.from_kafka({"log.retention.hours": "1"})
+    topic = LogConfig.from_kafka({"retention.ms": "5", "remote.storage.enable": "true"}, defaults=broker)
+    assert (topic.retention_ms, topic.segment_ms) == (5, 7 * 24 * HOUR_MS)
+    assert topic.with_changes({"retention.ms": None}, defaults=broker).retention_ms == HOUR_MS
+    assert topic.with_changes({"retention.ms": None}).retention_ms == 168 * HOUR_MS
+    assert topic.with_changes({"internal.segment.bytes": "50"}).with_changes({"internal.segment.bytes": None}) == topic
+    with pytest.raises(ConfigError, match=r"nearest known one is retention\.ms"):
+        topic.with_changes({"retention.m": None})
+    off = {"remote.storage.enable": "false"}
+    with pytest.raises(ConfigError, match=r"remote\.log\.delete\.on\.disable=true"):
+        topic.with_changes(off)
+    assert not topic.with_changes(off | {"remote.log.delete.on.disable": "true"}).remote_storage_enable
+    topic.check_tiering()
+    with pytest.raises(ConfigError, match="no tiered storage"):
+        topic.check_tiering(remote_log_enabled=False)
+
+
+def test_what_a_log_derives() -> None:
+    """Else a tiered log keeps all of it on the disk, or a compacted one closes no segment in time."""
+    both = LogConfig(retention_bytes=10, retention_ms=20)
+    assert (both.local_retention_bytes_resolved, both.local_retention_ms_resolved) == (10, 20)
+    own = dataclasses.replace(both, local_retention_bytes=3, local_retention_ms=4)
+    assert (own.local_retention_bytes_resolved, own.local_retention_ms_resolved) == (3, 4)
+    lag = LogConfig(max_compaction_lag_ms=5)
+    assert lag.segment_ms_max == lag.segment_ms
+    assert dataclasses.replace(lag, cleanup_policy=frozenset({"compact"})).segment_ms_max == 5
+    rng = SeededRng(1)
+    assert LogConfig().random_segment_jitter_ms(rng) == 0
+    drawn = {LogConfig(segment_jitter_ms=INT64_MAX, segment_ms=3).random_segment_jitter_ms(rng) for _ in range(99)}
+    assert drawn == {0, 1, 2}
+
+
+#: Any value that code may set a key to.
+FIELDS = {
+    key.field: st.booleans()
+    if isinstance(key.default, bool)
+    else st.integers(max(key.minimum, key.minimum_in_code or key.minimum), key.maximum)
+    if isinstance(key.default, int)
+    else st.floats(0, 1)
+    if isinstance(key.default, float)
+    else st.sampled_from(key.choices)
+    if isinstance(key.default, str)
+    else st.frozensets(st.sampled_from(key.choices))
+    if isinstance(key.default, frozenset)
+    else st.lists(st.sampled_from(["1:2", "30:4"])).map(tuple)
+    for key in TOPIC_KEYS
+    if key.field not in ("min_compaction_lag_ms", "remote_storage_enable")
+}
+
+
+@given(st.fixed_dictionaries({}, optional=FIELDS))
+def test_text_and_back(fields: dict[str, object]) -> None:
+    """Else a configuration that is written down means another thing when it is read."""
+    config = LogConfig(**fields)  # type: ignore[arg-type]
+    assert LogConfig.from_kafka(config.to_kafka()) == config
+    changed = config.to_kafka(changed_only=True)
+    assert LogConfig.from_kafka(changed) == config
+    assert len(changed) == sum(getattr(config, key.field) != key.default for key in TOPIC_KEYS)
+    assert hash(config) == hash(LogConfig(**fields))  # type: ignore[arg-type]
