@@ -125,7 +125,7 @@ public final class LogPeer {
 
     private static String told(LogAppendInfo info) {
         return "taken " + info.firstOffset() + " " + info.lastOffset() + " " + info.maxTimestamp() + " "
-                + info.logAppendTime() + " " + info.validBytes();
+                + info.logAppendTime();
     }
 
     /** leader HEX epoch origin transactionVersion verify */
@@ -265,8 +265,9 @@ public final class LogPeer {
             case "epochend":
                 return "end " + log.endOffsetForEpoch((int) number).map(found -> found.epoch() + " " + found.offset())
                         .orElse("-1 -1");
-            case "aborted":
+            case "aborted": // it tells of some that end before the start, too
                 return "aborted" + log.collectAbortedTransactions(number, Long.parseLong(asked[2])).stream()
+                        .filter(entry -> entry.lastOffset() >= number)
                         .map(entry -> " " + entry.producerId() + ":" + entry.firstOffset() + ":" + entry.lastOffset())
                         .collect(Collectors.joining());
             case "close": // as a LogManager does
@@ -290,7 +291,6 @@ public final class LogPeer {
         String told;
         try {
             told = answer(line.split(" "));
-            later.run();
         } catch (RecordValidationException refused) {
             told = "refused " + Errors.forException(refused.invalidException()).code() + " " + refused.recordErrors()
                     .stream().map(error -> "" + error.batchIndex).collect(Collectors.joining(","));
@@ -298,6 +298,7 @@ public final class LogPeer {
             refused.printStackTrace();
             told = "refused " + Errors.forException(refused).code() + " ";
         }
+        later.run();
         return told + " | " + state();
     }
 

@@ -7,7 +7,6 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tierlog.log.formats.checkpoints import parse_offset_checkpoint
 from tierlog.log.local.log_config import LogConfig
@@ -38,25 +37,6 @@ def machine_of_the_run() -> Machine:
     return Machine(clock=ToldClock(RUN_MS))
 
 
-def log_config(settings: dict[str, str]) -> LogConfig:
-    """A configuration from a topic's settings under Kafka's names; those that are not of a log are passed over."""
-    default = LogConfig()
-    known: dict[str, Any] = {name: getattr(default, name) for name in LogConfig.__slots__}
-    changed: dict[str, Any] = {}
-    for key, value in settings.items():
-        name = key.removeprefix("internal.").replace(".", "_")
-        kind = type(known.get(name))
-        if name not in known:
-            continue
-        if kind is bool:
-            changed[name] = value == "true"
-        elif kind is frozenset:
-            changed[name] = frozenset(filter(None, value.split(",")))
-        else:
-            changed[name] = kind(value)
-    return LogConfig(**changed)
-
-
 @dataclass(frozen=True)
 class BrokerLog:
     """One partition's folder; ``state`` is "local-before" (of a running broker) or "broker-after-stop"."""
@@ -79,7 +59,7 @@ class BrokerLog:
     @property
     def config(self) -> LogConfig:
         settings = json.loads((self.run / "topics.json").read_text())[self.topic]["config"]
-        return log_config({**BROKER_SETTINGS, **settings})
+        return LogConfig.from_kafka({**BROKER_SETTINGS, **settings})
 
     @property
     def checkpoints(self) -> LogCheckpoints:

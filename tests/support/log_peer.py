@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 from bench.peers import install
-from tests.support.broker_logs import ToldClock, log_config
+from tests.support.broker_logs import ToldClock
 from tierlog._native.checksums import crc32c
 from tierlog.errors import TierlogError
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
@@ -27,6 +27,7 @@ from tierlog.runtime.machine import Machine
 
 #: Kafka's answer to what has no code of its own.
 UNKNOWN_SERVER_ERROR = -1
+EPOCHS = "leader-epoch-checkpoint"
 
 
 class KafkaLog:
@@ -61,7 +62,7 @@ class KafkaLog:
 
 def config_of(words: str) -> LogConfig:
     """A configuration of ours from ``key=value;key=value`` in Kafka's names."""
-    return log_config(dict(word.split("=", 1) for word in words.split(";") if word))
+    return LogConfig.from_kafka(dict(word.split("=", 1) for word in words.split(";") if word))
 
 
 class OurLog:
@@ -81,6 +82,7 @@ class OurLog:
             "aborted": self._aborted,
             "config": self._config,
             "epoch": self._epoch,
+            "state": self._state_alone,
             "close": self._close,
             "drop": self._close,
         }
@@ -197,12 +199,15 @@ class OurLog:
         self.log = None
         return "done"
 
+    def _state_alone(self) -> str:
+        return "state"
+
     def _simple(self, name: str, *asked: str) -> str:
         log = self._log
         number = int(asked[0]) if asked else -1
         match name:
             case "roll":
-                return f"rolled {log.roll().base_offset}"
+                return f"rolled {log.roll(number if asked else None).base_offset}"
             case "flush":
                 log.flush()
             case "watermark":
@@ -256,7 +261,7 @@ def _producers(log: UnifiedLog) -> str:
 
 def _taken(info: LogAppendInfo) -> str:
     offsets = f"{info.first_offset} {info.last_offset}"
-    return f"taken {offsets} {info.max_timestamp_ms} {info.log_append_time_ms} {info.size_bytes}"
+    return f"taken {offsets} {info.max_timestamp_ms} {info.log_append_time_ms}"
 
 
 # ---- files
@@ -264,7 +269,8 @@ def _taken(info: LogAppendInfo) -> str:
 
 def files_of(folder: pathlib.Path) -> dict[str, object]:
     """The files of a log by name, in a form in which Kafka's and ours are equal: an index of an active segment without
-    the zeros behind its entries, the entries of a producer snapshot in order.
+    the zeros behind its entries, the entries of a producer snapshot in order. Kafka makes an index when it is asked for
+    the first time, and the epochs' checkpoint in any case: empty ones do not count.
     """
     found: dict[str, object] = {}
     for path in sorted(folder.iterdir()):
@@ -277,6 +283,8 @@ def files_of(folder: pathlib.Path) -> dict[str, object]:
             found[path.name] = sorted(parse_producer_snapshot(data).entries, key=lambda entry: entry.producer_id)
         else:
             found[path.name] = data.hex()
+        if not found[path.name] and (path.suffix in (".index", ".timeindex") or path.name == EPOCHS):
+            del found[path.name]
     return found
 
 

@@ -104,9 +104,9 @@ class LogReader:
             return _special(state.offsets, epochs, timestamp_ms, remote_log_enabled=remote_log_enabled)
         if timestamp_ms == MAX_TIMESTAMP:
             return _find_greatest(state)
-        for segment in state.segments.from_floor(state.offsets.local_log_start_offset):
+        for segment in state.segments:
             if segment.size_bytes and segment.largest_timestamp_ms >= timestamp_ms:
-                # As in Kafka, no later segment is asked when this one has no such record.
+                # As in Kafka, no later segment is asked when this one has no such record at or behind the start.
                 return segment.find_offset_by_timestamp(timestamp_ms, state.offsets.local_log_start_offset)
         return None
 
