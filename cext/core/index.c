@@ -1,4 +1,4 @@
-/* Searches and checks over index files as they lie on disk. Lookups halve the range without a branch on the data.
+/* Searches and checks over index files as they lie on disk.
  *
  * Kafka searches the last 8 KiB first, to spare page faults of a long-lived mapping. Our bytes are in memory already:
  * near the end of 131072 entries that took 55 ns instead of 60, elsewhere nothing; not worth a second path. */
@@ -46,14 +46,15 @@ static int32_t relative_target(int64_t base_offset, int64_t target) {
     return relative < INT32_MAX ? (int32_t)relative : INT32_MAX;
 }
 
-/* Number of leading entries for which `below` holds; one load and one conditional move a halving. How much is left does
- * not hang on the data: searches of many targets can go side by side, and find the same in a file out of order. */
+/* Number of leading entries for which `below` holds. Compilers make a branch of it, and shall: a guess goes on to load
+ * what comes next, where a move waits. Without one a lookup in 10 MiB took 2.5 times as long. */
 #define COUNT_LEADING(entries, i, below)                                                                               \
     size_t low = 0;                                                                                                    \
     for (size_t left = (entries); left;) {                                                                             \
         size_t half = left - left / 2, i = low + half - 1;                                                             \
-        low += half & (0 - (size_t)(below));                                                                           \
-        left -= half;                                                                                                  \
+        bool is_below = (below);                                                                                       \
+        low = is_below ? low + half : low;                                                                             \
+        left = is_below ? left - half : half - 1;                                                                      \
     }                                                                                                                  \
     return low
 
@@ -80,7 +81,8 @@ void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_of
 /* As many searches as keep a core's loads under way. */
 enum { SIDE_BY_SIDE = 16 };
 
-/* COUNT_LEADING of all lanes, into low[lane]. */
+/* COUNT_LEADING of all lanes, into low[lane]. How much is left hangs on no data, so that the lanes keep step; nor does
+ * a branch: the loads of the other lanes are what a core does while one waits. */
 #define COUNT_SIDE_BY_SIDE(entries, low, lane, i, below)                                                               \
     for (size_t left = (entries); left;) {                                                                             \
         size_t half = left - left / 2;                                                                                 \

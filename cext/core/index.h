@@ -23,7 +23,7 @@ TL_API size_t tl_time_index_entries(const uint8_t *data, size_t size);
 TL_API void tl_offset_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                                    int64_t *offset, int32_t *position);
 /* The same of `count` targets, each into its place of `offsets` and `positions`: searched side by side, so that the
- * waits for memory of one hide those of the others. */
+ * waits for memory of one hide those of the others. In a file out of order the two may find different entries. */
 TL_API void tl_offset_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset,
                                         const int64_t *targets, size_t count, int64_t *offsets, int32_t *positions);
 /* The position after which every batch lies wholly above `end_offset_inclusive`; INT32_MAX if the index cannot say. */

@@ -78,15 +78,24 @@ def test_any_bytes_are_searched_within_bounds(data: bytes, base: int, target: in
             check(data, base)
 
 
-@given(st.binary(max_size=2000), I64, st.lists(I64, max_size=70))
-def test_many_lookups_find_what_single_ones_do(data: bytes, base: int, targets: list[int]) -> None:
+@given(offset_entries(), st.integers(0, 2**40), st.lists(st.integers(-10, 600) | I64, max_size=70))
+def test_many_lookups_find_what_single_ones_do(entries: list[tuple[int, int]], base: int, targets: list[int]) -> None:
     """Else a batch of fetches begins elsewhere than the fetches one by one would."""
-    targets += [((base + target % 2**32) + 2**63) % 2**64 - 2**63 for target in targets]  # near the base too
-    asked = np.array(targets, np.int64)
-    found = zip(*(column.tolist() for column in indexes.lookup_offsets(data, base, asked)), strict=True)
+    targets = [min(max(base + target, -(2**63)), 2**63 - 1) for target in targets]
+    data = b"".join(struct.pack(">ii", *entry) for entry in entries)
+    found = zip(*(column.tolist() for column in indexes.lookup_offsets(data, base, targets)), strict=True)
     assert list(found) == [indexes.lookup_offset(data, base, target) for target in targets]
-    found = zip(*(column.tolist() for column in indexes.lookup_timestamps(data, base, asked)), strict=True)
+    data = b"".join(struct.pack(">qi", *entry) for entry in entries)
+    found = zip(*(column.tolist() for column in indexes.lookup_timestamps(data, base, targets)), strict=True)
     assert list(found) == [indexes.lookup_timestamp(data, base, target) for target in targets]
+
+
+@given(st.binary(max_size=2000), I64, st.lists(I64, max_size=70))
+def test_many_targets_are_searched_within_bounds(data: bytes, base: int, targets: list[int]) -> None:
+    """Else a hostile index crashes the process."""
+    asked = np.array(targets, np.int64)
+    for columns in (indexes.lookup_offsets(data, base, asked), indexes.lookup_timestamps(data, base, asked)):
+        assert [column.size for column in columns] == [len(targets)] * 2
 
 
 def test_many_lookups_release_the_interpreter_in_long_runs_alone() -> None:

@@ -13,6 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int32_t *positions = malloc(entries * sizeof *positions + 1);
     REQUIRE(offsets && positions);
     tl_offset_index_read(index, entries, base, offsets, positions);
+    int64_t targets[3] = {target, base, INT64_MAX}, many_offsets[3];
+    int32_t many_positions[3];
+    tl_offset_index_lookup_many(index, entries, base, targets, 3, many_offsets, many_positions);
     tl_offset_index_end(index, entries, base, target);
     tl_offset_index_upper_bound(index, entries, base, target, 1 << 20);
     tl_fault fault;
@@ -21,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (status == TL_OK) { /* then a plain search must find the same */
         int64_t expected = base;
         for (size_t i = 0; i < entries && offsets[i] <= target; i++) expected = offsets[i];
-        REQUIRE(offset == expected);
+        REQUIRE(offset == expected && many_offsets[0] == expected && many_positions[0] == position);
     }
     free(positions);
     free(offsets);

@@ -283,7 +283,8 @@ def test_a_directory_for_a_cluster(tierlog: Run, tmp_path: pathlib.Path) -> None
     out = tmp_path / "out"
     assert (out / "orders-0/partition.metadata").read_text() == f"version: 0\ntopic_id: {topic_id}"
     assert (out / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
-    properties = dict(line.split("=") for line in (out / "meta.properties").read_text().splitlines())
+    lines = (out / "meta.properties").read_text().splitlines()
+    properties = dict(line.split("=") for line in lines if not line.startswith("#"))
     assert {name: properties[name] for name in ("version", "cluster.id", "node.id")} == {
         "version": "1",
         "cluster.id": CLUSTER[1],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 from tierlog.errors import CorruptIndexError
@@ -17,9 +19,10 @@ def test_nothing_written_yet_means_no_entries(data: bytes) -> None:
 def test_offsets_both_ways() -> None:
     """Else the log start of a partition is taken for another one's."""
     data = b"0\n2\nmy-topic 0 7\nmy-topic 10 9223372036854775807\n"
-    offsets = {("my-topic", 10): 2**63 - 1, ("my-topic", 0): 7}
+    offsets = {("my-topic", 0): 7, ("my-topic", 10): 2**63 - 1}
     assert parse_offset_checkpoint(data) == offsets
     assert encode_offset_checkpoint(offsets) == data
+    assert encode_offset_checkpoint({("b", 0): 1, ("a", 0): 2}) == b"0\n2\nb 0 1\na 0 2\n"
     assert parse_offset_checkpoint(b"0\r\n1\r\na \t 0   7\r\n") == {("a", 0): 7}
 
 
@@ -44,3 +47,13 @@ def test_malformed_files_name_the_line(data: bytes, position: int, fault: str) -
     with pytest.raises(CorruptIndexError) as caught:
         parse_offset_checkpoint(data)
     assert (caught.value.position, caught.value.fault) == (position, fault)
+
+
+def test_what_brokers_wrote(fixtures: pathlib.Path) -> None:
+    """Else a checkpoint that nothing has changed is another file after each stop."""
+    found = [path for path in sorted(fixtures.rglob("*-offset-checkpoint")) if path.stat().st_size]
+    if not found:
+        pytest.skip("the full golden data have them")
+    for path in found:
+        data = path.read_bytes()
+        assert encode_offset_checkpoint(parse_offset_checkpoint(data)) == data, path

@@ -79,7 +79,8 @@ def encode_checkpoint(entries: Iterable[Iterable[object]]) -> bytes:
 
 
 def parse_offset_checkpoint(data: Buffer) -> dict[tuple[str, int], int]:
-    """One of a log dir's offset checkpoints: (topic, partition) to offset; of a duplicate the last one counts.
+    """One of a log dir's offset checkpoints: (topic, partition) to offset in the file's order; of a duplicate the last
+    one counts.
 
     Raises:
         CorruptIndexError: a line is malformed.
@@ -94,8 +95,8 @@ def parse_offset_checkpoint(data: Buffer) -> dict[tuple[str, int], int]:
 
 
 def encode_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """The bytes of an offset checkpoint, by topic and partition ascending."""
-    return encode_checkpoint((*partition, offset) for partition, offset in sorted(offsets.items()))
+    """The bytes of an offset checkpoint, in the mapping's order: Kafka's is that of a hash table, and means nothing."""
+    return encode_checkpoint((*partition, offset) for partition, offset in offsets.items())
 
 
 def _lines(data: Buffer) -> Iterator[tuple[int, str]]:

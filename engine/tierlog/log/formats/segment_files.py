@@ -18,6 +18,14 @@ LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 
+#: Beside the partitions' folders.
+META_PROPERTIES: Final = "meta.properties"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+
 OFFSET_MAX: Final = 2**63 - 1
 PARTITION_MAX: Final = 2**31 - 1
 

@@ -11,26 +11,21 @@ directory).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
-from tierlog.errors import ConfigError, CorruptIndexError
-from tierlog.log.formats.checkpoints import encode_offset_checkpoint, parse_offset_checkpoint
+from tierlog.errors import ConfigError
+from tierlog.log.formats.clean_shutdown import encode_clean_shutdown
+from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.local.directory.directory_identity import (
+    DirectoryIdentity,
+    check_identity,
+    read_identity,
+    write_identity,
+)
+from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
 from tierlog.remote.api import ZERO_UUID, Uuid
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import Files
-from tierlog.runtime.machine.properties import parse_properties
-
-META_PROPERTIES: Final = "meta.properties"
-RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-LOG_STARTS: Final = "log-start-offset-checkpoint"
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-#: Kafka reads the broker's epoch out of it; -1 is none, which is what it takes for a file that it cannot read.
-CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-_CLEAN: Final = b'{"version":0,"brokerEpoch":-1}'
-_CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +49,15 @@ class TargetCluster:
     directory_id: Uuid | None = None
 
     def __post_init__(self) -> None:
-        if _CLUSTER_ID.fullmatch(self.cluster_id) is None:
-            raise ConfigError(f"{self.cluster_id!r:.80} is no cluster id: see `kafka-cluster cluster-id`")
-        if self.node_id < 0:
-            raise ConfigError(f"node id {self.node_id}: 0 or more expected")
         if self.topic_id == ZERO_UUID:
             raise ConfigError("the topic id of a cluster's topic is not all zero")
+        DirectoryIdentity(self.cluster_id, self.node_id)  # which checks both
+
+    @property
+    def identity(self) -> DirectoryIdentity:
+        """Whose the directory is to be."""
+        directory_id = None if self.directory_id is None else self.directory_id.raw
+        return DirectoryIdentity(self.cluster_id, self.node_id, directory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,9 @@ class BrokerDirectory:
     """
 
     def __init__(self, machine: Machine, folder: str, target: TargetCluster | None) -> None:
-        self._files: Files = machine.files
-        self._rng = machine.rng
+        self._machine = machine
         self._folder = folder
-        self._target = target
+        self._identity = None if target is None else target.identity
 
     def prepare(self) -> None:
         """Check the directory, and mark it as not cleanly closed until ``finish``. Called before anything is written.
@@ -93,13 +90,13 @@ class BrokerDirectory:
         Raises:
             ConfigError: the directory is another broker's, or another cluster's.
         """
-        found = self._properties()
-        for name, value in self._identity().items():
-            if found and found.get(name, value) != value:
-                raise ConfigError(f"{self._path(META_PROPERTIES)}: {name} is {found[name]}, not {value}")
-        self._files.make_directories(self._folder)
-        if self._files.find(self._path(CLEAN_SHUTDOWN)) is not None:
-            self._files.remove(self._path(CLEAN_SHUTDOWN))
+        files = self._machine.files
+        if self._identity is None:
+            read_identity(files, self._folder)
+        else:
+            check_identity(files, self._folder, self._identity)
+        files.make_directories(self._folder)
+        files.remove(f"{self._folder}/{CLEAN_SHUTDOWN}")
 
     def finish(self, logs: Iterable[LogExtent]) -> None:
         """Add the logs to the checkpoints, and mark the directory as cleanly closed. Called after the logs were
@@ -108,42 +105,9 @@ class BrokerDirectory:
         extents = list(logs)
         ends = {(each.topic, each.partition): each.end_offset_exclusive for each in extents}
         starts = {(each.topic, each.partition): each.start_offset for each in extents}
-        self._merge(RECOVERY_POINTS, ends)
-        self._merge(HIGH_WATERMARKS, ends)
-        self._merge(LOG_STARTS, starts)
-        if self._target is not None and not self._properties():
-            lines = {"version": "1", "directory.id": str(Uuid.random(self._rng))} | self._identity()
-            text = "".join(f"{name}={value}\n" for name, value in lines.items())
-            self._files.write_whole(self._path(META_PROPERTIES), text.encode())
-        self._files.write_whole(self._path(CLEAN_SHUTDOWN), _CLEAN)
-
-    def _identity(self) -> dict[str, str]:
-        """The lines of meta.properties that say whose directory it is."""
-        if self._target is None:
-            return {}
-        lines = {"cluster.id": self._target.cluster_id, "node.id": str(self._target.node_id)}
-        if self._target.directory_id is not None:
-            lines["directory.id"] = str(self._target.directory_id)
-        return lines
-
-    def _properties(self) -> dict[str, str]:
-        if self._files.find(self._path(META_PROPERTIES)) is None:
-            return {}
-        text = self._files.read_whole(self._path(META_PROPERTIES)).decode("utf-8", "replace")
-        found = dict(parse_properties(text))
-        if not found:
-            raise ConfigError(f"{self._path(META_PROPERTIES)}: no properties in it: remove it, or give another DEST")
-        return found
-
-    def _merge(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
-        path = self._path(name)
-        known: dict[tuple[str, int], int] = {}
-        if self._files.find(path) is not None:
-            try:
-                known = parse_offset_checkpoint(self._files.read_whole(path))
-            except CorruptIndexError as error:
-                raise error.located(path) from None
-        self._files.write_whole(path, encode_offset_checkpoint(known | offsets))
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        for name, offsets in ((RECOVERY_POINTS, ends), (HIGH_WATERMARKS, ends), (LOG_STARTS, starts)):
+            checkpoint = OffsetCheckpointFile(self._machine.files, self._folder, name)
+            checkpoint.write(dict(sorted((checkpoint.read() | offsets).items())))
+        if self._identity is not None and read_identity(self._machine.files, self._folder) is None:
+            write_identity(self._machine, self._folder, self._identity)
+        self._machine.files.write_whole(f"{self._folder}/{CLEAN_SHUTDOWN}", encode_clean_shutdown())

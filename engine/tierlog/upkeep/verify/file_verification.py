@@ -15,7 +15,14 @@ from tierlog.log.formats.checkpoints import parse_offset_checkpoint
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
-from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SegmentFileKind
+from tierlog.log.formats.segment_files import (
+    HIGH_WATERMARKS,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    SegmentFileKind,
+)
 from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import Files
 from tierlog.upkeep.verify.file_windows import iter_file_windows
@@ -31,9 +38,9 @@ _PARSERS: dict[str, Callable[[bytes], object]] = {
     LEADER_EPOCH_CHECKPOINT: parse_leader_epochs,
     f".{LOCAL_TIERED_CHECKPOINT}": parse_leader_epochs,
     PARTITION_METADATA: parse_partition_metadata,
-    "recovery-point-offset-checkpoint": parse_offset_checkpoint,
-    "log-start-offset-checkpoint": parse_offset_checkpoint,
-    "replication-offset-checkpoint": parse_offset_checkpoint,
+    RECOVERY_POINTS: parse_offset_checkpoint,
+    LOG_STARTS: parse_offset_checkpoint,
+    HIGH_WATERMARKS: parse_offset_checkpoint,
 }
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from tierlog.errors import StoreUnavailableError
+from tierlog.log.formats.segment_files import LOCK
 from tierlog.runtime.machine.files import FileLock, Files
-
-LOCK: Final = ".lock"
 
 
 def lock_directory(files: Files, path: str) -> FileLock:

@@ -100,6 +100,12 @@ class ProducerState:
         self.end_offset = start_offset
         self.snapshot_offset = start_offset
 
+    def anew(self) -> ProducerState:
+        """Another one that knows nothing, with the same settings."""
+        other = ProducerState(expiration_ms=self._expiration_ms, verifies=self._verifies)
+        other._late_ms = self._late_ms
+        return other
+
     # ---- what is known
 
     @property
@@ -244,6 +250,30 @@ class ProducerState:
             aborted += self.apply(prepared, end_offset=batch.last_offset + 1)
         self.end_offset = end_offset
         return aborted
+
+    def take_run(
+        self, appended: Sequence[ProducerStateEntry], *, begun: Sequence[tuple[int, int]], end_offset: int
+    ) -> None:
+        """Take batches that are in the log and end no transaction, folded to what they make of each producer.
+
+        Args:
+            appended: By the producers' first batches in the run: epoch, timestamp, open transaction and last batches as
+                they are behind it. A producer whose batches of an earlier epoch are in the run too comes twice: first
+                with that epoch, and without batches.
+            begun: (first offset, producer id) of the transactions that begin in the run, ascending.
+            end_offset: Behind the run.
+        """
+        for entry in appended:
+            known = self._producers.get(entry.producer_id)
+            if known is None:
+                self._producers[entry.producer_id] = entry
+            else:
+                known.update(entry)
+            if entry.current_txn_first_offset is not None:
+                self._verifications.pop(entry.producer_id, None)
+        for first_offset, producer_id in begun:
+            self._open[first_offset] = producer_id
+        self.end_offset = end_offset
 
     # ---- the log moves
 

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError
+from tierlog.log.formats.segment_files import SegmentFileKind, SegmentFileName, find_segment_file
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.recovery.folder_tidying import tidy_folder
+from tierlog.log.local.recovery.index_contents import IndexContents
+from tierlog.log.local.recovery.overflow_split import split_segment
+from tierlog.log.local.recovery.producer_restoring import restore_producers
+from tierlog.log.local.recovery.recovery_report import RecoveryReport
+from tierlog.log.local.recovery.segment_recovery import SegmentOverflowError, recover_segment
+from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+_INDEXES: Final = (
+    SegmentFileKind.OFFSET_INDEX,
+    SegmentFileKind.TIME_INDEX,
+    SegmentFileKind.TRANSACTION_INDEX,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +39,6 @@ class LogCheckpoints:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryAction:
-    """One thing that loading did to a file.
-
-    Attributes:
-        kind: "cut", "rebuilt", "deleted", "swapped", "split", "created", "snapshot", "epochs".
-        path: Of the file.
-        text: What, in words.
-        bytes_cut: Of a log that was cut, or a file that was deleted.
-    """
-
-    kind: str
-    path: str
-    text: str
-    bytes_cut: int = 0
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What loading did, in order."""
-
-    actions: list[RecoveryAction] = field(default_factory=list)
-    batches_checked: int = 0
-    bytes_checked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +74,248 @@ def load_log(
 
     Args:
         folder: The partition's.
-        machine: Clock, threads and files.
+        machine: Whose files are read and changed.
         config: The topic's.
-        had_clean_shutdown: Whether the log directory was closed cleanly.
-        remote_log_enabled: Whether the log is tiered.
         epochs: The log's cache: cut at both ends to the log.
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
+        had_clean_shutdown: Whether the log directory was closed cleanly: then only what is missing is rebuilt.
+        remote_log_enabled: Whether the log is tiered: it may begin in front of its first segment.
 
     Raises:
-        CorruptIndexError: the leader epoch checkpoint is malformed. StoreError: a file cannot be read or written.
+        CorruptRecordError: flushed records cannot be read. StoreError: a file cannot be read or written. Nothing is
+            open after an error.
     """
-    raise NotImplementedError
+    loading = _Loading(folder, machine, config, epochs, producers, checkpoints, had_clean_shutdown)
+    try:
+        return loading.run(remote_log_enabled=remote_log_enabled)
+    except BaseException:
+        loading.close()
+        raise
+
+
+class _Loading:
+    """One call of load_log.
+
+    Attributes:
+        segments: Those that are open.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        machine: Machine,
+        config: LogConfig,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        checkpoints: LogCheckpoints,
+        had_clean_shutdown: bool,
+    ) -> None:
+        self._folder = folder
+        self._machine = machine
+        self._config = config
+        self._epochs = epochs
+        self._producers = producers
+        self._recovery_point = checkpoints.recovery_point
+        self._log_start = checkpoints.log_start_offset
+        self._was_clean = had_clean_shutdown
+        self._report = RecoveryReport()
+        self._snapshots = ProducerSnapshots(machine, folder)
+        self._recovered: set[int] = set()
+        self.segments = LogSegments()
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()
+
+    # ---- the steps
+
+    def run(self, *, remote_log_enabled: bool) -> LoadedLog:
+        while True:
+            tidy_folder(self._machine, self._folder, config=self._config, report=self._report)
+            self._snapshots.relist()
+            try:
+                self._open_segments()
+                self._recover_unflushed()
+                break
+            except SegmentOverflowError as overflow:
+                split_segment(self._machine, self._folder, overflow.segment, config=self._config, report=self._report)
+                self.close()
+        end_offset = self._find_end()
+        recovery_point = end_offset if self._was_clean else min(self._recovery_point, end_offset)
+        first = self.segments.first.base_offset
+        log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
+        self._cut_epochs(end_offset)
+        self._restore_producers(log_start, end_offset)
+        self._machine.files.fsync_directory(self._folder)
+        return LoadedLog(
+            segments=self.segments,
+            producers=self._producers,
+            snapshots=self._snapshots,
+            log_start_offset=log_start,
+            local_log_start_offset=max(log_start, first),
+            log_end_offset=end_offset,
+            recovery_point=recovery_point,
+            report=self._report,
+        )
+
+    def _open_segments(self) -> None:
+        """Open what is there, and recover what cannot be used as it is, if nothing else will."""
+        names = self._list_files()
+        bases = {name.base_offset for name in names if name.kind is SegmentFileKind.LOG}
+        there = {(name.base_offset, name.kind) for name in names}
+        for name in names:
+            if name.kind in _INDEXES and name.base_offset not in bases:
+                self._remove_orphan(name)
+        self.segments = LogSegments()
+        damaged: list[LogSegment] = []
+        for base_offset in sorted(bases):
+            indexes = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
+            is_damaged = any((base_offset, kind) not in there for kind in indexes)
+            segment = LogSegment.open(self._machine, self._folder, base_offset, config=self._config)
+            self.segments = self.segments.with_added(segment)
+            try:
+                segment.check_transaction_index()
+            except CorruptIndexError as error:
+                _log.warning("%s: %s", segment.transaction_index_path, error)
+                is_damaged = True
+            if is_damaged or (self._was_clean and base_offset == max(bases) and not _is_whole(segment)):
+                damaged.append(segment)
+        unflushed = () if self._was_clean else self.segments.from_floor(self._recovery_point)
+        for segment in damaged:
+            if segment not in unflushed:
+                self._recover(segment, behind=())
+
+    def _recover_unflushed(self) -> None:
+        """After an unclean stop: all that lies behind the recovery point, up to the first bad batch of it."""
+        if self._was_clean:
+            return
+        unflushed = self.segments.from_floor(self._recovery_point)
+        for place, segment in enumerate(unflushed):
+            if self._recover(segment, behind=unflushed[place + 1 :]):
+                return
+
+    def _recover(self, segment: LogSegment, *, behind: Sequence[LogSegment]) -> bool:
+        """Recover a segment; whether it was cut, and with that lost what lies behind it."""
+        if segment.base_offset in self._recovered:
+            return False
+        before = IndexContents.read(self._machine.files, segment)
+
+        def producers() -> ProducerState:
+            state = self._producers.anew()
+            earlier = [other for other in self.segments if other.base_offset < segment.base_offset]
+            restore_producers(
+                segments=LogSegments(earlier),
+                producers=state,
+                snapshots=self._snapshots,
+                log_start_offset=self._log_start,
+                up_to_offset=segment.base_offset,
+                now_ms=self._machine.clock.time_ms(),
+                keep_later_snapshots=True,
+            )
+            return state
+
+        def remove_behind() -> None:
+            self._remove(behind, "behind the first bad batch of the log")
+
+        outcome, state = recover_segment(segment, producers=producers, epochs=self._epochs, before_cut=remove_behind)
+        segment.flush()
+        self._recovered.add(segment.base_offset)
+        self._report.batches_checked += outcome.batches
+        self._report.bytes_checked += outcome.bytes_read
+        if outcome.bytes_cut:
+            why = "a batch is cut off there" if outcome.fault is None else str(outcome.fault)
+            text = f"at {segment.size_bytes}, offset {segment.read_next_offset()}: {why}"
+            self._report.add("cut", segment.log_path, text, bytes_cut=outcome.bytes_cut)
+        for path, text in before.changes(IndexContents.read(self._machine.files, segment)):
+            self._report.add("rebuilt", path, text)
+        self._snapshots.take(state)
+        return outcome.bytes_cut > 0
+
+    def _find_end(self) -> int:
+        """The log's end. A log whose records all lie in front of its start begins anew there."""
+        if len(self.segments):
+            end_offset = self.segments.active.read_next_offset()
+            if end_offset >= self._log_start:
+                return end_offset
+            _log.warning("%s: ends at %d, in front of its start %d", self._folder, end_offset, self._log_start)
+            self._epochs.clear_and_flush()
+            self._snapshots.remove_all()
+            self._remove(self.segments.segments, f"it ends at {end_offset}, and the log starts at {self._log_start}")
+            self._producers.restart(self._log_start)
+        segment = LogSegment.create(self._machine, self._folder, self._log_start, config=self._config)
+        self.segments = self.segments.with_added(segment)
+        segment.flush()
+        self._report.add("created", segment.log_path, "the log has no segment")
+        return self._log_start
+
+    def _cut_epochs(self, end_offset: int) -> None:
+        before = self._epochs.epochs
+        self._epochs.truncate_from_end(end_offset)
+        self._epochs.truncate_from_start(self._log_start)
+        if self._epochs.epochs != before:
+            text = f"cut to offsets {self._log_start} … {end_offset}"
+            self._report.add("epochs", f"{self._folder}/leader-epoch-checkpoint", text)
+        self._epochs.flush()
+
+    def _restore_producers(self, log_start: int, end_offset: int) -> None:
+        bases = [segment.base_offset for segment in self.segments]
+        for path in self._snapshots.remove_strays(bases):
+            self._report.add("deleted", path, "a snapshot of no segment")
+        if self._was_clean and self._snapshots.latest_offset is None:
+            # Written by a version without snapshots: they begin here, so that not all of the log has to be read.
+            for offset in (*bases[-2:], end_offset):
+                self._producers.end_offset = offset
+                self._snapshots.take(self._producers)
+            return
+        restore_producers(
+            segments=self.segments,
+            producers=self._producers,
+            snapshots=self._snapshots,
+            log_start_offset=log_start,
+            up_to_offset=end_offset,
+            now_ms=self._machine.clock.time_ms(),
+        )
+
+    # ---- files
+
+    def _list_files(self) -> list[SegmentFileName]:
+        found = []
+        for entry in self._machine.files.iter_directory(self._folder):
+            name = None if entry.is_directory else find_segment_file(entry.name)
+            if name is not None and not name.transient and str(name) == entry.name:
+                found.append(name)
+        return found
+
+    def _remove_orphan(self, name: SegmentFileName) -> None:
+        path = f"{self._folder}/{name}"
+        try:
+            size = self._machine.files.stat(path).size_bytes
+        except ObjectNotFoundError:
+            return
+        self._machine.files.remove(path)
+        self._report.add("deleted", path, "an index without its log", bytes_cut=size)
+
+    def _remove(self, segments: Sequence[LogSegment], why: str) -> None:
+        """Take segments out of the log, for good on return."""
+        there = [segment for segment in segments if segment in self.segments.segments]
+        if not there:
+            return
+        self.segments = self.segments.without(there)
+        for segment in there:
+            size = segment.size_bytes
+            segment.close()
+            segment.delete_files()
+            self._report.add("deleted", segment.log_path, why, bytes_cut=size)
+            if (aside := self._snapshots.mark_deleted(segment.base_offset)) is not None:
+                self._machine.files.remove(aside)
+        self._machine.files.fsync_directory(self._folder)
+
+
+def _is_whole(segment: LogSegment) -> bool:
+    """Whether a log that was closed ends with a batch, as far as the last index entry can tell."""
+    try:
+        last = segment.find_batch(max(segment.base_offset, segment.read_next_offset() - 1))
+    except (CorruptRecordError, CorruptIndexError):
+        return False
+    return segment.size_bytes == (0 if last is None else last.position + last.size_bytes)

@@ -1,0 +1,334 @@
+"""UnifiedLog: offsets, listeners, syncs, the end. Random runs are in test_log_machine, crashes in the scenarios."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tierlog.errors import StoreError
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import (
+    AppendRefusedError,
+    InconsistentTopicIdError,
+    KafkaError,
+    LogClosedError,
+    LogOfflineError,
+    OffsetOutOfRangeError,
+)
+from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records import scan
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+NOW = 1_700_000_000_000
+FOLDER = "/logs/orders-0"
+END, HW, COMMITTED = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED
+
+
+class Later:
+    """BackgroundTasks that a test runs by hand."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+
+    def submit(self, function: Callable[[], None], *, delay_ms: int = 0) -> None:
+        self.waiting.append((delay_ms, function))
+
+    def run(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, function in waiting:
+            function()
+
+
+@pytest.fixture
+def machine() -> Machine:
+    clock = ManualClock(time_ms=NOW)
+    return Machine(clock=clock, files=MemoryFiles(clock))
+
+
+def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, timestamp_ms: int = NOW) -> bytearray:
+    builder = RecordBatchBuilder(
+        0, producer_id=producer_id, producer_epoch=0 if producer_id >= 0 else -1, base_sequence=sequence
+    )
+    for value in values:
+        builder.append(None, value, timestamp_ms=timestamp_ms)
+    return bytearray(builder.build())
+
+
+def read_offsets(log: UnifiedLog, start: int, isolation: FetchIsolation, max_bytes: int = 1 << 20) -> list[int]:
+    """Base offsets of the whole batches that one read gives."""
+    found = log.read(start, max_bytes=max_bytes, isolation=isolation)
+    return [] if found.records is None else scan(found.records.read()).base_offset.tolist()
+
+
+def test_an_append_is_read_back_as_far_as_the_high_watermark(machine: Machine) -> None:
+    """A consumer would see records that a failover takes back, or a follower would get none."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        first = log.append_as_leader(batch(b"a", b"b"), leader_epoch=3)
+        second = log.append_as_leader(batch(b"c"), leader_epoch=3)
+        assert (first.first_offset, first.last_offset, second.first_offset) == (0, 1, 2)
+        assert read_offsets(log, 0, END) == [0, 2]
+        assert read_offsets(log, 1, END) == [0, 2]
+        assert read_offsets(log, 0, HW) == []
+        assert log.update_high_watermark(2) == 2
+        assert read_offsets(log, 0, HW) == [0]
+        assert read_offsets(log, 2, HW) == []
+        assert log.leader_epoch_cache.latest_epoch == 3
+        assert log.end_offset_for_epoch(3) == (3, 3)
+        with pytest.raises(OffsetOutOfRangeError):
+            log.read(4, max_bytes=10, isolation=END)
+
+
+def test_a_sole_replica_needs_no_high_watermark(machine: Machine) -> None:
+    """An embedder without replication would read nothing."""
+    with UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True) as log:
+        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        assert read_offsets(log, 0, HW) == [0]
+
+
+def test_a_small_read_has_one_whole_batch_or_says_that_it_has_not(machine: Machine) -> None:
+    """A consumer with a small fetch size would never get past a large batch, or take a piece of it for the whole."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        size = log.append_as_leader(batch(b"a" * 500), leader_epoch=0).size_bytes
+        log.append_as_leader(batch(b"b" * 500), leader_epoch=0)
+        whole = log.read(0, max_bytes=10, isolation=END)
+        assert whole.records is not None
+        assert (whole.records.size_bytes, whole.first_entry_incomplete) == (size, False)
+        part = log.read(0, max_bytes=10, isolation=END, min_one_message=False)
+        assert part.records is not None
+        assert (part.records.size_bytes, part.first_entry_incomplete) == (10, True)
+
+
+def test_listeners_learn_of_every_change(machine: Machine) -> None:
+    """A long poll would wait for its timeout with records there."""
+    seen: list[LogOffsets] = []
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.add_listener(seen.append)
+        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        log.update_high_watermark(1)
+        log.maybe_increment_log_start_offset(1, "deleted by a user")
+        assert [(o.log_start_offset, o.high_watermark, o.log_end_offset) for o in seen] == [
+            (0, 0, 1),
+            (0, 1, 1),
+            (1, 1, 1),
+        ]
+        log.remove_listener(seen.append)
+        log.flush()
+        assert seen[-1].recovery_point <= 1
+
+
+def test_a_listener_may_ask_the_log(machine: Machine) -> None:
+    """A server that reads in its listener would wait for itself."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        got: list[list[int]] = []
+        log.add_listener(lambda _: got.append(read_offsets(log, 0, END)))
+        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        assert got == [[0]]
+
+
+def test_rolled_segments_are_synced_in_the_background(machine: Machine) -> None:
+    """Recovery after a crash would read the whole log, or an append would wait for the disk."""
+    later = Later()
+    config = LogConfig(segment_bytes=1 << 20)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, tasks=later) as log:
+        log.append_as_leader(batch(b"a" * 700_000), leader_epoch=0)
+        log.append_as_leader(batch(b"b" * 700_000), leader_epoch=0)
+        assert [segment.base_offset for segment in log.log_segments()] == [0, 1]
+        assert log.recovery_point == 0
+        later.run()
+        assert log.recovery_point == 1
+        assert log.producer_state_manager.path_at(1) is not None
+
+
+def test_flush_messages_makes_each_append_durable(machine: Machine) -> None:
+    """A topic with flush.messages=1 would lose what it acknowledged in a power cut."""
+    log = UnifiedLog.open(FOLDER, machine=machine, config=LogConfig(flush_messages=1))
+    for value in (b"a", b"b"):
+        assert log.append_as_leader(batch(value), leader_epoch=0).last_offset == log.recovery_point - 1
+    assert isinstance(machine.files, MemoryFiles)
+    left = Machine(clock=machine.clock, files=machine.files.crash())
+    with UnifiedLog.open(FOLDER, machine=left) as recovered:
+        assert recovered.log_end_offset == 2
+
+
+def test_a_duplicate_is_answered_with_what_is_there(machine: Machine) -> None:
+    """A producer that asks again would double its records."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        sent = batch(b"a", b"b", producer_id=7, sequence=0)
+        first = log.append_as_leader(bytearray(sent), leader_epoch=0)
+        again = log.append_as_leader(bytearray(sent), leader_epoch=0)
+        assert again.is_duplicate
+        assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset)
+        with pytest.raises(AppendRefusedError) as refused:
+            log.append_as_leader(batch(b"z", producer_id=7, sequence=9), leader_epoch=0)
+        assert refused.value.error is KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert log.log_end_offset == 2
+
+
+def test_a_topic_made_anew_is_not_mistaken_for_the_old_one(machine: Machine) -> None:
+    """A deleted topic's records would be served as the new one's."""
+    UnifiedLog.open(FOLDER, machine=machine, topic_id=bytes(15) + b"\x01").close()
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        assert log.topic_id == bytes(15) + b"\x01"
+    with pytest.raises(InconsistentTopicIdError):
+        UnifiedLog.open(FOLDER, machine=machine, topic_id=bytes(15) + b"\x02")
+
+
+def test_retention_by_size_keeps_the_newest(machine: Machine) -> None:
+    """The disk would fill, or records would go before their time."""
+    later = Later()
+    config = LogConfig(segment_bytes=1 << 20, retention_bytes=1 << 20)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, is_sole_replica=True, tasks=later) as log:
+        for _ in range(4):
+            log.append_as_leader(batch(b"a" * 700_000), leader_epoch=0)
+        assert log.delete_old_segments() == 2
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (2, 2, 4)
+        names = {info.name for info in machine.files.iter_directory(FOLDER)}
+        assert "00000000000000000000.log.deleted" in names
+        later.run()
+        names = {info.name for info in machine.files.iter_directory(FOLDER)}
+        assert not [name for name in names if name.endswith(".deleted")]
+        with pytest.raises(OffsetOutOfRangeError):
+            log.read(1, max_bytes=10, isolation=END)
+
+
+def test_a_slice_outlives_its_segment(machine: Machine) -> None:
+    """A response under way would be cut off when retention runs."""
+    config = LogConfig(segment_bytes=1 << 20, retention_bytes=0)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, is_sole_replica=True) as log:
+        log.append_as_leader(batch(b"a" * 700_000), leader_epoch=0)
+        found = log.read(0, max_bytes=1 << 20, isolation=END)
+        assert log.delete_old_segments() == 1
+        assert log.log_start_offset == log.log_end_offset == 1
+        assert found.records is not None
+        assert scan(found.records.read()).base_offset.tolist() == [0]
+
+
+@pytest.mark.parametrize("start", [None, 3])
+def test_truncated_fully_a_log_begins_anew(machine: Machine, start: int | None) -> None:
+    """A follower whose leader deleted what it has could not go on, or would keep old epochs and producers."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(b"a", producer_id=7, sequence=0), leader_epoch=2)
+        log.truncate_fully_and_start_at(10, start)
+        assert log.log_start_offset == (10 if start is None else start)
+        assert (log.local_log_start_offset, log.high_watermark, log.log_end_offset) == (10, 10, 10)
+        assert log.leader_epoch_cache.latest_entry is None
+        assert log.append_as_leader(batch(b"b"), leader_epoch=4).first_offset == 10
+
+
+def test_truncation_takes_producers_epochs_and_later_segments_along(machine: Machine) -> None:
+    """A follower that diverged would refuse its leader's batches as duplicates, or keep a dead branch's epochs."""
+    config = LogConfig(segment_bytes=1 << 20)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config) as log:
+        log.append_as_leader(batch(b"a" * 600_000, producer_id=7, sequence=0), leader_epoch=1)
+        log.append_as_leader(batch(b"b" * 600_000, producer_id=7, sequence=1), leader_epoch=2)
+        log.append_as_leader(batch(b"c", producer_id=7, sequence=2), leader_epoch=3)
+        assert log.truncate_to(1)
+        assert (log.log_end_offset, log.leader_epoch_cache.latest_epoch) == (1, 1)
+        assert [(segment.base_offset, bool(segment.size_bytes)) for segment in log.log_segments()] == [
+            (0, True),
+            (1, False),
+        ]
+        again = log.append_as_leader(batch(b"B", producer_id=7, sequence=1), leader_epoch=4)
+        assert (again.first_offset, again.is_duplicate) == (1, False)
+        assert not log.truncate_to(2)
+
+
+def test_a_closed_log_refuses_and_keeps_what_it_has(machine: Machine) -> None:
+    """A late request would write into files that somebody else has opened."""
+    log = UnifiedLog.open(FOLDER, machine=machine)
+    log.append_as_leader(batch(b"a"), leader_epoch=0)
+    found = log.read(0, max_bytes=100, isolation=END)
+    log.close()
+    log.close()
+    for call in (
+        lambda: log.append_as_leader(batch(b"b"), leader_epoch=0),
+        lambda: log.read(0, max_bytes=10, isolation=END),
+        log.flush,
+        log.roll,
+        log.delete_old_segments,
+    ):
+        with pytest.raises(LogClosedError):
+            call()
+    assert found.records is not None
+    assert scan(found.records.read()).base_offset.tolist() == [0]
+    with UnifiedLog.open(FOLDER, machine=machine, had_clean_shutdown=True) as again:
+        assert again.log_end_offset == 1
+        assert not again.recovery_report.batches_checked
+
+
+def test_a_full_disk_takes_the_log_offline_for_good() -> None:
+    """Half a batch would be followed by others, or the log would serve what it cannot promise."""
+    clock = ManualClock(time_ms=NOW)
+    machine = Machine(clock=clock, files=MemoryFiles(clock, capacity_bytes=20_000))
+    log = UnifiedLog.open(FOLDER, machine=machine)
+    log.append_as_leader(batch(b"a" * 9000), leader_epoch=0)
+    with pytest.raises(LogOfflineError) as failed:
+        log.append_as_leader(batch(b"b" * 19_000), leader_epoch=0)
+    assert isinstance(failed.value.__cause__, StoreError)
+    for call in (
+        lambda: log.append_as_leader(batch(b"c"), leader_epoch=0),
+        lambda: log.read(0, max_bytes=9, isolation=END),
+    ):
+        with pytest.raises(LogOfflineError) as again:
+            call()
+        assert str(again.value) == str(failed.value)
+    log.close()
+    with UnifiedLog.open(FOLDER, machine=machine) as recovered:
+        assert recovered.log_end_offset == 1
+
+
+def test_who_flushes_at_once_shares_a_sync(machine: Machine) -> None:
+    """A thousand producers that want durability would wait for a thousand syncs one after the other."""
+    started, go = threading.Event(), threading.Event()
+
+    class Slow:
+        syncs = 0
+
+    assert isinstance(machine.files, MemoryFiles)
+    threaded = Machine(clock=machine.clock, files=machine.files, scheduler=ThreadScheduler())
+    log = UnifiedLog.open(FOLDER, machine=threaded)
+    log.append_as_leader(batch(b"a"), leader_epoch=0)
+    segment = log.active_segment
+    fsync = segment.fsync
+
+    def slow() -> None:
+        Slow.syncs += 1
+        started.set()
+        assert go.wait(10)
+        fsync()
+
+    segment.fsync = slow  # type: ignore[method-assign]
+    first = threading.Thread(target=log.flush)
+    first.start()
+    assert started.wait(10)
+    log.append_as_leader(batch(b"b"), leader_epoch=0)  # goes on beside the sync
+    assert log.log_end_offset == 2
+    others = [threading.Thread(target=log.flush) for _ in range(5)]
+    for thread in others:
+        thread.start()
+    go.set()
+    for thread in (first, *others):
+        thread.join(10)
+    assert log.recovery_point == 2
+    assert Slow.syncs == 2
+    log.close()
+
+
+def test_a_log_goes_on_under_another_folder(machine: Machine) -> None:
+    """A topic that is deleted would lose its records at once, or write into a folder that is not there."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(b"a"), leader_epoch=0)
+        log.rename_folder("/logs/orders-0.0123456789abcdef0123456789abcdef-delete")
+        log.append_as_leader(batch(b"b"), leader_epoch=1)
+        log.roll()
+        assert read_offsets(log, 0, END) == [0, 1]
+        assert machine.files.find(FOLDER) is None
+        log.delete()
+        assert [info.name for info in machine.files.iter_directory("/logs")] == []
