@@ -13,6 +13,7 @@ from tests.support.golden import Row, consumed
 from tests.support.log_consumer import batches_in, consume, number
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.partition_metadata import parse_partition_metadata
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot, parse_producer_snapshot
 from tierlog.log.local.log_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -91,6 +92,8 @@ def contents(folder: pathlib.Path | str, *, without: frozenset[str] = frozenset(
         entry = {".index": 8, ".timeindex": 12}.get(path.suffix)
         while entry and data[-entry:] == bytes(entry):
             data = data[:-entry]
+        if path.suffix == ".snapshot" and data:  # Kafka's order is that of a hash map, which recovery makes anew
+            data = encode_producer_snapshot(sorted(parse_producer_snapshot(data).entries, key=lambda e: e.producer_id))
         if path.suffix not in without and path.name not in without:
             found[path.name] = data
     return found
@@ -139,8 +142,10 @@ def check_running(broker: BrokerLog, folder: pathlib.Path, *, checkpoints: LogCh
     with broker.open(path, clean=False, checkpoints=checkpoints) as log:
         assert not [action for action in log.recovery_report.actions if action.bytes_cut], broker
         after = contents(path)
-        end = f"{log.log_end_offset:020d}.snapshot"
-        assert {name: data for name, data in after.items() if name != end} == before, broker
+        for name in (f"{log.log_end_offset:020d}.snapshot", f"{log.active_segment.base_offset:020d}.timeindex"):
+            ended = before.pop(name, b"")  # a snapshot of the end is new, and recovery ends each time index
+            assert after.pop(name).startswith(ended), (broker, name)
+        assert after == before, broker
         return check_answers(log, broker), check_rows(log, broker)
 
 
@@ -212,6 +217,7 @@ def check_rewritten(broker: BrokerLog, folder: pathlib.Path) -> int:
     unlike = {".snapshot"} if broker.config.is_compacted else set()
     stopped = broker.state == "broker-after-stop"
     with rewrite(broker, folder) as log:
+        log.flush()
         if not stopped:
             written = contents(log.folder, without=frozenset(unlike))
             assert written == contents(broker.folder, without=frozenset(unlike)), broker

@@ -121,11 +121,14 @@ class LogReader:
         known = self._limit
         if known is not None and known[0] == state.generation and known[1] == offset:
             return known[2], known[3]
-        segment = state.segments.floor(offset) or state.segments.first
-        batch = segment.find_batch(offset)
-        position = segment.size_bytes if batch is None else batch.position
-        self._limit = (state.generation, offset, segment.base_offset, position)
-        return segment.base_offset, position
+        base, position = state.segments.active.base_offset, state.end_position
+        for segment in state.segments.from_floor(offset):  # a gap may be at a segment's end
+            batch = segment.find_batch(offset)
+            if batch is not None:
+                base, position = segment.base_offset, batch.position
+                break
+        self._limit = (state.generation, offset, base, position)
+        return base, position
 
     def _aborted_of(
         self, state: LogState, segment: LogSegment, start_offset: int, found: SegmentRead
