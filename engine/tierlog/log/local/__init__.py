@@ -1,39 +1,140 @@
-"""The living log of one partition, as Kafka keeps it: begun, not whole.
+"""The living log of a partition, as Kafka 4.3 keeps it, and the directory of them: what a broker embeds.
 
-What it is: what a leader and a follower do to a partition's files, byte for byte as Kafka 4.3 does. Why: a broker that
-embeds Tierlog needs a log, tests need one that behaves as Kafka's, and the tier copies its segments.
+What it is: what a leader and a follower do to a partition's files, byte for byte as Kafka does. Why: a broker that
+embeds Tierlog needs a log, tests need one that behaves as Kafka's, and the tier copies its segments. The public names
+are here, loaded when they are first used (docs/local-log.md has them in thirty lines).
 
-Belongs here: the rules and the state of one log. Does not belong here: parsing a file (``log.formats``), judging files
-by each other (``log.checks``), several logs of one broker, replication (which asks this room), anything remote.
+Belongs here: the rules, the state and the files of local logs. Does not belong here: parsing a file (``log.formats``),
+judging files by each other (``log.checks``), replication (which asks this room), anything remote.
 
-What stands, from the bottom (nothing of it touches a file but by what it is handed):
+From the bottom:
 
-- ``kafka_errors``: Kafka's names and codes of what is refused.
-- ``append_checks``: what a leader checks in a batch and writes into it, and what a follower checks. C
-  (``cext/core/log_append.h``): the bytes are read once for the checksum and once for the records, none is copied; a
-  compressed batch is inflated into a scratch that is bounded.
-- ``appending.recompression``: a batch of a topic whose ``compression.type`` is its own: the stream of records changes
-  its codec as a whole, and is checked and assigned as a producer's would be.
-- ``leader_epoch_cache``: the lineage, over the immutable ``LeaderEpochs`` of ``log.formats``.
-- ``producer_state``: idempotence and transactions, as a state machine; ``producer_entries`` (one producer),
-  ``producer_appends`` (one append of one), ``transaction_verification`` (guards).
-- ``cext/core/index_append.h`` (``IndexTail``): which entries an append makes in the offset and the time index.
-
-What is to come, in this order, and what each costs:
-
-- ``index_files``: the active offset, time and transaction index: a file that grows by ``append`` and a mirror of its
-  tail in memory, so that readers search no file that is written. Nothing is preallocated: an index of Kafka's with
-  trailing zeros is cut when it is opened.
-- ``segment``: a ``.log`` and its indexes. An append: one ``write`` of the producer's own buffer, and one more for each
-  index that got an entry (every 4 KiB at most); no fsync. A read: a lookup in the mirror, one ``pread`` of 64 KiB of
-  headers at most, and the answer is (file, position, size): the bytes go from the file to whoever asked, once.
-- ``segments``: an immutable tuple of segments that is replaced as a whole: readers take it without a lock, a roll or a
-  deletion makes another, and a file is closed when its last reader has gone.
-- ``producer_snapshots``, ``recovery``: one ``pread`` pass of 1 MiB pieces over what lies behind the recovery point, by
-  ``tl_range_check`` and ``IndexTail``; then checkpoints, retention and ``unified_log``, which holds the one lock.
+- ``appending``: a batch is checked, and offset, epoch and timestamps are written into it in place: the bytes are read
+  once for the checksum and once for the records (C, ``cext/core/log_append.h``).
+- ``producers``: idempotence and transactions, as a state machine, and its snapshots.
+- ``leader_epoch_cache``: the lineage, on disk before the first record of an epoch.
+- ``segments``: a ``.log`` and its indexes. An append is one write of the producer's own buffer; index entries go to a
+  mirror in memory, which readers search, and to the file behind their records. The row of segments is a value that is
+  replaced as a whole: readers take it without a lock, and a file is closed when its last reader has gone.
+- ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.
+- ``unified_log``: one partition, which holds the one lock: offsets, listeners, roll, retention, truncation.
+- ``log_directory``: the folders of one directory, its lock, its checkpoints, and whether it was closed cleanly.
 
 The order of an append is Kafka's: check and assign, epochs (fsynced if they changed), roll, producers, write, end
-offset, producers' new state, transaction index, last stable offset, flush. A failed fsync is never tried again.
+offset, producers' new state, transaction index, last stable offset, flush. A failed write or fsync is never tried
+again: the log is offline, with one error (docs/decisions/0012-files-of-the-living-log.md).
 
-Source: Kafka UnifiedLog, LocalLog, LogSegment, LogLoader, ProducerStateManager, LeaderEpochFileCache.
+Source: Kafka UnifiedLog, LocalLog, LogSegment, LogLoader, LogManager, ProducerStateManager, LeaderEpochFileCache.
 """
+
+from typing import TYPE_CHECKING
+
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog.log.local.background_tasks import BackgroundTasks
+    from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
+    from tierlog.log.local.log_config import LogConfig
+    from tierlog.log.local.log_directory import LogDirectory
+    from tierlog.log.local.log_errors import (
+        AppendRefusedError,
+        InconsistentTopicIdError,
+        KafkaError,
+        LogClosedError,
+        LogOfflineError,
+        LogTruncatedError,
+        OffsetOutOfRangeError,
+        RecordError,
+    )
+    from tierlog.log.local.log_offsets import (
+        EARLIEST_LOCAL_TIMESTAMP,
+        EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+        EARLIEST_TIMESTAMP,
+        LATEST_TIERED_TIMESTAMP,
+        LATEST_TIMESTAMP,
+        MAX_TIMESTAMP,
+        FetchIsolation,
+        LogOffsets,
+        OffsetsListener,
+    )
+    from tierlog.log.local.log_values import FetchDataInfo, LogAppendInfo, ProducerSettings
+    from tierlog.log.local.producers.producer_appends import AppendOrigin
+    from tierlog.log.local.producers.transaction_verification import VerificationGuard
+    from tierlog.log.local.recovery.log_loader import LogCheckpoints
+    from tierlog.log.local.recovery.recovery_report import RecoveryAction, RecoveryReport
+    from tierlog.log.local.segments.log_segment import LogSegment, TimestampAndOffset
+    from tierlog.log.local.segments.log_slice import LogSlice
+    from tierlog.log.local.unified_log import UnifiedLog
+else:
+    _NAMES = {
+        "BackgroundTasks": "tierlog.log.local.background_tasks",
+        "LeaderEpochCache": "tierlog.log.local.leader_epoch_cache",
+        "LogConfig": "tierlog.log.local.log_config",
+        "LogDirectory": "tierlog.log.local.log_directory",
+        "AppendRefusedError": "tierlog.log.local.log_errors",
+        "InconsistentTopicIdError": "tierlog.log.local.log_errors",
+        "KafkaError": "tierlog.log.local.log_errors",
+        "LogClosedError": "tierlog.log.local.log_errors",
+        "LogOfflineError": "tierlog.log.local.log_errors",
+        "LogTruncatedError": "tierlog.log.local.log_errors",
+        "OffsetOutOfRangeError": "tierlog.log.local.log_errors",
+        "RecordError": "tierlog.log.local.log_errors",
+        "EARLIEST_LOCAL_TIMESTAMP": "tierlog.log.local.log_offsets",
+        "EARLIEST_PENDING_UPLOAD_TIMESTAMP": "tierlog.log.local.log_offsets",
+        "EARLIEST_TIMESTAMP": "tierlog.log.local.log_offsets",
+        "FetchIsolation": "tierlog.log.local.log_offsets",
+        "LATEST_TIERED_TIMESTAMP": "tierlog.log.local.log_offsets",
+        "LATEST_TIMESTAMP": "tierlog.log.local.log_offsets",
+        "LogOffsets": "tierlog.log.local.log_offsets",
+        "MAX_TIMESTAMP": "tierlog.log.local.log_offsets",
+        "OffsetsListener": "tierlog.log.local.log_offsets",
+        "FetchDataInfo": "tierlog.log.local.log_values",
+        "LogAppendInfo": "tierlog.log.local.log_values",
+        "ProducerSettings": "tierlog.log.local.log_values",
+        "AppendOrigin": "tierlog.log.local.producers.producer_appends",
+        "VerificationGuard": "tierlog.log.local.producers.transaction_verification",
+        "LogCheckpoints": "tierlog.log.local.recovery.log_loader",
+        "RecoveryAction": "tierlog.log.local.recovery.recovery_report",
+        "RecoveryReport": "tierlog.log.local.recovery.recovery_report",
+        "LogSegment": "tierlog.log.local.segments.log_segment",
+        "TimestampAndOffset": "tierlog.log.local.segments.log_segment",
+        "LogSlice": "tierlog.log.local.segments.log_slice",
+        "UnifiedLog": "tierlog.log.local.unified_log",
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
+
+__all__ = [
+    "EARLIEST_LOCAL_TIMESTAMP",
+    "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIERED_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "MAX_TIMESTAMP",
+    "AppendOrigin",
+    "AppendRefusedError",
+    "BackgroundTasks",
+    "FetchDataInfo",
+    "FetchIsolation",
+    "InconsistentTopicIdError",
+    "KafkaError",
+    "LeaderEpochCache",
+    "LogAppendInfo",
+    "LogCheckpoints",
+    "LogClosedError",
+    "LogConfig",
+    "LogDirectory",
+    "LogOfflineError",
+    "LogOffsets",
+    "LogSegment",
+    "LogSlice",
+    "LogTruncatedError",
+    "OffsetOutOfRangeError",
+    "OffsetsListener",
+    "ProducerSettings",
+    "RecordError",
+    "RecoveryAction",
+    "RecoveryReport",
+    "TimestampAndOffset",
+    "UnifiedLog",
+    "VerificationGuard",
+]

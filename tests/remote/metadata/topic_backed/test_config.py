@@ -22,6 +22,7 @@ def test_kafkas_defaults() -> None:
     assert config.initialization_retry_max_timeout_ms == 120_000
     assert config.initialization_retry_interval_ms == 100
     assert not config.kafka_semantics
+    assert config.topic_local_dir is None
 
 
 def test_keys_as_a_brokers_file_has_them() -> None:

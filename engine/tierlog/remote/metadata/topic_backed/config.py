@@ -67,6 +67,13 @@ class TopicBasedConfig(KeyGroup):
         minimum=1,
         maximum=INT32_MAX,
     )
+    topic_local_dir: str | None = key(
+        "remote.log.metadata.topic.local.dir",
+        "Directory in which this process keeps the topic by itself, alone, without a Kafka; then no key of a client "
+        "is needed. Without it the topic is that of `bootstrap.servers`.",
+        own=True,
+        not_empty=True,
+    )
     consume_wait_ms: KafkaInt = key(
         _CONSUME_WAIT,
         "How long a call waits until this broker has consumed its own event.",

@@ -81,13 +81,30 @@ def kafka_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
     return KafkaMetadataLogs(config, machine=machine)
 
 
+def configured_logs(config: TopicBasedConfig, *, machine: Machine) -> MetadataLogs:
+    """The topic that the configuration names: of a directory of this process's own, or of a running Kafka. Raises
+    ConfigError as ``kafka_logs``.
+    """
+    if config.topic_local_dir is None:
+        return kafka_logs(config, machine=machine)
+    from tierlog.remote.metadata.topic_backed.local_log import LocalMetadataLogs
+
+    return LocalMetadataLogs(
+        config.topic_local_dir,
+        partition_count=config.topic_num_partitions,
+        retention_ms=config.topic_retention_ms,
+        machine=machine,
+    )
+
+
 class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     """The RemoteLogMetadataManager of the KIP over a metadata topic.
 
     Args:
         machine: What the manager runs on; by default this machine.
         registry: Where metrics are collected; None makes a registry (``metrics.registry``).
-        open_logs: Where the topic is; by default a running Kafka.
+        open_logs: Where the topic is; by default where the configuration says: a running Kafka, or
+            ``remote.log.metadata.topic.local.dir``.
 
     Attributes:
         metrics: All series; they exist from the start.
@@ -101,7 +118,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         *,
         machine: Machine | None = None,
         registry: CollectorRegistry | None = None,
-        open_logs: OpenLogs = kafka_logs,
+        open_logs: OpenLogs = configured_logs,
     ) -> None:
         self._machine = machine or Machine()
         self._open_logs = open_logs

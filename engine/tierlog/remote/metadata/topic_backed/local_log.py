@@ -1,0 +1,351 @@
+"""The metadata topic in a directory of this process's own: for a broker that stands alone, without a Kafka beside it.
+
+Nothing is seen before it is on disk: a partition's high watermark moves behind the fsync, and reads end there. So a
+snapshot never has what a power cut took away. One fsync serves all who appended while the one before it ran.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from tierlog._native.batches import scan_batches
+from tierlog.errors import ConfigError, TierlogError
+from tierlog.log.local.log_errors import AppendRefusedError, LogTruncatedError, OffsetOutOfRangeError
+from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
+from tierlog.remote.metadata.topic_backed.local_topic import LocalTopic, open_local_topic
+from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, BatchRun, LogBounds, OffsetsLostError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Future, NotSubmitted, PendingFuture
+
+_log = logging.getLogger(__name__)
+
+#: Partitions that are written side by side: so many fsyncs may wait for the disk at once.
+_WRITERS: Final = 4
+#: Bytes of values up to which records that came together share a batch; a larger record has one to itself.
+_BATCH_BYTES: Final = 64 << 10
+
+
+class LocalMetadataLogs:
+    """Opens the metadata topic of a directory for a manager.
+
+    Args:
+        path: The directory, made if it is not there; one open log, and so one manager, at a time.
+        partition_count: How many partitions the topic has.
+        retention_ms: How long it keeps its records; -1 for ever, or what is lost is the metadata of segments that live
+            longer, and with it their data.
+        machine: What it runs on.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self, path: str, *, partition_count: int = 50, retention_ms: int = -1, machine: Machine | None = None
+    ) -> None:
+        self._path = path
+        self._partition_count = partition_count
+        self._retention_ms = retention_ms
+        self._machine = machine or Machine()
+
+    def open(self, *, timeout_seconds: float) -> LocalMetadataLog:  # noqa: ARG002 - a recovery is not left halfway
+        """The topic, made if it is not there, and recovered if it was not closed; see ``MetadataLogs.open``.
+
+        The time limit is not looked at: a recovery, of what was not flushed, is not given up halfway.
+
+        Raises:
+            ConfigError: the topic has another number of partitions. RetriableRemoteStorageException: another manager or
+                process has the directory. RemoteStorageException: the disk, or what is on it.
+        """
+        try:
+            topic = open_local_topic(
+                self._path,
+                partition_count=self._partition_count,
+                retention_ms=self._retention_ms,
+                machine=self._machine,
+            )
+        except ConfigError:
+            raise
+        except TierlogError as error:
+            raise _kip_error(error) from error
+        return LocalMetadataLog(topic, machine=self._machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    """A record that waits to be stored, and who waits for it."""
+
+    value: bytes
+    future: PendingFuture[int]
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One log, and what waits for it. ``waiting`` and ``is_written`` are guarded by the lock of the whole."""
+
+    log: UnifiedLog
+    waiting: collections.deque[_Append] = field(default_factory=collections.deque)
+    is_written: bool = False
+
+
+class LocalMetadataLog:
+    """The metadata topic of a directory, as a MetadataLog; made by ``LocalMetadataLogs.open``, closed with it.
+
+    After a failed write or fsync of any partition every call ends with that error: open it anew, which recovers it.
+
+    Args:
+        topic: The open topic; ``close`` closes it.
+        machine: Has the threads and the clock.
+
+    Thread safety: any number of threads; one read at a time.
+    """
+
+    def __init__(self, topic: LocalTopic, *, machine: Machine) -> None:
+        self._topic = topic
+        self._machine = machine
+        self._changed = machine.scheduler.condition()
+        self._pool = machine.scheduler.pool(_WRITERS, name="tierlog-metadata-writer")
+        self._partitions = tuple(_Partition(log) for log in topic.logs)
+        self._woken = False
+        self._closed = False
+        self._failure: RemoteStorageException | None = None
+        for each in self._partitions:
+            each.log.add_listener(self._offsets_changed)
+
+    @property
+    def identity(self) -> str:
+        """The topic's id, as Kafka writes it; the partitions' folders have it."""
+        return str(self._topic.topic_id)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._partitions)
+
+    # ---- appending
+
+    def append(self, partition: int, value: bytes) -> Future[int]:
+        """Append a record, as MetadataLog says; the future gives its offset once it is on disk. How long that takes is
+        the disk's business: nothing ends a fsync.
+        """
+        future: PendingFuture[int] = self._machine.scheduler.future()
+        target = self._partition(partition)
+        with self._changed:
+            self._check_open()
+            target.waiting.append(_Append(value, future))
+            begins = not target.is_written
+            target.is_written = True
+        if begins:
+            try:
+                self._pool.submit(partial(self._write, target))
+            except NotSubmitted as error:
+                self._fail(self._take(target, ended=True), RetriableRemoteStorageException(str(error)))
+        return future
+
+    def _write(self, target: _Partition) -> None:
+        """Store what waits for a partition, until nothing does."""
+        while taken := self._take(target):
+            self._store(target.log, taken)
+
+    def _take(self, target: _Partition, *, ended: bool = False) -> list[_Append]:
+        """All that waits for a partition; if nothing does, or ``ended``, its next append begins a writer."""
+        with self._changed:
+            taken = list(target.waiting)
+            target.waiting.clear()
+            target.is_written = bool(taken) and not ended
+            return taken
+
+    def _store(self, log: UnifiedLog, taken: Sequence[_Append]) -> None:
+        """Append, sync once, let readers see it, and tell who waits."""
+        failure = RemoteStorageException("the append failed")
+        stored: list[tuple[int, list[_Append]]] = []
+        try:
+            self._require_sound()
+            epoch = max(log.leader_epoch_cache.latest_epoch or 0, 0)
+            for group in _groups(taken):
+                try:
+                    appended = log.append_as_leader(self._encoded(group), leader_epoch=epoch)
+                except AppendRefusedError as error:  # by its size, for example: the others are no part of that
+                    self._fail(group, _kip_error(error))
+                else:
+                    stored.append((appended.first_offset, group))
+            log.flush()
+            log.update_high_watermark(log.log_end_offset)
+            for first_offset, group in stored:
+                for at, each in enumerate(group):
+                    each.future.set_result(first_offset + at)
+        except RemoteStorageException as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits, and what is in the log is not known
+            failure = self._go_offline(error)
+        finally:
+            self._fail((each for each in taken if not each.future.done()), failure)
+
+    def _encoded(self, group: Sequence[_Append]) -> bytearray:
+        builder = RecordBatchBuilder(0)
+        now_ms = self._machine.clock.time_ms()
+        for each in group:
+            builder.append(None, each.value, timestamp_ms=now_ms)
+        return bytearray(builder.build())
+
+    def _fail(self, appends: Iterable[_Append], error: RemoteStorageException) -> None:
+        for each in appends:
+            each.future.set_exception(error)
+
+    # ---- reading
+
+    def bounds(self, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LogBounds]:  # noqa: ARG002
+        """The bounds of some partitions now, from memory; what is not on disk yet is not counted."""
+        with self._changed:
+            self._check_open()
+        return {number: _bounds(self._partition(number).log) for number in partitions}
+
+    def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[BatchRun]:
+        """Whole batches from these offsets on, as MetadataLog says; an equal share of the bytes for each partition, one
+        batch of each at least. A run begins with the batch that holds its offset.
+        """
+        wanted = {number: self._partition(number).log for number in positions}
+        clock = self._machine.clock
+        until = clock.monotonic_seconds() + timeout_seconds
+        with self._changed:
+            while True:
+                self._check_open()
+                found = [number for number, log in wanted.items() if _holds_more(log, positions[number])]
+                left = until - clock.monotonic_seconds()
+                if found or self._woken or left <= 0:
+                    self._woken = False
+                    break
+                self._changed.wait(left)
+        share = max(1, max_bytes // max(1, len(positions)))
+        return [self._run(number, wanted[number], positions[number], share) for number in found]
+
+    def _run(self, partition: int, log: UnifiedLog, offset: int, max_bytes: int) -> BatchRun:
+        try:
+            found = log.read(offset, max_bytes=max_bytes, isolation=FetchIsolation.HIGH_WATERMARK)
+            if found.records is None:
+                raise RemoteStorageException(
+                    f"{log.folder}: nothing stands at offset {offset}, below the end of the log"
+                )
+            data = found.records.read()
+        except (OffsetOutOfRangeError, LogTruncatedError) as error:
+            raise OffsetsLostError(str(error)) from error
+        except RemoteStorageException:
+            raise
+        except TierlogError as error:
+            raise self._go_offline(error) from error
+        columns, end_position, _, fault = scan_batches(data, verify_crc=False)  # who applies them sums them
+        if fault is not None or not end_position:
+            text = "no whole batch" if fault is None else str(fault)
+            raise RemoteStorageException(f"{found.records.path} @ {found.records.position}: {text}") from fault
+        return BatchRun(partition, int(columns["last_offset"][-1]) + 1, data[:end_position])
+
+    def wake(self) -> None:
+        """End a read that waits in another thread at once, or the next one."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def _offsets_changed(self, offsets: LogOffsets) -> None:  # noqa: ARG002 - a read looks for itself
+        with self._changed:
+            self._changed.notify_all()
+
+    # ---- state
+
+    def _partition(self, number: int) -> _Partition:
+        if not 0 <= number < len(self._partitions):
+            raise RemoteStorageException(f"{METADATA_TOPIC} has {len(self._partitions)} partitions, and no {number}")
+        return self._partitions[number]
+
+    def _check_open(self) -> None:
+        """Raise the log's error, if it has one. The caller holds the lock."""
+        if self._closed:
+            raise RemoteStorageException("the metadata log is closed")
+        if self._failure is not None:
+            raise self._failure
+
+    def _require_sound(self) -> None:
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+
+    def _go_offline(self, error: Exception) -> RemoteStorageException:
+        """Keep the first error as that of every later call, and end reads that wait."""
+        with self._changed:
+            if self._closed:
+                return RemoteStorageException("the metadata log is closed")
+            if self._failure is None:
+                self._failure = RemoteStorageException(f"the metadata topic is offline: {error}")
+                self._failure.__cause__ = error
+                _log.error("%s", self._failure, exc_info=error)
+                self._changed.notify_all()
+            return self._failure
+
+    def close(self) -> None:
+        """Store what was appended so far, and close the topic; waits for the disk. Reads that wait end with an error.
+        Idempotent.
+
+        Raises:
+            RemoteStorageException: the topic could not be closed cleanly: the next opening recovers it.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._pool.close(cancel=False)
+        for each in self._partitions:
+            each.log.remove_listener(self._offsets_changed)
+        try:
+            self._topic.directory.close()
+        except TierlogError as error:
+            raise _kip_error(error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _groups(appends: Iterable[_Append]) -> Iterator[list[_Append]]:
+    """Records that share a batch: in order, up to ``_BATCH_BYTES`` of values."""
+    group: list[_Append] = []
+    size_bytes = 0
+    for each in appends:
+        if group and size_bytes + len(each.value) > _BATCH_BYTES:
+            yield group
+            group, size_bytes = [], 0
+        group.append(each)
+        size_bytes += len(each.value)
+    if group:
+        yield group
+
+
+def _bounds(log: UnifiedLog) -> LogBounds:
+    offsets = log.offsets
+    return LogBounds(offsets.log_start_offset, offsets.high_watermark)
+
+
+def _holds_more(log: UnifiedLog, offset: int) -> bool:
+    """Whether a log has something at an offset. Raises OffsetsLostError: the offset lies outside of it."""
+    bounds = _bounds(log)
+    if not bounds.start_offset <= offset <= bounds.end_offset:
+        raise OffsetsLostError(
+            f"{log.folder} holds offsets {bounds.start_offset} to {bounds.end_offset}, and {offset} was to be read"
+        )
+    return offset < bounds.end_offset
+
+
+def _kip_error(error: TierlogError) -> RemoteStorageException:
+    """The KIP's error for one of the log's; to be raised from it."""
+    made = (RetriableRemoteStorageException if error.retriable else RemoteStorageException)(str(error))
+    made.__cause__ = error
+    return made
