@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import pathlib
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -24,8 +22,8 @@ from tests.support.log_writer import (
     MORE_SETTINGS,
     SETTINGS,
     TOPICS,
-    Written,
     Writer,
+    Written,
     config_of,
     write_logs,
     written_of,

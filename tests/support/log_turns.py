@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import pathlib
 import random
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, cast
 
-from tests.support.log_peer import files_of
 from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 
@@ -21,12 +17,6 @@ ISOLATIONS = ["LOG_END", "HIGH_WATERMARK", "TXN_COMMITTED"]
 LIST_OFFSETS = [-1, -2, -3, -4, -5, -6]
 
 Command = tuple[object, ...]
-
-
-class AskedLog(Protocol):
-    """A log that is asked in words."""
-
-    def ask(self, *words: object) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -92,6 +82,7 @@ class Turns:
         self.told = Told()
         #: Where batches end.
         self.borders: set[int] = set()
+        self._kinds = self._all_kinds()
 
     def learn(self, answer: str) -> None:
         """Take what a log told."""
@@ -233,7 +224,8 @@ class Turns:
             piece = self._marker(offset, epoch=epoch) if rng.random() < 0.15 else self._data(offset, epoch=epoch)
             data += piece
             offset += int.from_bytes(piece[23:27], "big") + 1
-            self.borders.add(offset)
+            if offset > self.told.end:
+                self.borders.add(offset)
             offset += rng.choice([0] * 9 + [2])
         if rng.random() < 0.05:
             data = data[: rng.randrange(1, len(data))]
@@ -256,52 +248,56 @@ class Turns:
         return max(0, self.rng.choice([self.rng.randint(told.log_start - 2, told.end + 2), *told.bases, told.end]))
 
     def turn(self) -> Command:
-        rng, told = self.rng, self.told
-        kinds = {"leader": 40, "marker": 12, "follower": 14, "time": 12, "watermark": 12, "raise": 3, "start": 3}
-        kinds |= {
-            "truncate": 4,
-            "restart": 1,
-            "roll": 3,
-            "flush": 3,
-            "retention": 6,
-            "epoch": 3,
-            "expire": 1,
-            "config": 1,
+        """One that a broker, a client or time may take."""
+        weights = {kind: weight for kind, (weight, _) in self._kinds.items() if self._is_possible(kind)}
+        kind = self.rng.choices(list(weights), list(weights.values()))[0]
+        return self._kinds[kind][1]()
+
+    def _is_possible(self, kind: str) -> bool:
+        if kind in ("copied", "localstart", "remotestart"):
+            return self.tiered
+        return kind != "follower" or self.index_bytes >= 4096
+
+    def _all_kinds(self) -> dict[str, tuple[int, Callable[[], Command]]]:
+        """Kind → (how often, the command)."""
+
+        def at(kind: str, limit: Callable[[], int] = lambda: 2**62) -> Callable[[], Command]:
+            return lambda: (kind, min(self.any_offset(), limit()))
+
+        return {
+            "leader": (40, self.leader),
+            "marker": (12, self.marker),
+            "follower": (14, self.follower),
+            "time": (12, self.later),
+            "watermark": (12, lambda: ("watermark", self.any_border())),
+            "raise": (3, lambda: ("raise", self.any_border())),
+            "start": (3, at("start")),
+            "truncate": (4, at("truncate")),
+            "restart": (1, self.restart),
+            "roll": (3, lambda: ("roll",)),
+            "flush": (3, lambda: ("flush",)),
+            "retention": (6, lambda: ("retention",)),
+            "epoch": (3, lambda: ("epoch", self.told.epoch + self.rng.choice([1, 1, 0, 2]), self.told.end)),
+            "expire": (1, lambda: ("expire",)),
+            "config": (1, lambda: ("config", self.config())),
+            "copied": (8, lambda: ("copied", self.rng.choice([base - 1 for base in self.told.bases[1:]] or [-1]))),
+            # of what is in the tier: replicated and synced
+            "localstart": (1, at("localstart", lambda: min(self.told.high, self.told.recovery))),
+            "remotestart": (1, at("remotestart", lambda: self.told.high)),
         }
-        if self.index_bytes < 4096:
-            del kinds["follower"]
-        if self.tiered:
-            kinds |= {"copied": 8, "localstart": 1, "remotestart": 1}
-        kind = rng.choices(list(kinds), list(kinds.values()))[0]
-        match kind:
-            case "leader":
-                return self.leader()
-            case "marker":
-                return self.marker()
-            case "follower":
-                return self.follower()
-            case "time":
-                self.now += rng.choice([1, 50, 1000, 7000] * 5 + [DAY_MS + 5])
-                return "time", self.now
-            case "watermark" | "raise":  # a leader's is the end of a batch; Kafka's moves there when it is read
-                return kind, rng.choice([told.end] * 4 + sorted(self.borders) + [told.end + 3])
-            case "start" | "truncate":
-                return kind, self.any_offset()
-            case "remotestart":
-                return kind, min(self.any_offset(), told.high)
-            case "localstart":  # of what is in the tier: replicated and synced
-                return kind, min(self.any_offset(), told.high, told.recovery)
-            case "copied":
-                return "copied", rng.choice([base - 1 for base in told.bases[1:]] or [-1])
-            case "restart":
-                offset = rng.choice([0, told.end, told.end + 7, self.any_offset()])
-                return "restart", offset, "-" if not self.tiered else rng.choice(["-", min(told.log_start, offset)])
-            case "epoch":
-                return "epoch", told.epoch + rng.choice([1, 1, 0, 2]), told.end
-            case "config":
-                return "config", self.config()
-            case _:
-                return (kind,)
+
+    def any_border(self) -> int:
+        """A leader's high watermark is the end of a batch; Kafka's moves there when it is read."""
+        return self.rng.choice([self.told.end] * 4 + sorted(self.borders) + [self.told.end + 3])
+
+    def later(self) -> Command:
+        self.now += self.rng.choice([1, 50, 1000, 7000] * 5 + [DAY_MS + 5])
+        return "time", self.now
+
+    def restart(self) -> Command:
+        rng, told = self.rng, self.told
+        offset = rng.choice([0, told.end, told.end + 7, self.any_offset()])
+        return "restart", offset, "-" if not self.tiered else rng.choice(["-", min(told.log_start, offset)])
 
     def questions(self) -> Iterator[Command]:
         rng = self.rng
@@ -330,9 +326,8 @@ class Turns:
         rng, told = self.rng, self.told
         start = told.log_start if self.tiered or told.log_start > told.bases[0] else 0
         recovery = told.recovery if clean else rng.choice([told.recovery, 0, rng.randint(0, told.recovery)])
-        high = rng.choice([told.high, told.high, told.log_start])
         words = (int(clean), self.topic_id, int(self.tiered), self.verification)
-        return "open", folder, config, start, recovery, high, *words
+        return "open", folder, config, start, recovery, told.high, *words
 
     def damage(self, folder: pathlib.Path) -> str:
         """One thing that a crash, or a hand, does to a folder; which one."""
@@ -378,135 +373,3 @@ class Turns:
             case _:
                 (folder / f"{rng.choice(logs).stem}.txnindex").write_bytes(rng.randbytes(rng.choice([34, 40])))
         return kind
-
-
-@dataclass
-class Pair:
-    """The same log twice: Kafka's answers first, then ours, which have to be the same."""
-
-    theirs: AskedLog
-    ours: AskedLog
-    folder: pathlib.Path
-    history: list[str] = field(default_factory=list)
-    last: str = ""
-    more_aborted: int = 0
-
-    def __post_init__(self) -> None:
-        self.folders = [self.folder / side / "orders-0" for side in ("theirs", "ours")]
-
-    def ask(self, *words: object) -> str:
-        self.history.append(" ".join(map(str, words)))
-        told = self.theirs.ask(*words)
-        ours = self.ours.ask(*words)
-        if words[0] in ("leader", "follower") and not told.startswith("taken"):
-            ours = self._caught_up(told, ours)
-        if words[0] == "read":
-            ours = self._with_more_aborted(told, ours)
-        assert told == ours, self.explain(told, ours)
-        self.last = told
-        return told
-
-    def _with_more_aborted(self, told: str, ours: str) -> str:
-        """Our answer to a read with Kafka's list of aborted transactions, if that has all of ours: Kafka's search in the
-        offset index may miss the entry that it looks for, and then tells of transactions behind what was read.
-        """
-        theirs, mine = (answer.split(" | ")[0].split(" ") for answer in (told, ours))
-        if theirs[-1] != mine[-1] and set(filter(None, mine[-1].split(","))) < set(theirs[-1].split(",")):
-            self.more_aborted += 1
-            return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)
-        return ours
-
-    def _caught_up(self, told: str, ours: str) -> str:
-        """Ours, after what Kafka does before it refuses an append: it begins the epoch, and rolls."""
-        before, after = (answer.split(" | ", 1)[1].split("|") for answer in (self.last, told))
-        for entry in [entry for entry in after[2].split() if entry not in before[2].split()]:
-            self.ours.ask("epoch", *entry.split(":"))
-        for base in [word.split(":")[0] for word in after[1].split()[len(before[1].split()) :]]:
-            self.ours.ask("roll", base)
-        return ours.split(" | ")[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
-
-    def open(self, command: Command) -> str:
-        self.history.append(" ".join(map(str, command)))
-        asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
-        told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
-        assert told == ours, self.explain(told, ours)
-        self.last = told
-        return told
-
-    def compare_files(self) -> None:
-        theirs, ours = map(files_of, self.folders)
-        active = max(name for name in theirs if name.endswith(".log")).removesuffix("log")
-        for name in (f"{active}index", f"{active}timeindex"):  # ours writes its last entries when they are synced
-            written = cast("list[str]", ours.get(name, []))
-            if written == cast("list[str]", theirs.get(name, []))[: len(written)]:
-                theirs[name] = ours[name] = written
-        unlike = sorted(name for name in theirs | ours if theirs.get(name) != ours.get(name))
-        assert not unlike, self.explain(*(f"{name}: {side.get(name)}" for name in unlike for side in (theirs, ours)))
-
-    def explain(self, *answers: str) -> str:
-        """The last commands, and what both answered."""
-        told = [f"    {answer[:1500]}" for answer in answers]
-        return "\n".join(["the last commands:", *(line[:1000] for line in self.history[-12:]), "theirs, ours:", *told])
-
-
-def live(pair: Pair, rng: random.Random, *, turns: int) -> Iterator[tuple[str, str]]:
-    """Have both logs live so many turns; (command, answer) as they come. It ends early where both refuse to open."""
-    life = Turns(rng, tiered=rng.random() < 0.25)
-    pair.ask("time", life.now)
-    config = life.config()
-    for folder in pair.folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    answer = pair.open(life.opening("-", config=config, clean=False))
-    for _ in range(turns):
-        life.learn(answer)
-        if rng.random() < 0.06:
-            config, answer = life.config(), _reopen(pair, life, config)
-            yield "open", answer
-            if Told.of(answer) is None:
-                return
-        else:
-            command = life.turn()
-            if command[0] == "config":
-                config = str(command[1])
-                pair.ask("flush")  # flush.messages may become less
-            answer = pair.ask(*command)
-            yield str(command[0]), answer
-        pair.compare_files()
-        life.learn(answer)
-        for question in life.questions():
-            yield str(question[0]), pair.ask(*question)
-    pair.ask("close")
-    pair.compare_files()
-
-
-def _reopen(pair: Pair, life: Turns, config: str) -> str:
-    """Stop both and start them again: each over its own files or the other's, after a clean stop or a crash."""
-    rng = life.rng
-    clean, swapped = rng.random() < 0.4, rng.random() < 0.5
-    if clean:
-        life.learn(pair.ask("flush"))
-        pair.ask("close")
-        pair.compare_files()
-        if swapped:
-            _swap(*pair.folders)
-        life.told = Told(**{**life.told.__dict__, "recovery": life.told.end})
-        return pair.open(life.opening("-", config=config, clean=True))
-    source = pair.folders[int(swapped)]
-    kept = pair.folder / "kept"
-    shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(source, kept)
-    pair.ask("drop")
-    done = [life.damage(kept) for _ in range(rng.choice([0, 0, 1, 1, 2]))]
-    pair.history.append(f"damage {done}, files of {'ours' if swapped else 'theirs'}")
-    for folder in pair.folders:
-        shutil.rmtree(folder)
-        shutil.copytree(kept, folder)
-    return pair.open(life.opening("-", config=config, clean=False))
-
-
-def _swap(one: pathlib.Path, other: pathlib.Path) -> None:
-    aside = one.with_name("aside")
-    for source, target in itertools.pairwise((one, aside)):
-        source.rename(target)
-    other.rename(one)
-    aside.rename(other)

@@ -17,7 +17,9 @@ class Produced(NamedTuple):
     base_offset: int
 
 
-def produce(bootstrap: str, topic: str, partition: int, batch: bytes, *, transactional_id: str | None = None) -> Produced:
+def produce(
+    bootstrap: str, topic: str, partition: int, batch: bytes, *, transactional_id: str | None = None
+) -> Produced:
     """Send one batch, acks=all, and take the answer."""
     host, _, port = bootstrap.partition(":")
     body = _text(transactional_id) + struct.pack(">hii", -1, 30_000, 1) + _text(topic)

@@ -187,7 +187,7 @@ def rewrite(broker: BrokerLog, folder: pathlib.Path) -> UnifiedLog:
     path.parent.mkdir(exist_ok=True)
     config, compacted = broker.config, broker.config.is_compacted
     if compacted:  # its segments are what the cleaner made of them
-        config = replace(config, segment_bytes=1 << 30, segment_ms=2**62)
+        config = replace(config, segment_bytes=1 << 30, segment_ms=2**62, max_compaction_lag_ms=2**62)
     log = UnifiedLog.open(
         str(path),
         machine=machine_of_the_run(),
