@@ -57,7 +57,7 @@ static void test_pieces(void) {
         for (int feeds = 0; !search.is_done && feeds < ROWS; feeds++) {
             size_t at = (size_t)search.position, left = sizeof(data) - at;
             CHECK_STATUS(tl_batch_search_feed(&search, data + at, left < piece ? left : piece, &fault), TL_OK);
-            CHECK((size_t)search.position > at);
+            CHECK(search.is_done || (size_t)search.position > at);
         }
         CHECK(search.is_found && search.position == 3 * SIZE);
     }

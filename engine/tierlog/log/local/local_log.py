@@ -104,7 +104,7 @@ class LocalLog:
         spread_ms = min(config.segment_jitter_ms, config.segment_ms)
         self._jitter_ms = self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0
 
-    def roll_is_due(self, size_bytes: int, *, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
+    def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether an append has to go into a new segment."""
         active, config = self.active, self.config
         held = active.size_bytes

@@ -20,7 +20,7 @@ from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
 from tierlog.log.local.log_offsets import LogOffsets, LogState
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
-from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
+from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState, Sequel
 from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.recovery.producer_restoring import restore_producers
 from tierlog.log.local.retention import RetentionRules
@@ -95,12 +95,14 @@ class LogContents:
         )
         self.state = LogState(offsets, local.segments, local.active.size_bytes, local.generation)
 
-    def appended(self, prepared: PreparedAppend | None, end_offset: int) -> None:
+    def appended(self, prepared: PreparedAppend | Sequel | None, end_offset: int) -> None:
         """Take note of what was written to the active segment."""
         local = self._local
         local.log_end_offset = end_offset
         if prepared is None:
             self.producers.end_offset = end_offset
+        elif isinstance(prepared, Sequel):
+            self.producers.apply_sequel(prepared)
         else:
             aborted = self.producers.apply(prepared, end_offset=end_offset)
             if aborted:

@@ -32,7 +32,7 @@ from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
-from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState, Sequel
 from tierlog.log.local.producers.transaction_verification import VerificationGuard
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -231,8 +231,10 @@ class UnifiedLog(LogView):
             if batch.size_bytes > self._local.config.segment_bytes:
                 raise _too_large(batch.size_bytes, self._local.config)
             try:
-                prepared = None
-                if batch.producer_id >= 0:
+                prepared: PreparedAppend | Sequel | None = None
+                if batch.producer_id >= 0 and origin is AppendOrigin.CLIENT:
+                    prepared = self._contents.producers.find_sequel(batch)
+                if batch.producer_id >= 0 and prepared is None:
                     prepared = self._contents.producers.prepare(
                         (producer_batch_of(batch, view),),
                         origin=origin,
@@ -242,12 +244,7 @@ class UnifiedLog(LogView):
                     if prepared.duplicate is not None:
                         return LogAppendInfo.of_duplicate(prepared.duplicate, self._contents.log_start)
                 self._contents.epochs.assign(batch.leader_epoch, first_offset)
-                if self._local.roll_is_due(
-                    batch.size_bytes,
-                    last_offset=batch.last_offset,
-                    max_timestamp_ms=batch.max_timestamp,
-                    now_ms=now_ms,
-                ):
+                if self._local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
                     self._contents.roll(first_offset)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
@@ -291,9 +288,7 @@ class UnifiedLog(LogView):
                 if batches:
                     prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
                 self._contents.assign_epochs(columns)
-                if self._local.roll_is_due(
-                    size_bytes, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
-                ):
+                if self._local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
                 self._local.active.append_run(view, columns)
                 self._contents.appended(prepared, last_offset + 1)

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from tierlog._native.appends import AssignedBatch, find_marker
 from tierlog.log.local.producers.producer_appends import ProducerBatch
+from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
 _COLUMNS: Final = (
     "producer_id",
     "producer_epoch",

@@ -26,9 +26,8 @@ from tierlog.log.local.producers.producer_entries import (
     sequence_after,
 )
 from tierlog.log.local.producers.producer_state import AbortedTransaction, ProducerState
+from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
 _PRODUCERS_MAGIC: Final = 2
 _FOLDED: Final = (
     "producer_id",
@@ -93,7 +92,7 @@ class ProducerReplay:
         theirs = rows["producer_id"] > NO_PRODUCER_ID
         if not theirs.all():
             rows = {name: column[theirs] for name, column in rows.items()}
-        for run, is_control in _runs((rows["attributes"] & _CONTROL) != 0):
+        for run, is_control in _runs((rows["attributes"] & CONTROL) != 0):
             part = {name: rows[name][run] for name in REPLAYED_COLUMNS}
             if is_control or not _fold(self._state, part):
                 aborted += self._replay(part)
@@ -106,7 +105,7 @@ class ProducerReplay:
         aborted: list[AbortedTransaction] = []
         for row in range(len(listed["position"])):
             position, attributes = listed["position"][row], listed["attributes"][row]
-            is_control = bool(attributes & _CONTROL)
+            is_control = bool(attributes & CONTROL)
             batch = ProducerBatch(
                 producer_id=listed["producer_id"][row],
                 producer_epoch=listed["producer_epoch"][row],
@@ -114,7 +113,7 @@ class ProducerReplay:
                 base_offset=listed["base_offset"][row],
                 last_offset=listed["last_offset"][row],
                 max_timestamp_ms=listed["max_timestamp"][row],
-                is_transactional=bool(attributes & _TRANSACTIONAL),
+                is_transactional=bool(attributes & TRANSACTIONAL),
                 is_control=is_control,
             )
             if is_control:
@@ -165,7 +164,7 @@ def _fold(state: ProducerState, rows: Columns) -> bool:
         producer_id = int(mine["producer_id"][0])
         before = known.get(producer_id)
         open_offset = None if before is None else before.current_txn_first_offset
-        transactional = (mine["attributes"] & _TRANSACTIONAL) != 0
+        transactional = (mine["attributes"] & TRANSACTIONAL) != 0
         if transactional.any() or open_offset is not None:
             if not transactional.all():
                 return False

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from tierlog._native.appends import AssignedBatch
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
@@ -26,8 +27,15 @@ from tierlog.log.local.producers.producer_appends import (
     ProducerAppend,
     ProducerBatch,
 )
-from tierlog.log.local.producers.producer_entries import NO_PRODUCER_ID, BatchMetadata, ProducerStateEntry
+from tierlog.log.local.producers.producer_entries import (
+    NO_PRODUCER_ID,
+    SEQUENCE_MAX,
+    BatchMetadata,
+    ProducerStateEntry,
+    sequence_after,
+)
 from tierlog.log.local.producers.transaction_verification import VerificationGuard, VerificationStateEntry
+from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 #: Kafka's producer.id.expiration.ms and transaction.max.timeout.ms.
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
@@ -48,6 +56,13 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class Sequel(NamedTuple):
+    """A producer, and the batch that continues it."""
+
+    producer: ProducerStateEntry
+    batch: BatchMetadata
 
 
 @dataclass(slots=True)
@@ -217,6 +232,34 @@ class ProducerState:
             if batch.is_transactional and self._ends_verification(batch):
                 prepared.verified.append(batch.producer_id)
         return prepared
+
+    def find_sequel(self, batch: AssignedBatch) -> Sequel | None:
+        """A client's batch as the plain continuation of its producer: next sequence, same epoch, no transaction begun
+        or left. ``prepare`` would let it pass and change nothing but the producer's last batch. None: ask ``prepare``.
+        """
+        known = self._producers.get(batch.producer_id)
+        attributes = batch.attributes
+        if (
+            known is None
+            or attributes & CONTROL
+            or known.producer_epoch != batch.producer_epoch
+            or (known.current_txn_first_offset is not None) is not bool(attributes & TRANSACTIONAL)
+            or not known.batches
+            or self._verifications
+        ):
+            return None
+        last = known.batches[-1].last_sequence
+        if batch.base_sequence != (0 if last == SEQUENCE_MAX else last + 1):
+            return None
+        delta = batch.last_offset - batch.base_offset
+        last_sequence = sequence_after(batch.base_sequence, delta)
+        return Sequel(known, BatchMetadata(last_sequence, batch.last_offset, delta, batch.max_timestamp))
+
+    def apply_sequel(self, sequel: Sequel) -> None:
+        """Take a batch that ``find_sequel`` let pass, now that it is in the log."""
+        known, batch = sequel
+        known.add_batch(known.producer_epoch, batch)
+        self.end_offset = batch.last_offset + 1
 
     def apply(self, prepared: PreparedAppend, *, end_offset: int) -> list[AbortedTransaction]:
         """Take what ``prepare`` said, now that the batches are in the log; the entries for the transaction index, which

@@ -165,7 +165,8 @@ class IndexFile:
 
     def append(self, entries: bytes) -> None:
         """Add entries: to the tail, and to the file once they make a page."""
-        self._know()
+        if not self._is_known:
+            self._know()
         with self._lock:
             self._tail += entries
         if self._size_bytes - self._written_bytes >= self.page_bytes:

@@ -183,7 +183,13 @@ class LogSegment:
             CorruptIndexError. StoreError.
         """
 
-        last = self._unless_cut(lambda: self._passed(self._offsets.last_entry[1]).passed_last_offset)
+        def last_offset() -> int | None:
+            position = self._offsets.last_entry[1]
+            last = self._passed(position).passed_last_offset
+            # The index says more than the log has: a crash tore the log.
+            return self._passed(0).passed_last_offset if last is None and position else last
+
+        last = self._unless_cut(last_offset)
         return self.base_offset if last is None else last + 1
 
     def waited_ms(self, now_ms: int, append_timestamp_ms: int) -> int:
