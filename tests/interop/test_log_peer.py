@@ -1,4 +1,4 @@
-"""Ours beside Kafka's UnifiedLog: the same life, from a seed, and the same answers, states and files after each step."""
+"""Ours beside Kafka's UnifiedLog: one life, from a seed, and equal answers, states and files after each step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
 
 
 def test_a_log_lives_as_kafkas_does(theirs: KafkaLog, tmp_path: pathlib.Path) -> None:
-    """Appends, refusals, rolls, retention, truncation, tiering, clean stops, crashes and damage, each over its own files
+    """Appends, refusals, rolls, retention, truncation, tiering, clean stops, crashes, damage, each over its own files
     or the other's: where an answer or a file differs, replicas come apart, or a broker opens another log than we left.
     """
     seen: Counter[str] = Counter()
