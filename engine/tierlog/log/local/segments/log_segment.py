@@ -276,7 +276,7 @@ class LogSegment:
 
         Any thread, also while another appends.
         """
-        self._log.opened().fsync()
+        self._log.fsync()
         self._offsets.fsync()
         self._times.fsync()
         self._aborted.fsync()
@@ -290,9 +290,8 @@ class LogSegment:
         """Write the last time entry and all index entries that are still in memory: the segment is closed now."""
         self._times.append((self._tail or self._resumed_tail()).close())
         self._tail = None
-        self.write_out()
-        self._offsets.forget_pages()
-        self._times.forget_pages()
+        self._offsets.become_inactive()
+        self._times.become_inactive()
 
     def truncate_to(self, offset: int) -> int:
         """Cut the segment in front of the first batch that ends at or behind an offset; returns the bytes cut off.
