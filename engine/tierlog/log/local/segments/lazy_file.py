@@ -67,6 +67,13 @@ class LazyFile:
                 self.file = self._files.open_update(self.path)
         return self.file
 
+    def modified_ms(self) -> int:
+        """When the file was last changed, ms since 1970 UTC. Raises as ``opened``."""
+        with self._lock:
+            if self._is_removed:
+                raise LogTruncatedError(f"{self.path}: removed, while it was read")
+            return self._files.stat(self.path).modified_ms
+
     def fsync(self) -> None:
         """Fsync the file, unless the log has removed it meanwhile. Raises as ``opened``."""
         with contextlib.suppress(LogTruncatedError):
