@@ -38,7 +38,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-spark-minors lint format fuzz bench bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-spark-minors lint format fuzz bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -100,6 +100,11 @@ bench: setup $(VENV)/.bench ## measure beside peers and write the tables of benc
 	@$(BIN)/python -m bench.many_readers
 	@$(BIN)/python -m bench.footprint
 	@$(BIN)/python -m bench.metadata_table
+	@$(BIN)/python -m bench.local_log
+	@$(BIN)/python -m bench.report
+
+bench-local-log: setup $(VENV)/.bench ## the local log beside Kafka's own, and beside bare system calls (about five minutes)
+	@$(BIN)/python -m bench.local_log
 	@$(BIN)/python -m bench.report
 
 bench-micro: setup $(VENV)/.bench ## the same in one process: decode, scan, CRC-32C, chunks, deflate

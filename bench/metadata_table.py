@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import os
 import pathlib
-import shlex
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
@@ -29,6 +26,7 @@ import numpy as np
 from bench.findings import Findings, ratios, spread
 from bench.metadata_events import QUESTION, partition_of, write_events, write_questions
 from bench.peers import install
+from bench.peers.compiled import c_program, java_class_path
 from bench.peers.rounds import Peer, started
 from tierlog.remote.metadata.records.event_runs import BatchRun
 from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
@@ -44,42 +42,17 @@ RUN_BYTES = 1 << 18
 COMPARED = ("events", "found", "check", "check_first", "highest_check", "listed", "list_check")
 
 
-def _compiled_java(folder: pathlib.Path) -> str:
-    """Its class path. Compiled, not run from its source: only so it is in the package of what it calls."""
-    path = install.class_path("kafka")
-    javac = pathlib.Path(install.java()).with_name("javac") if os.environ.get("JAVA_HOME") else "javac"
-    command = [str(javac), "-cp", path, "-d", str(folder), str(install.HERE / "MetadataCache.java")]
-    subprocess.run(command, check=True)
-    return f"{folder}:{path}"
-
-
-def _compiled_c(folder: pathlib.Path) -> pathlib.Path:
-    build, made = install.ROOT / "build" / "core", folder / "metadata_table"
-    subprocess.run(["cmake", "-S", str(install.ROOT), "-B", str(build)], check=True, stdout=subprocess.DEVNULL)
-    target = ["--target", "tierlog_core_static"]
-    subprocess.run(["cmake", "--build", str(build), *target], check=True, stdout=subprocess.DEVNULL)
-    libraries = subprocess.run(
-        ["pkg-config", "--libs", "libzstd", "liblz4", "snappy", "libdeflate"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    source = pathlib.Path(__file__).with_suffix(".c")
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    flags = ["-O3", "-std=c11", f"-I{install.ROOT / 'cext' / 'core'}"]
-    archive = str(build / "libtierlog_core.a")
-    subprocess.run([*compiler, *flags, str(source), archive, *libraries, "-lpthread", "-o", str(made)], check=True)
-    return made
-
-
 @contextlib.contextmanager
 def _sides(folder: pathlib.Path, partitions: int) -> Iterator[tuple[Peer, Peer]]:
     given = [str(folder / "events"), str(folder / "questions"), str(partitions), str(FIRST)]
     classes = folder / "classes"
     classes.mkdir()
     main = "org.apache.kafka.server.log.remote.metadata.storage.MetadataCache"
-    java = [install.java(), "-Xmx10g", "-cp", _compiled_java(classes), main, *given]
-    with started("Kafka's cache", java) as kafka, started("ours in C", [str(_compiled_c(folder)), *given]) as ours:
+    java = [install.java(), "-Xmx10g", "-cp", java_class_path("MetadataCache.java", classes), main, *given]
+    with (
+        started("Kafka's cache", java) as kafka,
+        started("ours in C", [str(c_program(pathlib.Path(__file__).with_suffix(".c"), folder)), *given]) as ours,
+    ):
         yield kafka, ours
 
 

@@ -29,6 +29,7 @@ COMMANDS = {
     "many_readers": "python -m bench.many_readers",
     "footprint": "python -m bench.footprint",
     "metadata_table": "python -m bench.metadata_table",
+    "local_log": "python -m bench.local_log",
     "spark_socket": "python -m bench.spark --socket-setting",
 }
 _HEADINGS = ("workload", "ours", "against", "theirs", "ratio", "least–most", "bar", "")

@@ -1,4 +1,7 @@
-"""A peer in a process of its own, warm over all rounds: one line in is one round, one JSON line out is its answer."""
+"""A peer in a process of its own, warm over all rounds: one line in is one round, one JSON line out is its answer.
+
+Peers that do rounds of several kinds are told by the words of the line which one.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ class Peer:
         self._process = process
         self.last: dict[str, Any] = {}
 
-    def __call__(self) -> float:
-        """Seconds of one round, as the peer measured them: without the hand-over."""
+    def __call__(self, *words: object) -> float:
+        """Seconds of one round, which the words are about, as the peer measured them: without the hand-over."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:

@@ -22,6 +22,7 @@ VERBS = (
     "orphans",
     "rewrap",
     "restore",
+    "recover",
     "snapshot",
     "check_config",
     "bench",

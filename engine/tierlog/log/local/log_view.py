@@ -54,6 +54,14 @@ class LogView:
         """Whether a file failed, so that every call ends with LogOfflineError."""
         return self._local.failure is not None
 
+    def take_offline(self, cause: Exception) -> None:
+        """Let every later call end with LogOfflineError: the disk failed for another log. Waits for nobody."""
+        self._local.fail(cause)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._local.is_closed
+
     @property
     def topic(self) -> str:
         return self._identity.topic

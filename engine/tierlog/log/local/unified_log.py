@@ -11,7 +11,7 @@ Source: Kafka UnifiedLog.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Self
 
@@ -62,6 +62,7 @@ class UnifiedLog(LogView):
         remote_log_enabled: bool,
         is_sole_replica: bool,
         tasks: BackgroundTasks | None,
+        on_offline: Callable[[Exception], None] | None = None,
     ) -> None:
         local = LocalLog(
             machine,
@@ -71,6 +72,7 @@ class UnifiedLog(LogView):
             log_end_offset=loaded.log_end_offset,
             recovery_point=loaded.recovery_point,
             tasks=tasks,
+            on_offline=on_offline,
         )
         topic, partition = partition_of(folder)
         contents = LogContents(
@@ -108,6 +110,7 @@ class UnifiedLog(LogView):
         remote_log_enabled: bool = False,
         is_sole_replica: bool = False,
         tasks: BackgroundTasks | None = None,
+        on_offline: Callable[[Exception], None] | None = None,
     ) -> Self:
         """Load the log of a folder, which is made if it does not exist, and mend it.
 
@@ -122,6 +125,7 @@ class UnifiedLog(LogView):
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
             is_sole_replica: The high watermark follows the end of the log: there is no follower to wait for.
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
+            on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
 
         Raises:
             InconsistentTopicIdError: the folder has another topic's id. CorruptIndexError: the leader epoch checkpoint
@@ -170,6 +174,7 @@ class UnifiedLog(LogView):
             remote_log_enabled=remote_log_enabled,
             is_sole_replica=is_sole_replica,
             tasks=tasks,
+            on_offline=on_offline,
         )
         opened.append(log)
         return log

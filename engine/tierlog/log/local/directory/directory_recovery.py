@@ -1,0 +1,273 @@
+"""All logs of a directory recovered, offline: what a broker does when it starts there, and leaves when it stops.
+
+The marker of a clean stop goes first and comes back last, so that a crash in between leaves a directory that a broker
+recovers by itself. Between the two every log is loaded and fsynced; then the checkpoints say so.
+
+Source: Kafka LogManager#loadLogs and #shutdown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierlog.errors import ConfigError, CorruptDataError, CorruptIndexError, StoreError
+from tierlog.log.formats.clean_shutdown import FILE_SIZE_BYTES_MAX, encode_clean_shutdown
+from tierlog.log.formats.segment_files import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    REMOTE_INDEX_CACHE,
+    PartitionFolder,
+    SegmentFileKind,
+    find_partition_folder,
+    find_segment_file,
+)
+from tierlog.log.local.directory.directory_lock import lock_directory
+from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
+from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.producers.producer_state import ProducerState
+from tierlog.log.local.recovery.log_loader import LogCheckpoints, load_log
+from tierlog.log.local.recovery.recovery_report import RecoveryReport
+from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+_METADATA_TOPIC: Final = "__cluster_metadata"
+#: Folders that a broker loads under their partition's own name: the copy that moves in from another directory, too.
+_CURRENT: Final = ("", "future")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """What became of one partition's folder.
+
+    Attributes:
+        log_start_offset, log_end_offset: Of the log as it is now; -1 after an error.
+        error: Why it could not be loaded; nothing else of it counts then.
+    """
+
+    path: str
+    partition: PartitionFolder
+    log_start_offset: int
+    log_end_offset: int
+    report: RecoveryReport
+    error: CorruptDataError | StoreError | None = None
+
+
+@dataclass(slots=True)
+class DirectoryRecovery:
+    """What a recovery of a directory found.
+
+    Attributes:
+        was_clean: Whether a broker had closed it: then only what is missing was rebuilt.
+        left: (name, why) of folders that were left alone.
+        notes: What else a broker would log: checkpoints that cannot be read.
+    """
+
+    path: str
+    was_clean: bool
+    logs: list[RecoveredLog] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def has_failed(self) -> bool:
+        return any(log.error is not None for log in self.logs)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there was nothing to mend."""
+        return self.was_clean and not self.notes and not any(log.error or log.report.actions for log in self.logs)
+
+
+def recover_directory(path: str, *, machine: Machine, config: LogConfig) -> Iterator[RecoveredLog | DirectoryRecovery]:
+    """Recover all logs of a directory, or the log of one partition's folder: each log's outcome, and last all of it.
+
+    A log that cannot be loaded does not keep the others from it; the directory is left unclean then, as it is by a
+    crash on the way. Of one partition's folder nothing outside of it is changed.
+
+    Raises:
+        ConfigError: it is neither. StoreUnavailableError: a broker has it open. StoreError: a checkpoint or the marker
+            cannot be read or written.
+    """
+    files = machine.files
+    path = path.rstrip("/") or "/"
+    if not files.stat(path).is_directory:
+        raise ConfigError(f"{path}: not a directory")
+    entries = list(files.iter_directory(path))
+    names = {entry.name for entry in entries}
+    folders = [(entry.name, find_partition_folder(entry.name)) for entry in entries if entry.is_directory]
+    if any(_is_log(name) for name in names):
+        yield from _recover_folder(path, machine, config)
+        return
+    if not any(folder for _, folder in folders) and not names & {META_PROPERTIES, RECOVERY_POINTS, CLEAN_SHUTDOWN}:
+        raise ConfigError(f"{path}: neither a log directory nor a partition's folder")
+    with lock_directory(files, path):
+        run = _Run(path, machine, config)
+        for name, folder in folders:
+            why = _why_left(name, folder)
+            if folder is None or why is not None:
+                run.outcome.left.append((name, why or "the name is not that of a partition's folder"))
+            else:
+                log = run.recover(name, folder)
+                run.outcome.logs.append(log)
+                yield log
+        if not run.outcome.has_failed:
+            run.write_checkpoints()
+            run.mark_clean()
+    yield run.outcome
+
+
+def _recover_folder(path: str, machine: Machine, config: LogConfig) -> Iterator[RecoveredLog | DirectoryRecovery]:
+    above, _, name = path.rpartition("/")
+    partition = find_partition_folder(name) or PartitionFolder(name, 0)
+    outcome = DirectoryRecovery(path, was_clean=False)
+    has_lock = machine.files.find(f"{above or '.'}/{LOCK}") is not None
+    lock = lock_directory(machine.files, above or ".") if has_lock else None
+    try:
+        log = _recovered(path, partition, machine, config, LogCheckpoints(), was_clean=False, is_tiered=False)
+    finally:
+        if lock is not None:
+            lock.release()
+    outcome.logs.append(log)
+    yield log
+    yield outcome
+
+
+def _is_log(name: str) -> bool:
+    found = find_segment_file(name)
+    return found is not None and found.kind is SegmentFileKind.LOG
+
+
+def _why_left(name: str, folder: PartitionFolder | None) -> str | None:
+    if name == REMOTE_INDEX_CACHE:
+        return "the cache of the tier's indexes, which a broker fills by itself"
+    if folder is not None and folder.purpose == "delete":
+        return "a broker deletes it when it starts"
+    if folder is not None and folder.topic == _METADATA_TOPIC:
+        return "a broker recovers the metadata log at each start"
+    return None
+
+
+class _Run:
+    """One recovery of a log directory, which is locked."""
+
+    def __init__(self, path: str, machine: Machine, config: LogConfig) -> None:
+        self._path = path
+        self._machine = machine
+        self._config = config
+        self._marker = self._take_marker()
+        self.outcome = DirectoryRecovery(path, was_clean=self._marker is not None)
+        self._points = self._read(RECOVERY_POINTS)
+        self._starts = self._read(LOG_STARTS)
+        self._new_points: dict[tuple[str, int], int] = {}
+        self._new_starts: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+
+    def _take_marker(self) -> bytes | None:
+        """The marker of a clean stop, which says nothing any more from now on; None if there was none."""
+        files, path = self._machine.files, f"{self._path}/{CLEAN_SHUTDOWN}"
+        found = files.find(path)
+        if found is None:
+            return None
+        is_known = found.size_bytes <= FILE_SIZE_BYTES_MAX
+        data = files.read_whole(path, limit_bytes=FILE_SIZE_BYTES_MAX) if is_known else encode_clean_shutdown()
+        files.remove(path)
+        files.fsync_directory(self._path)
+        return data
+
+    def _read(self, name: str) -> dict[tuple[str, int], int]:
+        try:
+            return OffsetCheckpointFile(self._machine.files, self._path, name).read()
+        except CorruptIndexError as error:
+            self.outcome.notes.append(f"{error}; taken as empty")
+            return {}
+
+    def recover(self, name: str, folder: PartitionFolder) -> RecoveredLog:
+        """Recover one folder, and note what the checkpoints have to say of it."""
+        key = (folder.topic, folder.partition)
+        start = self._starts.get(key)
+        checkpoints = LogCheckpoints(recovery_point=self._points.get(key, 0), log_start_offset=start or 0)
+        log = _recovered(
+            f"{self._path}/{name}",
+            folder,
+            self._machine,
+            self._config,
+            checkpoints,
+            was_clean=self.outcome.was_clean,
+            # Only of tiered logs, and of those that begin inside their first segment, the start is written down.
+            is_tiered=start is not None,
+        )
+        if folder.purpose in _CURRENT and log.error is None:
+            self._new_points[key] = log.log_end_offset
+            self._ends[key] = log.log_end_offset
+            if start is not None:
+                self._new_starts[key] = log.log_start_offset
+        return log
+
+    def write_checkpoints(self) -> None:
+        """Write down that all of the logs is on the disk. Raises StoreError."""
+        for name, before, now in (
+            (RECOVERY_POINTS, self._points, self._new_points),
+            (LOG_STARTS, self._starts, self._new_starts),
+        ):
+            file = OffsetCheckpointFile(self._machine.files, self._path, name)
+            if before != now or self._machine.files.find(file.path) is None or self.outcome.notes:
+                file.write(dict(sorted(now.items())))
+        self._cut_high_watermarks()
+
+    def _cut_high_watermarks(self) -> None:
+        """No high watermark lies behind its log's end; a broker reads them when it starts."""
+        file = OffsetCheckpointFile(self._machine.files, self._path, HIGH_WATERMARKS)
+        try:
+            before = file.read()
+        except CorruptIndexError as error:
+            self.outcome.notes.append(f"{error}; left as it is")
+            return
+        now = {key: min(offset, self._ends.get(key, offset)) for key, offset in before.items()}
+        if now != before:
+            file.write(now)
+
+    def mark_clean(self) -> None:
+        """Write the marker: no broker needs to recover anything here. Raises StoreError.
+
+        Without the broker's epoch unless it was there before: the broker did not stop by itself.
+        """
+        data = encode_clean_shutdown() if self._marker is None else self._marker
+        self._machine.files.write_whole(f"{self._path}/{CLEAN_SHUTDOWN}", data)
+
+
+def _recovered(
+    path: str,
+    folder: PartitionFolder,
+    machine: Machine,
+    config: LogConfig,
+    checkpoints: LogCheckpoints,
+    *,
+    was_clean: bool,
+    is_tiered: bool,
+) -> RecoveredLog:
+    try:
+        loaded = load_log(
+            path,
+            machine=machine,
+            config=config,
+            epochs=LeaderEpochCache(EpochCheckpointFile(machine.files, path), machine=machine),
+            producers=ProducerState(start_offset=checkpoints.log_start_offset),
+            checkpoints=checkpoints,
+            had_clean_shutdown=was_clean,
+            remote_log_enabled=is_tiered,
+        )
+    except (CorruptDataError, StoreError) as error:
+        _log.info("%s: %s", path, error)
+        return RecoveredLog(path, folder, -1, -1, RecoveryReport(), error)
+    for segment in loaded.segments:
+        segment.close()
+    return RecoveredLog(path, folder, loaded.log_start_offset, loaded.log_end_offset, loaded.report)
