@@ -23,7 +23,8 @@ from tierlog.log.local.log_offsets import (
     LogState,
 )
 from tierlog.log.local.log_values import FetchDataInfo
-from tierlog.log.local.segments.log_segment import LogSegment, SegmentRead, TimestampAndOffset
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.segment_values import SegmentRead, TimestampAndOffset
 
 NO_TIMESTAMP: Final = -1
 NO_OFFSET: Final = -1
