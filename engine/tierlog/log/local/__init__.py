@@ -66,8 +66,9 @@ if TYPE_CHECKING:
     from tierlog.log.local.producers.transaction_verification import VerificationGuard
     from tierlog.log.local.recovery.log_loader import LogCheckpoints
     from tierlog.log.local.recovery.recovery_report import RecoveryAction, RecoveryReport
-    from tierlog.log.local.segments.log_segment import LogSegment, TimestampAndOffset
+    from tierlog.log.local.segments.log_segment import LogSegment
     from tierlog.log.local.segments.log_slice import LogSlice
+    from tierlog.log.local.segments.segment_values import TimestampAndOffset
     from tierlog.log.local.unified_log import UnifiedLog
 else:
     _NAMES = {
@@ -104,7 +105,7 @@ else:
         "RecoveryAction": "tierlog.log.local.recovery.recovery_report",
         "RecoveryReport": "tierlog.log.local.recovery.recovery_report",
         "LogSegment": "tierlog.log.local.segments.log_segment",
-        "TimestampAndOffset": "tierlog.log.local.segments.log_segment",
+        "TimestampAndOffset": "tierlog.log.local.segments.segment_values",
         "LogSlice": "tierlog.log.local.segments.log_slice",
         "UnifiedLog": "tierlog.log.local.unified_log",
     }
