@@ -33,6 +33,7 @@ class LocalLog:
         segments: At least one.
         log_end_offset: Behind the last record.
         tasks: Where the removal of files that were set aside is left; None: they are removed at once.
+        on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call the log.
 
     Attributes:
         segments: The present ones.
@@ -51,9 +52,11 @@ class LocalLog:
         log_end_offset: int,
         recovery_point: int,
         tasks: BackgroundTasks | None,
+        on_offline: Callable[[Exception], None] | None = None,
     ) -> None:
         self._machine = machine
         self._tasks = tasks
+        self._on_offline = on_offline
         self._failure: tuple[str, BaseException] | None = None
         self._closed = False
         self._jitter_ms = 0
@@ -94,6 +97,8 @@ class LocalLog:
         if self._failure is None:
             self._failure = (f"{self.folder}: the log is offline: {error}", error)
             _log.error("%s", self._failure[0])
+            if self._on_offline is not None:
+                self._on_offline(error)
         return LogOfflineError(self._failure[0])
 
     # ---- rolling

@@ -1,23 +1,108 @@
-"""A log directory: the folders of its logs, its checkpoints, and whether it was closed cleanly."""
+"""A log directory: the folders of its logs, its checkpoints, and whether it was closed cleanly.
+
+One failed disk fails for all: when a log goes offline, so do the directory and all its logs, as in Kafka. No checkpoint
+is written any more and no marker of a clean stop: the next start recovers what is there.
+
+Source: Kafka LogManager, ReplicaManager's checkpoints of high watermarks (docs/formats/log-files.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Self
 
+from tierlog.errors import CorruptDataError, StoreError
+from tierlog.log.formats.meta_properties import MetaProperties
+from tierlog.log.formats.partition_metadata import PartitionMetadata
+from tierlog.log.local.background_tasks import LogTasks
+from tierlog.log.local.directory.clean_marker import take_marker, write_marker
+from tierlog.log.local.directory.directory_checkpoints import DirectoryCheckpoints, PartitionKey
+from tierlog.log.local.directory.directory_config import LogDirectoryConfig
+from tierlog.log.local.directory.directory_identity import (
+    DirectoryIdentity,
+    check_identity,
+    read_identity,
+    write_identity,
+)
+from tierlog.log.local.directory.directory_jobs import schedule_jobs
+from tierlog.log.local.directory.directory_lock import lock_directory
+from tierlog.log.local.directory.partition_folders import (
+    deleted_folder_name,
+    iter_partition_folders,
+    partition_folder_name,
+    remove_folder,
+)
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_values import ProducerSettings
+from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_offsets import LogOffsets
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import FileLock
+from tierlog.runtime.machine.forking import Origin
+from tierlog.runtime.machine.scheduling import Pool, run_all
+
+_log = logging.getLogger(__name__)
 
 
 class LogDirectory:
-    """A directory of logs that this process alone has open (Kafka's ``.lock``).
+    """A directory of logs that this process alone has open (Kafka's ``.lock``). ``open`` makes one.
 
-    A context manager: leaving it closes the logs, writes the checkpoints and, last, ``.kafka_cleanshutdown``.
+    A context manager: leaving it closes the logs, writes the checkpoints and, last, ``.kafka_cleanshutdown``. That
+    marker says that every log is whole: after an unclean stop it is written only if all logs were loaded since.
+
+    Attributes:
+        last_stop: How the directory was left before it was opened.
+        properties: Its ``meta.properties``; None if there are none.
 
     Thread safety: any number of threads.
     """
+
+    def __init__(
+        self,
+        machine: Machine,
+        path: str,
+        lock: FileLock,
+        *,
+        config: LogConfig,
+        directory_config: LogDirectoryConfig,
+        remote_log_enabled: bool,
+        is_sole_replica: bool,
+        identity: DirectoryIdentity | None,
+        runs_tasks: bool,
+    ) -> None:
+        self._machine = machine
+        self._path = path
+        self._lock = lock
+        self._config = config
+        self._directory_config = directory_config
+        self._remote_log_enabled = remote_log_enabled
+        self._is_sole_replica = is_sole_replica
+        self._origin = Origin()
+        self._changed = machine.scheduler.condition()
+        #: Held over writes of the checkpoints.
+        self._checkpointing = machine.scheduler.lock()
+        self._logs: dict[PartitionKey, UnifiedLog] = {}
+        self._loading: set[PartitionKey] = set()
+        self._deleted: list[UnifiedLog] = []
+        self._failure: Exception | None = None
+        self._closed = False
+
+        self.properties = _agreed_identity(machine, path, identity)
+        self.last_stop = take_marker(machine.files, path)
+        self._checkpoints = DirectoryCheckpoints(machine.files, path)
+        folders = list(iter_partition_folders(machine.files, path))
+        self._unloaded = {(each.topic, each.partition) for each in folders if not each.is_deleted}
+        self._tasks = LogTasks(machine) if runs_tasks else None
+        for each in folders:
+            if each.is_deleted:
+                self._later(partial(remove_folder, machine.files, each.path), config.file_delete_delay_ms)
+        if self._tasks is not None:
+            schedule_jobs(self._tasks, self, directory_config, machine.clock)
 
     @classmethod
     def open(
@@ -26,38 +111,343 @@ class LogDirectory:
         *,
         machine: Machine | None = None,
         config: LogConfig | None = None,
-        producer_settings: ProducerSettings | None = None,
+        directory_config: LogDirectoryConfig | None = None,
         remote_log_enabled: bool = False,
         is_sole_replica: bool = True,
+        identity: DirectoryIdentity | None = None,
+        runs_tasks: bool = True,
     ) -> Self:
-        """Lock the directory, made if it does not exist, and read its checkpoints. Logs are loaded by ``log``.
+        """Lock the directory, made if it does not exist, and read its checkpoints. Logs are loaded by ``log``, or all
+        of them by ``load_logs``.
+
+        Args:
+            path: Of the directory.
+            machine: Clock, chance, threads and files; None: this machine's.
+            config: Of topics that are given none; None: Kafka's defaults.
+            directory_config: The broker's; None: Kafka's defaults.
+            remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
+            is_sole_replica: High watermarks follow the ends of the logs: there is no follower to wait for.
+            identity: Whose the directory is: checked, or written if nobody's is there. None: anybody's is opened.
+            runs_tasks: Whether a thread runs retention, the periodic checkpoints, flushes by ``flush.ms`` and the
+                removal of deleted files. False: the caller calls ``checkpoint`` and each log's ``delete_old_segments``,
+                and what logs would leave for later is done at once.
 
         Raises:
-            StoreUnavailableError: another process has it. ConfigError: meta.properties is malformed. StoreError.
+            StoreUnavailableError: another process has it. ConfigError: it is another broker's, or meta.properties is
+                malformed. StoreError.
         """
-        raise NotImplementedError
+        machine = machine or Machine()
+        machine.files.make_directories(path)
+        lock = lock_directory(machine.files, path)
+        try:
+            return cls(
+                machine,
+                path,
+                lock,
+                config=config or LogConfig(),
+                directory_config=directory_config or LogDirectoryConfig(),
+                remote_log_enabled=remote_log_enabled,
+                is_sole_replica=is_sole_replica,
+                identity=identity,
+                runs_tasks=runs_tasks,
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    # ---- the logs
 
     def log(
         self, topic: str, partition: int, *, config: LogConfig | None = None, topic_id: bytes | None = None
     ) -> UnifiedLog:
-        """The log of a partition, loaded or made by the first call."""
-        raise NotImplementedError
+        """The log of a partition, loaded or made by the first call; one that was closed since is loaded anew.
+
+        Args:
+            topic: Its name.
+            partition: Its number.
+            config: The topic's, for the call that loads the log; None: the directory's.
+            topic_id: 16 bytes, written to ``partition.metadata`` or compared with it; None: whatever is there.
+
+        Raises:
+            ConfigError: no topic is called so. InconsistentTopicIdError: the folder has another topic's id.
+                LogOfflineError: the log cannot be loaded, or the directory is offline. LogClosedError.
+        """
+        key = topic, partition
+        folder = f"{self._path}/{partition_folder_name(topic, partition)}"
+        self._check_usable()
+        with self._changed:
+            while key in self._loading:
+                self._changed.wait()
+            known = self._logs.get(key)
+            if known is not None and not known.is_closed:
+                return _same_topic(known, topic_id)
+            self._check_usable()
+            self._loading.add(key)
+        try:
+            checkpoints = self._checkpoints.of(key) if known is None else _left_by(known)
+            opened = self._load(folder, config, topic_id, checkpoints, clean=self.last_stop.was_clean and known is None)
+            with self._changed:
+                self._logs[key] = opened
+                self._unloaded.discard(key)
+            opened.add_listener(partial(self._watch, key))
+            if self._failure is not None:
+                opened.take_offline(self._failure)
+            return opened
+        finally:
+            with self._changed:
+                self._loading.discard(key)
+                self._changed.notify_all()
+
+    def load_logs(self, *, configs: Mapping[str, LogConfig] | None = None) -> Mapping[PartitionKey, UnifiedLog]:
+        """Load all logs of the directory, several at a time (``num.recovery.threads.per.data.dir``).
+
+        Args:
+            configs: By topic; the directory's for those that are not named.
+
+        Raises:
+            As ``log``, the first that fails: the directory is offline then.
+        """
+        self._check_usable()
+        known = configs or {}
+
+        def load(key: PartitionKey) -> UnifiedLog:
+            return self.log(*key, config=known.get(key[0]))
+
+        with self._changed:
+            keys = sorted(self._unloaded)
+        with self._pool("tierlog-log-recovery") as pool:
+            for _ in run_all(pool, load, keys):
+                pass
+        return self.logs
 
     @property
-    def logs(self) -> Mapping[tuple[str, int], UnifiedLog]:
-        """Those that are open."""
-        raise NotImplementedError
+    def logs(self) -> Mapping[PartitionKey, UnifiedLog]:
+        """Those that are open, by topic and partition, as they are now."""
+        with self._changed:
+            return MappingProxyType({key: log for key, log in self._logs.items() if not log.is_closed})
+
+    def delete_log(self, topic: str, partition: int) -> bool:
+        """Delete a log, open or not; whether there was one. It can be made anew at once; its folder is renamed, and
+        goes after the ``file.delete.delay.ms`` of its topic, or with the next start. Who has it open may read on.
+
+        Raises:
+            ConfigError: no topic is called so. LogOfflineError. LogClosedError.
+        """
+        key = topic, partition
+        folder = f"{self._path}/{partition_folder_name(topic, partition)}"
+        self._check_usable()
+        if key not in self.logs and self._machine.files.find(folder) is None:
+            return False
+        log = self.log(topic, partition)
+        log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
+        with self._changed:
+            del self._logs[key]
+            self._deleted.append(log)
+        with self._writing():
+            self._checkpoints.forget(key)
+        self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
+        return True
+
+    def truncate_to(self, offsets: Mapping[PartitionKey, int]) -> None:
+        """Cut open logs, and have the recovery points on disk before anything is appended by whoever waits for this: a
+        crash would otherwise have a later start believe in what was written since.
+
+        Args:
+            offsets: Where each ends then, exclusive; those of logs that are not open are passed over.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
+        self._check_usable()
+        logs = self.logs
+        found = [logs[key] for key in offsets if key in logs]
+        for log in found:
+            log.truncate_to(offsets[log.topic, log.partition])
+        with self._writing():
+            self._checkpoints.write_recovery_points(found)
+
+    # ---- checkpoints
 
     def checkpoint(self) -> None:
-        """Write the recovery points, log starts and high watermarks of the logs."""
-        raise NotImplementedError
+        """Write the recovery points, log starts and high watermarks of the open logs.
 
-    def close(self) -> None:
-        """Close the logs and the directory; idempotent. Where a log is offline, the directory is left unclean."""
-        raise NotImplementedError
+        Raises:
+            LogOfflineError: a file cannot be written, or the directory is offline already. LogClosedError.
+        """
+        self._check_usable()
+        with self._writing():
+            self._checkpoints.write_all(self.logs.values())
+
+    def write_recovery_points(self) -> None:
+        """Write up to where the open logs are flushed; a failure takes the directory offline, and is not raised."""
+        self._write_quietly(self._checkpoints.write_recovery_points)
+
+    def write_log_starts(self) -> None:
+        """Write where the open logs start; a failure takes the directory offline, and is not raised."""
+        self._write_quietly(self._checkpoints.write_log_starts)
+
+    def write_high_watermarks(self) -> None:
+        """Write the open logs' high watermarks; a failure takes the directory offline, and is not raised."""
+        self._write_quietly(self._checkpoints.write_high_watermarks)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether a file failed, of the directory or of any of its logs: all of them are offline then."""
+        return self._failure is not None
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Close the logs and the directory; idempotent. Where a log is offline, the directory is left unclean.
+
+        Args:
+            broker_epoch: For the marker of a clean stop; -1: none.
+
+        Raises:
+            LogOfflineError: a file could not be written now; the directory is closed all the same.
+        """
+        if not self._origin.is_here:
+            return  # all that is here is the parent's
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            while self._loading:
+                self._changed.wait()
+            logs = list(self._logs.values())
+        was_offline = self._failure is not None
+        try:
+            if self._tasks is not None:
+                self._tasks.close()
+            self._close_logs(logs)
+            if not was_offline:
+                with self._writing():
+                    self._checkpoints.write_all(logs)
+                    self._write_marker(broker_epoch)
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # ---- inside
+
+    def _check_usable(self) -> None:
+        self._origin.require(f"the log directory {self._path}")
+        if self._failure is not None:
+            raise self._offline()
+        if self._closed:
+            raise LogClosedError(f"{self._path}: the log directory is closed")
+
+    def _offline(self) -> LogOfflineError:
+        error = LogOfflineError(f"{self._path}: the log directory is offline: {self._failure}")
+        error.__cause__ = self._failure
+        return error
+
+    def _fail(self, cause: Exception) -> None:
+        """Take the directory and all its logs offline. Waits for nobody: a log's own threads call it."""
+        if self._failure is None:
+            self._failure = cause
+            _log.error("%s: the log directory is offline: %s", self._path, cause)
+            for log in tuple(self._logs.values()):
+                log.take_offline(cause)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A block that changes the directory's own files; nothing is written once the directory is offline."""
+        with self._checkpointing:
+            if self._failure is not None:
+                raise self._offline()
+            try:
+                yield
+            except StoreError as error:
+                self._fail(error)
+                raise self._offline() from error
+
+    def _write_quietly(self, write: Callable[[Iterable[UnifiedLog]], None]) -> None:
+        with contextlib.suppress(LogOfflineError), self._writing():
+            write(self.logs.values())
+
+    def _load(
+        self, folder: str, config: LogConfig | None, topic_id: bytes | None, checkpoints: LogCheckpoints, *, clean: bool
+    ) -> UnifiedLog:
+        try:
+            return UnifiedLog.open(
+                folder,
+                machine=self._machine,
+                config=config or self._config,
+                producer_settings=self._directory_config.producer_settings,
+                checkpoints=checkpoints,
+                had_clean_shutdown=clean,
+                topic_id=topic_id,
+                remote_log_enabled=self._remote_log_enabled,
+                is_sole_replica=self._is_sole_replica,
+                tasks=self._tasks,
+                on_offline=self._fail,
+            )
+        except (StoreError, CorruptDataError) as error:
+            self._fail(error)
+            raise self._offline() from error
+
+    def _watch(self, key: PartitionKey, offsets: LogOffsets) -> None:
+        """Hear of a log's offsets: after a truncation the checkpoint may promise more than is flushed."""
+        if offsets.recovery_point < self._checkpoints.recovery_point_on_disk(key) and not self._closed:
+            self._later(self.write_recovery_points, 0)
+
+    def _later(self, function: Callable[[], None], delay_ms: int) -> None:
+        if self._tasks is None:
+            function()
+        else:
+            self._tasks.submit(function, delay_ms=delay_ms)
+
+    def _remove_deleted(self, log: UnifiedLog) -> None:
+        try:
+            log.delete()
+        except StoreError as error:
+            _log.warning("%s: a deleted log stays until the next start: %s", log.folder, error)
+        with self._changed:
+            self._deleted.remove(log)
+
+    def _close_logs(self, logs: list[UnifiedLog]) -> None:
+        """Close all, several at a time; the first failure takes the directory offline."""
+        with self._pool("tierlog-log-closing") as pool:
+            calls = [pool.submit(log.close) for log in (*logs, *self._deleted)]
+            for call in calls:
+                error = call.exception()
+                if isinstance(error, Exception):
+                    self._fail(error)
+
+    def _write_marker(self, broker_epoch: int) -> None:
+        if self.last_stop.was_clean or not self._unloaded:
+            write_marker(self._machine.files, self._path, broker_epoch=broker_epoch)
+        else:
+            text = "%s: left unclean: %d logs were not loaded since the last, unclean, stop"
+            _log.warning(text, self._path, len(self._unloaded))
+
+    def _pool(self, name: str) -> Pool:
+        return self._machine.scheduler.pool(self._directory_config.num_recovery_threads_per_data_dir, name=name)
+
+
+def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | None) -> MetaProperties | None:
+    """The directory's ``meta.properties``, checked, or written if somebody is to have the directory."""
+    if identity is None:
+        return read_identity(machine.files, path)
+    return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)
+
+
+def _left_by(log: UnifiedLog) -> LogCheckpoints:
+    """What is known of a log that was closed while the directory was open."""
+    return LogCheckpoints(log.recovery_point, log.log_start_offset, log.high_watermark)
+
+
+def _same_topic(log: UnifiedLog, topic_id: bytes | None) -> UnifiedLog:
+    """The log, if it is of this topic; None is any."""
+    if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
+        mine, other = (PartitionMetadata(each).topic_id_text for each in (log.topic_id, topic_id))
+        raise InconsistentTopicIdError(f"{log.folder}: topic id {mine}, not {other}")
+    return log

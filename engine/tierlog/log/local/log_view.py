@@ -18,7 +18,8 @@ from tierlog.log.local.log_reads import LogReader
 from tierlog.log.local.log_values import FetchDataInfo
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.recovery.recovery_report import RecoveryReport
-from tierlog.log.local.segments.log_segment import LogSegment, TimestampAndOffset
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.segment_values import TimestampAndOffset
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -52,6 +53,14 @@ class LogView:
     def is_offline(self) -> bool:
         """Whether a file failed, so that every call ends with LogOfflineError."""
         return self._local.failure is not None
+
+    def take_offline(self, cause: Exception) -> None:
+        """Let every later call end with LogOfflineError: the disk failed for another log. Waits for nobody."""
+        self._local.fail(cause)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._local.is_closed
 
     @property
     def topic(self) -> str:

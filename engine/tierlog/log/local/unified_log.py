@@ -11,13 +11,13 @@ Source: Kafka UnifiedLog.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Self
 
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.appending.recompression import assign_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
@@ -62,6 +62,7 @@ class UnifiedLog(LogView):
         remote_log_enabled: bool,
         is_sole_replica: bool,
         tasks: BackgroundTasks | None,
+        on_offline: Callable[[Exception], None] | None = None,
     ) -> None:
         local = LocalLog(
             machine,
@@ -69,8 +70,9 @@ class UnifiedLog(LogView):
             config=config,
             segments=loaded.segments,
             log_end_offset=loaded.log_end_offset,
-            recovery_point=loaded.recovery_point,
+            recovery_point=max(loaded.recovery_point, loaded.local_log_start_offset),  # nothing lies below
             tasks=tasks,
+            on_offline=on_offline,
         )
         topic, partition = partition_of(folder)
         contents = LogContents(
@@ -108,6 +110,7 @@ class UnifiedLog(LogView):
         remote_log_enabled: bool = False,
         is_sole_replica: bool = False,
         tasks: BackgroundTasks | None = None,
+        on_offline: Callable[[Exception], None] | None = None,
     ) -> Self:
         """Load the log of a folder, which is made if it does not exist, and mend it.
 
@@ -122,6 +125,7 @@ class UnifiedLog(LogView):
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).
             is_sole_replica: The high watermark follows the end of the log: there is no follower to wait for.
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
+            on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
 
         Raises:
             InconsistentTopicIdError: the folder has another topic's id. CorruptIndexError: the leader epoch checkpoint
@@ -170,6 +174,7 @@ class UnifiedLog(LogView):
             remote_log_enabled=remote_log_enabled,
             is_sole_replica=is_sole_replica,
             tasks=tasks,
+            on_offline=on_offline,
         )
         opened.append(log)
         return log
@@ -248,12 +253,12 @@ class UnifiedLog(LogView):
                     self._contents.roll(first_offset)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
-            except StoreError as error:
+            except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
             start = self._contents.log_start
-        self._settle()
+        self._settle(appended=True)
         append_time_ms = now_ms if self._checks.rules.log_append_time else -1
         return LogAppendInfo(
             first_offset, batch.last_offset, batch.max_timestamp, append_time_ms, start, batch.size_bytes
@@ -292,12 +297,12 @@ class UnifiedLog(LogView):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
                 self._local.active.append_run(view, columns)
                 self._contents.appended(prepared, last_offset + 1)
-            except StoreError as error:
+            except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
             start = self._contents.log_start
-        self._settle()
+        self._settle(appended=True)
         return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, start, size_bytes)
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
@@ -549,11 +554,11 @@ class UnifiedLog(LogView):
         if settles:
             self._settle()
 
-    def _settle(self) -> None:
+    def _settle(self, *, appended: bool = False) -> None:
         """What follows a change once the lock is free: syncs that are due, and who listens."""
         contents = self._contents
         offsets = contents.state.offsets
-        if offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
+        if appended and offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
             self.flush()
         if contents.rolled_at > contents.state.offsets.recovery_point:
             rolled_at, contents.rolled_at = contents.rolled_at, 0

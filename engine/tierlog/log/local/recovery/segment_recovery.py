@@ -128,11 +128,10 @@ class _Pass:
         segment = self._segment
         segment.begin_rebuild()
         size = segment.size_bytes
-        last_offset = min(segment.base_offset + INT32_MAX, OFFSET_MAX - 1)
         check = RangeCheck(
             position=0,
             first_offset=segment.base_offset,
-            last_offset=last_offset,
+            last_offset=min(segment.base_offset + INT32_MAX, OFFSET_MAX - 1),
             size_bytes=size,
             kind=CorruptRecordError,
         )
@@ -153,7 +152,8 @@ class _Pass:
         if found is None:
             return check.end_position, None
         rule, fault = found
-        if rule == "order" and fault.base_offset >= fault.expected and last_offset < fault.found < OFFSET_MAX:
+        fits_no_index = segment.base_offset + INT32_MAX < fault.found < OFFSET_MAX
+        if rule == "order" and fault.base_offset >= fault.expected and fits_no_index:
             raise SegmentOverflowError(segment)
         return fault.position, fault
 

@@ -1,0 +1,113 @@
+"""What a log directory knows of its logs: the three offset checkpoints, kept beside what is on disk.
+
+Entries of logs that are not open stay as they were read, and so does the order of the lines: a checkpoint of which
+nothing has changed is not written again.
+
+Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tierlog.errors import CorruptIndexError
+from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
+from tierlog.log.local.log_view import LogView
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.runtime.machine.files import Files
+
+_log = logging.getLogger(__name__)
+
+#: (topic, partition).
+PartitionKey = tuple[str, int]
+
+
+class _Kept:
+    """One checkpoint: what it says, and what is known to be on disk."""
+
+    def __init__(self, files: Files, folder: str, name: str) -> None:
+        self._file = OffsetCheckpointFile(files, folder, name)
+        self.offsets: dict[PartitionKey, int] = {}
+        self.on_disk: dict[PartitionKey, int] | None = None
+        if files.find(self._file.path) is None:
+            return
+        try:
+            self.offsets = self._file.read()
+            self.on_disk = dict(self.offsets)
+        except CorruptIndexError as error:
+            _log.warning("taken as empty: %s", error)
+
+    def replace(self, changed: Mapping[PartitionKey, int | None]) -> None:
+        """Take other offsets (None: none), and write them if that makes a difference."""
+        for key, offset in changed.items():
+            if offset is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets[key] = offset
+        if self.offsets != self.on_disk:
+            self._file.write(self.offsets)
+            self.on_disk = dict(self.offsets)
+
+
+class DirectoryCheckpoints:
+    """The checkpoints of one log directory, read when it is made: a malformed one counts as empty, as Kafka has it.
+
+    One thread at a time, but for ``recovery_point_on_disk``.
+
+    Raises:
+        StoreError: a file cannot be read, or written.
+    """
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._recovery_points: Final = _Kept(files, folder, RECOVERY_POINTS)
+        self._log_starts: Final = _Kept(files, folder, LOG_STARTS)
+        self._high_watermarks: Final = _Kept(files, folder, HIGH_WATERMARKS)
+
+    def of(self, key: PartitionKey) -> LogCheckpoints:
+        """What they say of one log."""
+        return LogCheckpoints(
+            recovery_point=self._recovery_points.offsets.get(key, 0),
+            log_start_offset=self._log_starts.offsets.get(key, 0),
+            high_watermark=self._high_watermarks.offsets.get(key, 0),
+        )
+
+    def recovery_point_on_disk(self, key: PartitionKey) -> int:
+        """Up to where the next start after a crash would believe a log without reading it."""
+        return (self._recovery_points.on_disk or {}).get(key, 0)
+
+    def write_recovery_points(self, logs: Iterable[LogView]) -> None:
+        """Write up to where each log is flushed."""
+        self._recovery_points.replace({_key(log): log.recovery_point for log in logs})
+
+    def write_log_starts(self, logs: Iterable[LogView]) -> None:
+        """Write where each log starts, if its first segment does not tell."""
+        self._log_starts.replace({_key(log): _told_start(log) for log in logs})
+
+    def write_high_watermarks(self, logs: Iterable[LogView]) -> None:
+        """Write the logs' high watermarks."""
+        self._high_watermarks.replace({_key(log): log.high_watermark for log in logs})
+
+    def write_all(self, logs: Iterable[LogView]) -> None:
+        """Write all three."""
+        known = list(logs)
+        self.write_recovery_points(known)
+        self.write_log_starts(known)
+        self.write_high_watermarks(known)
+
+    def forget(self, key: PartitionKey) -> None:
+        """Remove a log that was deleted from all three."""
+        for kept in (self._recovery_points, self._log_starts, self._high_watermarks):
+            kept.replace({key: None})
+
+
+def _key(log: LogView) -> PartitionKey:
+    return log.topic, log.partition
+
+
+def _told_start(log: LogView) -> int | None:
+    segments = log.log_segments()
+    tells = log.remote_log_enabled() or not segments or log.log_start_offset > segments[0].base_offset
+    return log.log_start_offset if tells else None
