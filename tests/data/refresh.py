@@ -16,14 +16,14 @@ LIMIT_BYTES = 12 << 20
 
 # run -> topic -> the folders of the run that keep this topic; "broker1/" is the nesting of runs with two brokers
 ANSWERS = ("objects", "expected")
-LOG = ("objects", "expected", "local-before", "expected-dump")
+LOG = ("objects", "expected", "local-before", "expected-dump", "broker-after-stop", "expected-before-local-delete")
 TOPICS = {
     "zstd-aes": {"fx-zstd-a-json": LOG, "fx-zstd-a-txn": LOG},
     "custom-meta": {"fx-custom-txn": ANSWERS},
     "local-tiered": {"fx-local-json": ANSWERS, "fx-local-txn": LOG},
     "main-plain": {
         "fx-txn": LOG,
-        "fx-compact": ("expected", "local-before", "expected-dump"),
+        "fx-compact": LOG,
         "fx-epochs": ANSWERS,
         "fx-lso": ("objects", "expected-after-delete"),
     },
@@ -31,6 +31,8 @@ TOPICS = {
 METADATA_RUNS = ("main-plain", "zstd-aes")
 METADATA = ("local-before", "expected-dump", "broker-after-stop", "expected-dump/rlmm-after-stop")
 RUN_FILES = ["config.json", "topics.json"]
+#: Of the log directories that are kept in part.
+CHECKPOINTS = "*-offset-checkpoint"
 
 
 def belongs(name: str, topic: str) -> bool:
@@ -56,6 +58,10 @@ def copy_run(source: pathlib.Path, target: pathlib.Path, topics: dict[str, tuple
             copy_matching(source / folder, target / folder, topic)
     for folder in METADATA if source.name in METADATA_RUNS else ():
         copy_matching(source / folder, target / folder, "__remote_log_metadata")
+    for path in sorted(source.rglob(CHECKPOINTS)):
+        folder = target / path.relative_to(source).parent
+        if folder.is_dir() and any((folder / f"{topic}-0").is_dir() for topic in topics):
+            shutil.copyfile(path, folder / path.name)
     for name in RUN_FILES:
         shutil.copyfile(source / name, target / name)
     kept = [

@@ -1,4 +1,4 @@
-/* Any bytes as an offset index. Input: base offset, target, the file. */
+/* Any bytes as an offset index, one lookup and many. Input: base offset, target, the file. */
 #include "fuzz.h"
 #include "index.h"
 
@@ -26,6 +26,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < entries && offsets[i] <= target; i++) expected = offsets[i];
         REQUIRE(offset == expected && many_offsets[0] == expected && many_positions[0] == position);
     }
+    /* Many side by side are as one by one, whatever the bytes say: the entries' own offsets, what lies beside them. */
+    size_t targets = 2 * entries + 1;
+    int64_t *wanted = malloc(targets * sizeof *wanted), *found = malloc(targets * sizeof *found);
+    int32_t *places = malloc(targets * sizeof *places);
+    REQUIRE(wanted && found && places);
+    wanted[2 * entries] = target;
+    for (size_t i = 0; i < entries; i++) {
+        wanted[2 * i] = offsets[entries - 1 - i];
+        wanted[2 * i + 1] = (int64_t)((uint64_t)offsets[i] - 1);
+    }
+    tl_offset_index_lookup_many(index, entries, base, wanted, targets, found, places);
+    for (size_t i = 0; i < targets; i++) {
+        tl_offset_index_lookup(index, entries, base, wanted[i], &offset, &position);
+        REQUIRE(found[i] == offset && places[i] == position);
+    }
+    free(places);
+    free(found);
+    free(wanted);
     free(positions);
     free(offsets);
     free(index);

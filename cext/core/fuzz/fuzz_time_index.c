@@ -1,4 +1,4 @@
-/* Any bytes as a time index. Input: base offset, target, the file. */
+/* Any bytes as a time index, one lookup and many. Input: base offset, target, the file. */
 #include "fuzz.h"
 #include "index.h"
 
@@ -19,6 +19,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < entries && timestamps[i] <= target; i++) expected = timestamps[i];
         REQUIRE(timestamp == expected);
     }
+    size_t targets = 2 * entries + 1; /* many side by side are as one by one, whatever the bytes say */
+    int64_t *wanted = malloc(targets * sizeof *wanted), *times = malloc(targets * sizeof *times);
+    int64_t *found = malloc(targets * sizeof *found);
+    REQUIRE(wanted && times && found);
+    wanted[2 * entries] = target;
+    for (size_t i = 0; i < entries; i++) {
+        wanted[2 * i] = timestamps[entries - 1 - i];
+        wanted[2 * i + 1] = (int64_t)((uint64_t)timestamps[i] - 1);
+    }
+    tl_time_index_lookup_many(index, entries, base, wanted, targets, times, found);
+    for (size_t i = 0; i < targets; i++) {
+        tl_time_index_lookup(index, entries, base, wanted[i], &timestamp, &offset);
+        REQUIRE(times[i] == timestamp && found[i] == offset);
+    }
+    free(found);
+    free(times);
+    free(wanted);
     free(offsets);
     free(timestamps);
     free(index);

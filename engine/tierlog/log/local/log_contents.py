@@ -239,6 +239,8 @@ class LogContents:
         self.producers.restart(offset)
         self.snapshots.truncate(log_start_offset=offset, log_end_offset=offset)
         self.log_start = offset if log_start_offset is None else log_start_offset
+        self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
+        self.snapshots.take(self.producers)
         self.local_start = offset
         self.high_watermark = offset
         self.publish()

@@ -23,7 +23,8 @@ from tierlog.log.local.log_offsets import (
     LogState,
 )
 from tierlog.log.local.log_values import FetchDataInfo
-from tierlog.log.local.segments.log_segment import LogSegment, SegmentRead, TimestampAndOffset
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.segment_values import SegmentRead, TimestampAndOffset
 
 NO_TIMESTAMP: Final = -1
 NO_OFFSET: Final = -1
@@ -104,9 +105,9 @@ class LogReader:
             return _special(state.offsets, epochs, timestamp_ms, remote_log_enabled=remote_log_enabled)
         if timestamp_ms == MAX_TIMESTAMP:
             return _find_greatest(state)
-        for segment in state.segments.from_floor(state.offsets.local_log_start_offset):
+        for segment in state.segments:
             if segment.size_bytes and segment.largest_timestamp_ms >= timestamp_ms:
-                # As in Kafka, no later segment is asked when this one has no such record.
+                # As in Kafka, no later segment is asked when this one has no such record at or behind the start.
                 return segment.find_offset_by_timestamp(timestamp_ms, state.offsets.local_log_start_offset)
         return None
 
@@ -121,11 +122,14 @@ class LogReader:
         known = self._limit
         if known is not None and known[0] == state.generation and known[1] == offset:
             return known[2], known[3]
-        segment = state.segments.floor(offset) or state.segments.first
-        batch = segment.find_batch(offset)
-        position = segment.size_bytes if batch is None else batch.position
-        self._limit = (state.generation, offset, segment.base_offset, position)
-        return segment.base_offset, position
+        base, position = state.segments.active.base_offset, state.end_position
+        for segment in state.segments.from_floor(offset):  # a gap may be at a segment's end
+            batch = segment.find_batch(offset)
+            if batch is not None:
+                base, position = segment.base_offset, batch.position
+                break
+        self._limit = (state.generation, offset, base, position)
+        return base, position
 
     def _aborted_of(
         self, state: LogState, segment: LogSegment, start_offset: int, found: SegmentRead

@@ -18,7 +18,8 @@ from tierlog.log.local.log_reads import LogReader
 from tierlog.log.local.log_values import FetchDataInfo
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
 from tierlog.log.local.recovery.recovery_report import RecoveryReport
-from tierlog.log.local.segments.log_segment import LogSegment, TimestampAndOffset
+from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.segment_values import TimestampAndOffset
 
 _INT64_MAX: Final = 2**63 - 1
 

@@ -17,7 +17,7 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.appending.recompression import assign_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
@@ -70,7 +70,7 @@ class UnifiedLog(LogView):
             config=config,
             segments=loaded.segments,
             log_end_offset=loaded.log_end_offset,
-            recovery_point=loaded.recovery_point,
+            recovery_point=max(loaded.recovery_point, loaded.local_log_start_offset),  # nothing lies below
             tasks=tasks,
             on_offline=on_offline,
         )
@@ -253,12 +253,12 @@ class UnifiedLog(LogView):
                     self._contents.roll(first_offset)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
-            except StoreError as error:
+            except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
             start = self._contents.log_start
-        self._settle()
+        self._settle(appended=True)
         append_time_ms = now_ms if self._checks.rules.log_append_time else -1
         return LogAppendInfo(
             first_offset, batch.last_offset, batch.max_timestamp, append_time_ms, start, batch.size_bytes
@@ -297,12 +297,12 @@ class UnifiedLog(LogView):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
                 self._local.active.append_run(view, columns)
                 self._contents.appended(prepared, last_offset + 1)
-            except StoreError as error:
+            except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
             start = self._contents.log_start
-        self._settle()
+        self._settle(appended=True)
         return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, start, size_bytes)
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
@@ -554,11 +554,11 @@ class UnifiedLog(LogView):
         if settles:
             self._settle()
 
-    def _settle(self) -> None:
+    def _settle(self, *, appended: bool = False) -> None:
         """What follows a change once the lock is free: syncs that are due, and who listens."""
         contents = self._contents
         offsets = contents.state.offsets
-        if offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
+        if appended and offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
             self.flush()
         if contents.rolled_at > contents.state.offsets.recovery_point:
             rolled_at, contents.rolled_at = contents.rolled_at, 0

@@ -10,12 +10,13 @@ import pytest
 from tests.log.checks.test_index_builder import closed_segments, interval_of
 from tests.support.batches import Batch, encode
 from tierlog._native.batches import scan_batches
-from tierlog.errors import CorruptRecordError, ObjectNotFoundError, StoreError
+from tierlog._native.indexes import read_offset_index, read_time_index
+from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError, StoreError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError
 from tierlog.log.local.producers.producer_state import AbortedTransaction
-from tierlog.log.local.segments.batch_reads import TimestampAndOffset
 from tierlog.log.local.segments.log_segment import LogSegment
+from tierlog.log.local.segments.segment_values import TimestampAndOffset
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -211,3 +212,79 @@ def test_time_since_the_first_batch(place: tuple[Machine, str]) -> None:
         append(segment, batch)
     assert segment.waited_ms(0, NOW + 77) == 76
     assert reopened(place, segment).waited_ms(0, NOW + 77) == 76
+
+
+def test_a_thousand_segments_are_opened_at_no_cost(tmp_path: Path) -> None:
+    """Else a broker with many segments runs out of descriptors, or takes minutes to start."""
+    filled((Machine(), str(tmp_path)), batches(60)).on_become_inactive()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    opened = [LogSegment.open(Machine(), str(tmp_path), BASE, config=LogConfig()) for _ in range(1000)]
+    assert {segment.largest_timestamp_ms for segment in opened} == {batches(60)[-1].max_timestamp_ms}
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_segment_without_timestamps(place: tuple[Machine, str]) -> None:
+    """Else retention removes or keeps segments of magic 0 by no time at all."""
+    segment = LogSegment.create(*place, BASE, config=LogConfig())
+    segment.append(b"x" * 100, last_offset=BASE, max_timestamp_ms=-1)
+    assert segment.largest_record_timestamp is None
+    assert segment.largest_timestamp_ms == place[0].files.stat(segment.log_path).modified_ms
+    segment.delete_files()
+    with pytest.raises(LogTruncatedError):
+        segment.largest_timestamp_ms  # noqa: B018 - a property that reads
+
+
+def test_a_full_index(place: tuple[Machine, str]) -> None:
+    """Else an index grows beyond what Kafka maps, or a segment is never rolled."""
+    segment = LogSegment.create(*place, BASE, config=LogConfig(index_interval_bytes=0, segment_index_bytes=60))
+    for number, batch in enumerate(batches(9)):
+        # Room for 7 offset entries and 5 time entries, the last one for the roll; the first batch gets none.
+        assert segment.is_index_full == (number > 4)
+        append(segment, batch)
+    segment.on_become_inactive()
+    sizes = [place[0].files.stat(p).size_bytes for p in (segment.offset_index_path, segment.time_index_path)]
+    assert sizes == [7 * 8, 5 * 12]
+    opened = LogSegment.open(*place, BASE, config=LogConfig(segment_index_bytes=60))
+    assert opened.is_index_full
+
+
+def test_a_segment_that_is_opened_goes_on(place: tuple[Machine, str]) -> None:
+    """Else a broker's segment gets entries twice, or none, after a restart; zeros that it allocated stay in between."""
+    appended = batches(60)
+    segment = filled(place, appended[:30])
+    segment.on_become_inactive()
+    for path in (segment.offset_index_path, segment.time_index_path):
+        index = place[0].files.open_update(path)
+        index.truncate(index.size_bytes + 12 * 8000)
+    opened = LogSegment.open(*place, BASE, config=LogConfig(index_interval_bytes=256))
+    for batch in appended[30:]:
+        append(opened, batch)
+    opened.on_become_inactive()
+    offsets = read_offset_index(place[0].files.read_whole(opened.offset_index_path), BASE)[0].tolist()
+    times = read_time_index(place[0].files.read_whole(opened.time_index_path), BASE)[0].tolist()
+    assert offsets == sorted(set(offsets))
+    assert times == sorted(set(times))
+    assert {appended[29].max_timestamp_ms, appended[-1].max_timestamp_ms} <= set(times)
+    assert all(opened.find_batch(batch.last_offset) is not None for batch in appended)
+
+
+def test_transaction_index(place: tuple[Machine, str]) -> None:
+    """Else readers of committed records see what was aborted, or a torn entry hides all behind it."""
+    segment = filled(place, batches(3))
+    assert segment.collect_aborted(fetch_offset=0, upper_bound_offset=1 << 40) == ([], False)
+    entries = [AbortedTransaction(i, BASE + 2 * i, BASE + 2 * i + 1, BASE + 2 * i + 2) for i in range(5000)]
+    segment.append_aborted(entries[:4000])
+    index = place[0].files.open_update(segment.transaction_index_path)
+    index.append(b"torn")
+    opened = LogSegment.open(*place, BASE, config=LogConfig())
+    opened.append_aborted(entries[4000:])
+    opened.check_transaction_index()
+    for each in (opened, LogSegment.open(*place, BASE, config=LogConfig())):
+        found, complete = each.collect_aborted(fetch_offset=BASE + 7000, upper_bound_offset=BASE + 7004)
+        assert (found, complete) == ([(i, BASE + 2 * i, BASE + 2 * i + 1) for i in (3500, 3501)], True)
+        assert len(each.collect_aborted(fetch_offset=0, upper_bound_offset=1 << 40)[0]) == 5000
+    with pytest.raises(CorruptIndexError):
+        opened.append_aborted(entries[4999:])
+    index.write_at(b"\0\1", position=34 * 4500)
+    with pytest.raises(CorruptIndexError, match="txnindex @ 153000"):
+        LogSegment.open(*place, BASE, config=LogConfig()).check_transaction_index()

@@ -152,7 +152,8 @@ class _Pass:
         if found is None:
             return check.end_position, None
         rule, fault = found
-        if rule == "order" and fault.base_offset >= fault.expected and fault.found < OFFSET_MAX:
+        fits_no_index = segment.base_offset + INT32_MAX < fault.found < OFFSET_MAX
+        if rule == "order" and fault.base_offset >= fault.expected and fits_no_index:
             raise SegmentOverflowError(segment)
         return fault.position, fault
 

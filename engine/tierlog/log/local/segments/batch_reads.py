@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from tierlog._native.batches import BatchSearch, FoundBatch
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptRecordError
+from tierlog.log.local.segments.segment_values import TimestampAndOffset
 from tierlog.runtime.machine.files import UpdatableFile
 
 #: What lies between two index entries, for batches smaller than the interval; a header of a larger one needs less.
@@ -16,14 +17,6 @@ _PIECE_BYTES: Final = 4096
 #: Where many small batches have to be passed over.
 _PIECE_BYTES_MAX: Final = 64 << 10
 _RECORDS_PIECE_BYTES: Final = 1 << 20
-
-
-class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp; -1 where there is none; ``leader_epoch`` None if it is not known."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int | None
 
 
 def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> BatchSearch:

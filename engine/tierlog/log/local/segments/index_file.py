@@ -11,13 +11,14 @@ entry of such a file do not count, and go when the file is first written.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import ClassVar, Final, NamedTuple
 
 from tierlog._native.indexes import find_upper_bound_offset, lookup_offset, lookup_timestamp
-from tierlog.errors import CorruptIndexError
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.local.segments.lazy_file import LazyFile
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import UpdatableFile
@@ -60,7 +61,10 @@ class IndexFile:
         self._is_known = is_new
         # Whether the file may hold what no fsync has seen: also of a process before this one.
         self._is_dirty = True
+        self._is_inactive = False
         self._page = _Page(-1, -1, b"")
+        # The last entry, where no more than that is known.
+        self._end: bytes | None = None
 
     # ---- what is known
 
@@ -79,10 +83,30 @@ class IndexFile:
         return len(self._firsts) * self.page_bytes + len(self._tail)
 
     def _last(self) -> tuple[int, int] | None:
-        """The fields of the last entry; the tail holds it, if there is one."""
-        self._know()
+        """The fields of the last entry. Of an index that nobody has read so far, no more than its end is read."""
+        if not self._is_known:
+            end = self._read_end() if self._end is None else self._end
+            if not self._is_known:
+                self._end = end
+                return self.entry.unpack(end) if end else None
         with self._lock:
             return self.entry.unpack(self._tail[-self.entry.size :]) if self._tail else None
+
+    def _read_end(self) -> bytes:
+        """The last entry in the file, b"" if there is none. A file that was not open is not kept open for it."""
+        was_open, file = self.file.file is not None, self.file.find()
+        if file is None:
+            return b""
+        try:
+            size_bytes = self._used_bytes(file)
+            return bytes(self._read(file, size_bytes - self.entry.size, self.entry.size)) if size_bytes else b""
+        except CorruptIndexError:
+            if not self._is_known:
+                raise
+            return b""
+        finally:
+            if not was_open:
+                self.file.release()
 
     def _absolute(self, relative_offset: int) -> int:
         if not 0 <= relative_offset <= _OFFSET_MAX - self._base_offset:
@@ -130,13 +154,13 @@ class IndexFile:
         whole = file.size_bytes // size * size
         if whole == size:
             return whole  # a lone zero entry is one: a log whose first record is of 1970
-        step = _PAGES_READ_AT_ONCE * self.page_bytes
+        step = self.page_bytes
         while whole > 0:
             position = (whole - 1) // step * step
             used = len(self._read(file, position, whole - position).rstrip(b"\0"))
             if used:
                 return position + -(-used // size) * size
-            whole = position
+            whole, step = position, _PAGES_READ_AT_ONCE * self.page_bytes
         return 0
 
     def _read(self, file: UpdatableFile, position: int, size_bytes: int) -> bytearray:
@@ -185,6 +209,13 @@ class IndexFile:
             file.append(self._tail[self._written_bytes - self._tail_position :])
             self._written_bytes = size_bytes
             self._is_dirty = True
+            self._is_inactive = False
+
+    def become_inactive(self) -> None:
+        """Write what is only in memory. The file is let go of with its next fsync, until it is needed again."""
+        self.write_out()
+        self.forget_pages()
+        self._is_inactive = True
 
     def forget_pages(self, pages_kept: int = 0) -> None:
         """Keep at most so many pages in memory, and the last one. All entries have been written out."""
@@ -197,9 +228,10 @@ class IndexFile:
         """Fsync what is in the file, unless nothing changed since the last time. Any thread, while another appends."""
         if self._is_dirty:
             self._is_dirty = False
-            file = self.file.find()
-            if file is not None:
-                file.fsync()
+            with contextlib.suppress(ObjectNotFoundError):
+                self.file.fsync()
+            if self._is_inactive:
+                self.file.release()
 
     def reset(self) -> None:
         """Remove all entries, in memory and on disk."""

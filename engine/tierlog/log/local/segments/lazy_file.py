@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tierlog.errors import ObjectNotFoundError
 from tierlog.log.local.log_errors import LogClosedError, LogTruncatedError
 from tierlog.runtime.machine import Machine
@@ -64,6 +66,23 @@ class LazyFile:
             if make or self._files.find(self.path) is not None:
                 self.file = self._files.open_update(self.path)
         return self.file
+
+    def modified_ms(self) -> int:
+        """When the file was last changed, ms since 1970 UTC. Raises as ``opened``."""
+        with self._lock:
+            if self._is_removed:
+                raise LogTruncatedError(f"{self.path}: removed, while it was read")
+            return self._files.stat(self.path).modified_ms
+
+    def fsync(self) -> None:
+        """Fsync the file, unless the log has removed it meanwhile. Raises as ``opened``."""
+        with contextlib.suppress(LogTruncatedError):
+            self.opened().fsync()
+
+    def release(self) -> None:
+        """Let go of the file until it is needed again."""
+        with self._lock:
+            self.file = None
 
     def rename_to(self, path: str) -> None:
         """Rename the file, if it exists. The folder is not fsynced."""

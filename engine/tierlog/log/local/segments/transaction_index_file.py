@@ -5,12 +5,13 @@ Source: Kafka TransactionIndex.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tierlog._native.indexes import check_transaction_index, collect_aborted
-from tierlog.errors import CorruptIndexError
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.transaction_index import ENTRY_SIZE_BYTES
 from tierlog.log.local.log_errors import LogTruncatedError
 from tierlog.log.local.producers.producer_state import AbortedTransaction
@@ -139,6 +140,5 @@ class TransactionIndexFile:
         """Fsync the file, if there is one and it may have changed since the last time. Any thread."""
         if self._is_dirty:
             self._is_dirty = False
-            file = self.file.find()
-            if file is not None:
-                file.fsync()
+            with contextlib.suppress(ObjectNotFoundError):
+                self.file.fsync()

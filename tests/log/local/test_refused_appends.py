@@ -1,0 +1,225 @@
+"""What a log refuses, by Kafka's names; a refusal leaves no trace: no offset, no file, no state."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.records.vectors import VECTORS
+from tests.support.living_logs import NOW_MS, batch_of, contents_of, machine_of, opened, served
+from tierlog._native.checksums import crc32c
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.runtime.machine import Machine
+
+ATTRIBUTES_AT, MAGIC_AT = 21, 16
+CONFIG = LogConfig(max_message_bytes=5_000, segment_bytes=8_000, max_decompressed_message_bytes=1 << 20)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return machine_of()
+
+
+@pytest.fixture
+def log(machine: Machine) -> UnifiedLog:
+    """A log with an idempotent producer (1, epoch 2, sequences to 6) and an open transaction (producer 5)."""
+    log = opened(machine, config=CONFIG)
+    log.append_as_leader(batch_of(b"a", b"b"), leader_epoch=3)
+    for sequence in range(0, 6, 2):
+        log.append_as_leader(
+            batch_of(b"c", b"d", producer_id=1, producer_epoch=2, base_sequence=sequence), leader_epoch=3
+        )
+    log.append_as_leader(
+        batch_of(b"e", producer_id=5, producer_epoch=0, base_sequence=0, transactional=1), leader_epoch=4
+    )
+    return log
+
+
+def summed(data: bytearray) -> bytearray:
+    """With a right checksum."""
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[ATTRIBUTES_AT:]))
+    return data
+
+
+def patched(data: bytearray, at: int, form: str, value: int, *, right: bool = True) -> bytearray:
+    struct.pack_into(form, data, at, value)
+    return summed(data) if right else data
+
+
+def everything(machine: Machine, log: UnifiedLog) -> tuple[Any, ...]:
+    producers = log._contents.producers
+    known = {i: (p.producer_epoch, list(p.batches), p.current_txn_first_offset) for i, p in producers.producers.items()}
+    return log.offsets, contents_of(machine), known, list(log.leader_epoch_cache.epochs), log.log_segments()
+
+
+OF_PRODUCERS = (
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+)
+IDEMPOTENT = {"producer_id": 1, "producer_epoch": 2}
+#: Name → (Kafka's error, a batch of a client).
+CLIENT: dict[str, tuple[str, Callable[[], bytearray]]] = {
+    "above max.message.bytes": ("MESSAGE_TOO_LARGE", lambda: batch_of(bytes(5_000))),
+    "wrong crc": ("CORRUPT_MESSAGE", lambda: patched(batch_of(b"x"), 17, ">I", 1, right=False)),
+    "size below the header": ("CORRUPT_MESSAGE", lambda: patched(batch_of(b"x"), 8, ">i", 48, right=False)),
+    "magic 3": ("CORRUPT_MESSAGE", lambda: patched(batch_of(b"x"), MAGIC_AT, ">b", 3)),
+    "magic -1": ("CORRUPT_MESSAGE", lambda: patched(batch_of(b"x"), MAGIC_AT, ">b", -1)),
+    "magic 1": ("INVALID_RECORD", lambda: bytearray.fromhex(VECTORS["v1.none"])),
+    "codec 5": ("UNKNOWN_SERVER_ERROR", lambda: patched(batch_of(b"x"), ATTRIBUTES_AT, ">h", 5)),
+    "two batches": ("INVALID_RECORD", lambda: batch_of(b"x") + batch_of(b"y")),
+    "a base offset": ("INVALID_RECORD", lambda: patched(batch_of(b"x"), 0, ">q", 7)),
+    "a control batch": ("INVALID_RECORD", lambda: patched(batch_of(b"x"), ATTRIBUTES_AT, ">h", 0x20)),
+    "too few records": ("INVALID_RECORD", lambda: patched(batch_of(b"x"), 57, ">i", 2)),
+    "no records": ("INVALID_RECORD", lambda: patched(batch_of(b"x"), 57, ">i", 0)),
+    "a negative last offset": ("INVALID_RECORD", lambda: patched(batch_of(b"x"), 23, ">i", -2)),
+    "a negative sequence": (
+        "INVALID_RECORD",
+        lambda: batch_of(b"x", producer_id=9, producer_epoch=0, base_sequence=-1),
+    ),
+    "from the future": ("INVALID_TIMESTAMP", lambda: batch_of(b"x", timestamp_ms=NOW_MS + 3_600_001)),
+    "marked with the append time": (
+        "INVALID_TIMESTAMP",
+        lambda: patched(batch_of(b"x", timestamp_ms=-1), ATTRIBUTES_AT, ">h", 0x08),
+    ),
+    "a gap in the sequence": (
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        lambda: batch_of(b"x", base_sequence=7, **IDEMPOTENT),
+    ),
+    "an old sequence": ("OUT_OF_ORDER_SEQUENCE_NUMBER", lambda: batch_of(b"x", base_sequence=5, **IDEMPOTENT)),
+    "a new epoch that goes on": (
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        lambda: batch_of(b"x", producer_id=1, producer_epoch=3, base_sequence=6),
+    ),
+    "a fenced epoch": (
+        "INVALID_PRODUCER_EPOCH",
+        lambda: batch_of(b"x", producer_id=1, producer_epoch=1, base_sequence=6),
+    ),
+    "outside of the open transaction": (
+        "INVALID_TXN_STATE",
+        lambda: batch_of(b"x", producer_id=5, producer_epoch=0, base_sequence=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CLIENT))
+def test_a_leader_refuses(log: UnifiedLog, machine: Machine, name: str) -> None:
+    """Else a client retries what can never succeed, or the log has half of what it refused."""
+    error, make = CLIENT[name]
+    data = make()
+    sent, before = bytes(data), everything(machine, log)
+    with pytest.raises(AppendRefusedError) as caught:
+        log.append_as_leader(data, leader_epoch=9)
+    assert caught.value.error.name == error
+    if caught.value.error not in OF_PRODUCERS:  # their state is asked when the offsets are in the batch
+        assert data == sent
+    assert everything(machine, log) == before
+    log.append_as_leader(batch_of(b"next"), leader_epoch=9)
+    assert log.log_end_offset == before[0].log_end_offset + 1
+
+
+def test_a_leader_refuses_more_than_a_segment(machine: Machine) -> None:
+    """RECORD_LIST_TOO_LARGE: no roll makes room for it."""
+    log = opened(machine, config=LogConfig(segment_bytes=1_000))
+    before = everything(machine, log)
+    with pytest.raises(AppendRefusedError) as caught:
+        log.append_as_leader(batch_of(bytes(2_000)), leader_epoch=1)
+    assert caught.value.error.name == "RECORD_LIST_TOO_LARGE"
+    assert everything(machine, log) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("50-bomb-zstd-one-record", "MESSAGE_TOO_LARGE"),
+        ("51-bomb-zstd-trailing", "MESSAGE_TOO_LARGE"),
+        ("52-bomb-gzip-trailing", "MESSAGE_TOO_LARGE"),
+        ("53-zstd-lying-content-size", None),
+        ("54-zstd-huge-window", None),
+        ("44-gzip-empty-payload", None),
+        ("41-lz4-corrupt-middle", "UNKNOWN_SERVER_ERROR"),
+        ("45-snappy-count-plus9", "INVALID_RECORD"),
+        ("12-varint-overflow", "INVALID_RECORD"),
+        ("18-header-count-intmax", "INVALID_RECORD"),
+        ("24-offset-deltas-decreasing", "INVALID_RECORD"),
+    ],
+)
+def test_a_leader_refuses_the_bad_logs(log: UnifiedLog, machine: Machine, data: Path, name: str, error: str) -> None:
+    """Else one batch of a hostile client takes the broker's memory, or stays in the log where no reader gets past."""
+    batch = bytearray((data / "bad" / "log" / f"{name}.log").read_bytes())
+    batch[0:8] = bytes(8)
+    before = everything(machine, log)
+    config = LogConfig(max_message_bytes=10 << 20, max_decompressed_message_bytes=1 << 20)
+    log.update_config(config)
+    with pytest.raises(AppendRefusedError) as caught:
+        log.append_as_leader(batch, leader_epoch=9)
+    assert error is None or caught.value.error.name == error
+    assert everything(machine, log) == before
+
+
+def sent(base_offset: int, *, epoch: int = 4, value: bytes = b"f") -> bytearray:
+    data = batch_of(value)
+    struct.pack_into(">q", data, 0, base_offset)
+    struct.pack_into(">i", data, 12, epoch)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("below the end", "UNKNOWN_SERVER_ERROR"),
+        ("twice", "UNKNOWN_SERVER_ERROR"),
+        ("falling", "UNKNOWN_SERVER_ERROR"),
+        ("wrong crc behind a good one", "CORRUPT_MESSAGE"),
+        ("magic 9", "CORRUPT_MESSAGE"),
+        ("codec 7", "UNKNOWN_SERVER_ERROR"),
+        ("a negative size", "CORRUPT_MESSAGE"),
+        ("more than a segment", "RECORD_LIST_TOO_LARGE"),
+        ("outside of the open transaction", "INVALID_TXN_STATE"),
+        ("a broken marker", "CORRUPT_MESSAGE"),
+    ],
+)
+def test_a_follower_refuses(log: UnifiedLog, machine: Machine, name: str, error: str) -> None:
+    """Else a replica differs from its leader, and nobody can tell which of the two is right."""
+    end = log.log_end_offset
+    good = sent(end)
+    marker = batch_of(b"x", producer_id=8, producer_epoch=0, base_sequence=-1, transactional=1)
+    marker = patched(patched(marker, ATTRIBUTES_AT, ">h", 0x30), 0, ">q", end)  # its key says nothing of a marker
+    marker[12:16] = bytes(4)
+    outside = batch_of(b"x", producer_id=5, producer_epoch=0, base_sequence=1)
+    struct.pack_into(">q", outside, 0, end)
+    struct.pack_into(">i", outside, 12, 4)
+    data = {
+        "below the end": sent(end - 1),
+        "twice": good + good,
+        "falling": sent(end + 5) + good,
+        "wrong crc behind a good one": good + patched(sent(end + 1), 17, ">I", 1, right=False),
+        "magic 9": patched(sent(end), MAGIC_AT, ">b", 9),
+        "codec 7": patched(sent(end), ATTRIBUTES_AT, ">h", 7),
+        "a negative size": patched(sent(end), 8, ">i", -1, right=False),
+        "more than a segment": sent(end, value=bytes(9_000)),
+        "outside of the open transaction": outside,
+        "a broken marker": marker,
+    }[name]
+    before = everything(machine, log)
+    with pytest.raises(AppendRefusedError) as caught:
+        log.append_as_follower(data, leader_epoch=4)
+    assert caught.value.error.name == error
+    assert everything(machine, log) == before
+    log.append_as_follower(good, leader_epoch=4)
+    assert served(log).endswith(good)
+
+
+def test_a_late_epoch_is_left_out_and_no_error() -> None:
+    """KAFKA-18723: a follower that has not heard of an epoch must not take its batches for those of the old one."""
+    machine = machine_of()
+    log = opened(machine)
+    info = log.append_as_follower(sent(0, epoch=1) + sent(1, epoch=2) + sent(2, epoch=1), leader_epoch=1)
+    assert (info.last_offset, log.log_end_offset) == (0, 1)
+    assert list(log.leader_epoch_cache.epochs) == [(1, 0)]

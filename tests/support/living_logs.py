@@ -1,0 +1,101 @@
+"""Living logs in memory for tests: opened, filled, damaged, and read to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tierlog._native.batches import scan_batches
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+FOLDER = "/logs/orders-0"
+NOW_MS = 1_700_000_000_000
+
+
+def machine_of(contents: dict[str, bytes] | None = None, *, folder: str = FOLDER) -> Machine:
+    """A machine whose disk is in memory, with files of a log's folder."""
+    clock = ManualClock(time_ms=NOW_MS)
+    files = MemoryFiles(clock)
+    files.make_directories(folder)
+    for name, data in (contents or {}).items():
+        files.put(f"{folder}/{name}", data)
+    return Machine(clock=clock, rng=SeededRng(7), files=files)
+
+
+def contents_of(machine: Machine, *, folder: str = FOLDER) -> dict[str, bytes]:
+    """All files of a log's folder."""
+    return {info.name: machine.files.read_whole(info.path) for info in machine.files.iter_directory(folder)}
+
+
+def opened(
+    machine: Machine,
+    *,
+    clean: bool = False,
+    config: LogConfig | None = None,
+    folder: str = FOLDER,
+    checkpoints: LogCheckpoints | None = None,
+) -> UnifiedLog:
+    return UnifiedLog.open(
+        folder,
+        machine=machine,
+        config=config,
+        checkpoints=checkpoints,
+        had_clean_shutdown=clean,
+        is_sole_replica=True,
+    )
+
+
+def batch_of(*values: bytes | None, timestamp_ms: int = NOW_MS, codec: str = "none", **producer: int) -> bytearray:
+    """A batch as a producer sends it."""
+    transactional = bool(producer.pop("transactional", 0))
+    builder = RecordBatchBuilder(0, codec=codec, transactional=transactional, **producer)
+    for value in values:
+        builder.append(b"key", value, timestamp_ms=timestamp_ms)
+    return bytearray(builder.build())
+
+
+def ended(log: UnifiedLog, producer_id: int, *, commits: bool, leader_epoch: int = 0) -> int:
+    """End a transaction of epoch 0; the marker's offset."""
+    kind = ControlRecordType.COMMIT if commits else ControlRecordType.ABORT
+    marker = build_end_transaction_marker(
+        0, kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    info = log.append_as_leader(
+        bytearray(marker), leader_epoch=leader_epoch, origin=AppendOrigin.COORDINATOR, transaction_version=1
+    )
+    return info.first_offset
+
+
+def iter_served(log: UnifiedLog, *, max_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """The whole batches that the log hands out, from its start to its end."""
+    at = log.local_log_start_offset
+    while True:
+        found = log.read(at, max_bytes=max_bytes, isolation=FetchIsolation.LOG_END)
+        if found.records is None:
+            return
+        data = bytes(found.records.read())
+        columns, end, _, _ = scan_batches(data)
+        if not end:
+            raise AssertionError(f"a read from {at} on begins with no whole batch")
+        positions, sizes = columns["position"].astype(np.int64), columns["size_bytes"].astype(np.int64)
+        for position, size in zip(positions.tolist(), sizes.tolist(), strict=True):
+            yield data[position : position + size]
+        following = int(columns["last_offset"][-1]) + 1
+        if following <= at:
+            raise AssertionError(f"a read from {at} on ends before {following}")
+        at = following
+
+
+def served(log: UnifiedLog, *, max_bytes: int = 1 << 20) -> bytes:
+    return b"".join(iter_served(log, max_bytes=max_bytes))

@@ -1,0 +1,295 @@
+"""One log, asked in words: Kafka's UnifiedLog in a JVM and ours, with the same commands and the same answers.
+
+An answer is what the command gave, " | " and all that the log tells of itself: its offsets, its segments, its epochs
+and its producers.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pathlib
+import subprocess
+from collections.abc import Callable, Mapping
+
+from bench.peers import install
+from tests.support.broker_logs import ToldClock
+from tierlog._native.checksums import crc32c
+from tierlog.errors import TierlogError
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_errors import AppendRefusedError
+from tierlog.log.local.log_offsets import FetchIsolation
+from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.unified_log import LogAppendInfo, ProducerSettings, UnifiedLog
+from tierlog.runtime.machine import Machine
+
+#: Kafka's answer to what has no code of its own.
+UNKNOWN_SERVER_ERROR = -1
+EPOCHS = "leader-epoch-checkpoint"
+
+
+class KafkaLog:
+    """The peer: bench/peers/LogPeer.java, one answer a line."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        path = install.class_path("kafka")
+        javac = pathlib.Path(install.java()).with_name("javac") if os.environ.get("JAVA_HOME") else "javac"
+        source = str(install.HERE / "LogPeer.java")
+        subprocess.run([str(javac), "-cp", path, "-d", str(folder), source], check=True)
+        command = [install.java(), "-Xmx256m", "-cp", f"{folder}:{path}"]
+        command.append("org.apache.kafka.storage.internals.log.LogPeer")
+        pipe, self.errors = subprocess.PIPE, folder / "errors.txt"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+
+    def ask(self, *words: object) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().rstrip("\n")
+        assert answer, self.errors.read_text()
+        return answer
+
+    def end(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+        assert self.process.wait(30) == 0
+
+
+def config_of(words: str) -> LogConfig:
+    """A configuration of ours from ``key=value;key=value`` in Kafka's names."""
+    return LogConfig.from_kafka(dict(word.split("=", 1) for word in words.split(";") if word))
+
+
+class OurLog:
+    """Ours, asked in the same words."""
+
+    def __init__(self) -> None:
+        self.clock = ToldClock()
+        self.machine = Machine(clock=self.clock)
+        self.log: UnifiedLog | None = None
+        self._commands: Mapping[str, Callable[..., str]] = {
+            "open": self._open,
+            "leader": self._leader,
+            "follower": self._follower,
+            "read": self._read,
+            "list": self._list,
+            "restart": self._restart,
+            "aborted": self._aborted,
+            "config": self._config,
+            "epoch": self._epoch,
+            "state": self._state_alone,
+            "close": self._close,
+            "drop": self._close,
+        }
+
+    def ask(self, *words: object) -> str:
+        name, *asked = (str(word) for word in words)
+        if name == "time":
+            self.clock.now_ms = int(asked[0])
+            return f"done | {self._state()}"
+        try:
+            told = self._commands[name](*asked) if name in self._commands else self._simple(name, *asked)
+        except AppendRefusedError as refused:
+            records = ",".join(str(error.batch_index) for error in refused.record_errors)
+            told = f"refused {int(refused.error)} {records}"
+        except TierlogError as refused:
+            told = f"refused {int(getattr(refused, 'error', UNKNOWN_SERVER_ERROR))} "
+        except ValueError:
+            told = f"refused {UNKNOWN_SERVER_ERROR} "
+        return f"{told} | {self._state()}"
+
+    @property
+    def _log(self) -> UnifiedLog:
+        assert self.log is not None
+        return self.log
+
+    # ---- commands
+
+    def _open(
+        self,
+        folder: str,
+        config: str,
+        log_start: str,
+        recovery_point: str,
+        high_watermark: str,
+        clean: str,
+        topic_id: str,
+        tiered: str,
+        verification: str,
+    ) -> str:
+        self.log = UnifiedLog.open(
+            folder,
+            machine=self.machine,
+            config=config_of(config),
+            producer_settings=ProducerSettings(transaction_partition_verification_enable=verification == "1"),
+            checkpoints=LogCheckpoints(
+                recovery_point=int(recovery_point), log_start_offset=int(log_start), high_watermark=int(high_watermark)
+            ),
+            had_clean_shutdown=clean == "1",
+            topic_id=None if topic_id == "-" else base64.urlsafe_b64decode(topic_id + "=="),
+            remote_log_enabled=tiered == "1",
+        )
+        return "open"
+
+    def _leader(self, data: str, epoch: str, origin: str, version: str, verify: str) -> str:
+        batch = bytearray.fromhex(data if data != "-" else "")
+        guard = None
+        if verify == "1":
+            guard = self._log.begin_transaction_verification(
+                int.from_bytes(batch[43:51], "big", signed=True),
+                sequence=int.from_bytes(batch[53:57], "big", signed=True),
+                producer_epoch=int.from_bytes(batch[51:53], "big", signed=True),
+                supports_epoch_bump=version == "2",
+            )
+        info = self._log.append_as_leader(
+            batch,
+            leader_epoch=int(epoch),
+            origin=AppendOrigin[origin],
+            verification_guard=guard,
+            transaction_version=int(version),
+        )
+        if info.is_duplicate:
+            return f"duplicate {info.first_offset} {info.last_offset}"
+        return _taken(info)
+
+    def _follower(self, data: str, epoch: str) -> str:
+        batches = bytearray.fromhex(data if data != "-" else "")
+        return _taken(self._log.append_as_follower(batches, leader_epoch=int(epoch)))
+
+    def _read(self, offset: str, max_bytes: str, isolation: str, min_one: str) -> str:
+        found = self._log.read(
+            int(offset), max_bytes=int(max_bytes), isolation=FetchIsolation[isolation], min_one_message=min_one == "1"
+        )
+        data = b"" if found.records is None else bytes(found.records.read())
+        aborted = found.aborted_transactions
+        told = "-" if aborted is None else ",".join(f"{producer}:{first}" for producer, first in aborted)
+        place = f"{found.segment_base_offset} {found.position}"
+        return f"read {place} {len(data)} {crc32c(data)} {int(found.first_entry_incomplete)} {told}"
+
+    def _list(self, timestamp: str) -> str:
+        found = self._log.fetch_offset_by_timestamp(int(timestamp))
+        if found is None:
+            return "none"
+        epoch = "none" if found.leader_epoch is None else found.leader_epoch
+        return f"found {found.timestamp_ms} {found.offset} {epoch}"
+
+    def _restart(self, offset: str, log_start: str) -> str:
+        self._log.truncate_fully_and_start_at(int(offset), None if log_start == "-" else int(log_start))
+        return "done"
+
+    def _aborted(self, start: str, upper: str) -> str:
+        found = self._log.collect_aborted_transactions(int(start), int(upper))
+        return "aborted" + "".join(f" {producer}:{first}:{last}" for producer, first, last in found)
+
+    def _config(self, words: str) -> str:
+        self._log.update_config(config_of(words))
+        return "done"
+
+    def _epoch(self, epoch: str, start_offset: str) -> str:
+        self._log.assign_epoch_start_offset(int(epoch), int(start_offset))
+        return "done"
+
+    def _close(self) -> str:
+        self._log.close()
+        self.log = None
+        return "done"
+
+    def _state_alone(self) -> str:
+        return "state"
+
+    def _simple(self, name: str, *asked: str) -> str:
+        log = self._log
+        number = int(asked[0]) if asked else -1
+        match name:
+            case "roll":
+                return f"rolled {log.roll(number if asked else None).base_offset}"
+            case "flush":
+                log.flush()
+            case "watermark":
+                return f"at {log.update_high_watermark(number)}"
+            case "raise":
+                was = log.maybe_increment_high_watermark(number)
+                return f"was {'none' if was is None else was}"
+            case "start":
+                return f"done {int(log.maybe_increment_log_start_offset(number, 'asked'))}"
+            case "localstart":
+                log.maybe_increment_local_log_start_offset(number, "asked")
+            case "copied":
+                log.update_highest_offset_in_remote_storage(number)
+            case "remotestart":
+                log.update_log_start_offset_from_remote_tier(number)
+            case "truncate":
+                return f"done {int(log.truncate_to(number))}"
+            case "retention":
+                return f"gone {log.delete_old_segments()}"
+            case "expire":
+                log.remove_expired_producers()
+            case "epochend":
+                return "end {} {}".format(*log.end_offset_for_epoch(number))
+            case _:
+                raise NotImplementedError(name)
+        return "done"
+
+    def _state(self) -> str:
+        if self.log is None:
+            return "closed"
+        log, at = self.log, self.log.offsets
+        local = at.local_log_start_offset if log.remote_log_enabled() else -1
+        words = [at.log_start_offset, local, at.last_stable_offset, at.high_watermark, at.log_end_offset]
+        words += [at.recovery_point, at.highest_offset_in_remote_storage]
+        told = " ".join(map(str, words)) + " |"
+        for segment in log.log_segments():
+            largest = segment.largest_record_timestamp
+            told += f" {segment.base_offset}:{segment.size_bytes}:{-1 if largest is None else largest[0]}"
+        told += " |" + "".join(f" {entry.epoch}:{entry.start_offset}" for entry in log.leader_epoch_cache.epochs)
+        return told + " |" + _producers(log)
+
+
+def _producers(log: UnifiedLog) -> str:
+    state = log._contents.producers  # a snapshot as one would be written now: nobody else asks for it
+    return "".join(
+        f" {p.producer_id}:{p.producer_epoch}:{p.last_sequence}:{p.last_offset}:{p.offset_delta}:{p.timestamp_ms}"
+        f":{p.coordinator_epoch}:{p.transaction_first_offset}:{len(state.producers[p.producer_id].batches)}"
+        for p in sorted(state.snapshot(), key=lambda p: p.producer_id)
+    )
+
+
+def _taken(info: LogAppendInfo) -> str:
+    offsets = f"{info.first_offset} {info.last_offset}"
+    return f"taken {offsets} {info.max_timestamp_ms} {info.log_append_time_ms}"
+
+
+# ---- files
+
+
+def files_of(folder: pathlib.Path) -> dict[str, object]:
+    """The files of a log by name, in a form in which Kafka's and ours are equal: an index of an active segment without
+    the zeros behind its entries, the entries of a producer snapshot in order. Kafka makes an index when it is asked for
+    the first time, and the epochs' checkpoint in any case: empty ones do not count.
+    """
+    found: dict[str, object] = {}
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        if path.suffix == ".index":
+            found[path.name] = _entries(data, 8)
+        elif path.suffix == ".timeindex":
+            found[path.name] = _entries(data, 12)
+        elif path.suffix == ".snapshot" and data:
+            found[path.name] = sorted(parse_producer_snapshot(data).entries, key=lambda entry: entry.producer_id)
+        else:
+            found[path.name] = data.hex()
+        if not found[path.name] and (path.suffix in (".index", ".timeindex") or path.name == EPOCHS):
+            del found[path.name]
+    return found
+
+
+def _entries(data: bytes, size: int) -> list[str]:
+    entries = [data[at : at + size] for at in range(0, len(data), size)]
+    while entries and not any(entries[-1]):
+        entries.pop()
+    return [entry.hex() for entry in entries]

@@ -1,0 +1,375 @@
+"""Random turns of a log's life, from a seed: what a broker, its clients and its crashes do to it."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
+
+START_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+TOPIC_ID = "ASNFZ4mrze8RIjNEVWZ3iA"
+ISOLATIONS = ["LOG_END", "HIGH_WATERMARK", "TXN_COMMITTED"]
+LIST_OFFSETS = [-1, -2, -3, -4, -5, -6]
+
+Command = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class ToldProducer:
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a log tells of itself, taken apart."""
+
+    log_start: int = 0
+    stable: int = 0
+    high: int = 0
+    end: int = 0
+    recovery: int = 0
+    copied: int = -1
+    bases: tuple[int, ...] = (0,)
+    epoch: int = 0
+    producers: dict[int, ToldProducer] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answer: str) -> Told | None:
+        parts = [part.split() for part in answer.split("|")[1:]]
+        if len(parts) < 4:
+            return None
+        log_start, _, stable, high, end, recovery, copied = map(int, parts[0])
+        producers = {}
+        for word in parts[3]:
+            numbers = [int(number) for number in word.split(":")]
+            producers[numbers[0]] = ToldProducer(*numbers[:5], *numbers[6:8])
+        bases = tuple(int(word.split(":")[0]) for word in parts[1])
+        epoch = int(parts[2][-1].split(":")[0]) if parts[2] else 0
+        return cls(log_start, stable, high, end, recovery, copied, bases, epoch, producers)
+
+
+class Turns:
+    """Commands for one log, each by what the log told last.
+
+    Args:
+        rng: All chance.
+        tiered: Whether the log is of a topic with remote storage.
+    """
+
+    def __init__(self, rng: random.Random, *, tiered: bool) -> None:
+        self.rng = rng
+        self.tiered = tiered
+        self.now = START_MS
+        self.verification = int(rng.random() < 0.2)
+        self.topic_id = rng.choice(["-", TOPIC_ID])
+        self.policy = rng.choice(["delete"] * 4 + ["compact", "compact,delete", ""])
+        if tiered:
+            self.policy = "delete"
+        self.append_time = rng.random() < 0.15
+        #: A follower's append of several batches ends in the middle where an index of Kafka's has no room for all.
+        self.index_bytes = rng.choice([36, 96, 4096, 4096, 4096])
+        self.told = Told()
+        #: Where batches end.
+        self.borders: set[int] = set()
+        self._kinds = self._all_kinds()
+
+    def learn(self, answer: str) -> None:
+        """Take what a log told."""
+        self.told = Told.of(answer) or self.told
+        self.borders = {border for border in self.borders if border < self.told.end} | {self.told.end}
+
+    def config(self) -> str:
+        rng = self.rng
+        settings: dict[str, object] = {
+            "internal.segment.bytes": rng.choice([400, 700, 1000, 3000]),
+            "segment.index.bytes": self.index_bytes,
+            "index.interval.bytes": rng.choice([0, 1, 150, 1000]),
+            "segment.ms": rng.choice([3000, 20000, DAY_MS]),
+            "retention.bytes": rng.choice([-1, 500, 1500]),
+            "retention.ms": rng.choice([-1, 5000, 40000]),
+            "flush.messages": rng.choice([1, 5, 2**62]),
+            "max.message.bytes": rng.choice([600, 1048588]),
+            "file.delete.delay.ms": 0,
+            "cleanup.policy": self.policy,
+            "message.timestamp.after.max.ms": rng.choice([3000, 3600000]),
+            "message.timestamp.before.max.ms": rng.choice([60000, 2**62]),
+        }
+        if self.append_time:
+            settings["message.timestamp.type"] = "LogAppendTime"
+        if self.tiered:
+            settings["remote.storage.enable"] = "true"
+            settings["local.retention.bytes"] = rng.choice([-2, 400]) if settings["retention.bytes"] != -1 else -2
+            settings["local.retention.ms"] = rng.choice([-2, 3000]) if settings["retention.ms"] != -1 else -2
+            settings["remote.log.copy.disable"] = "false"
+        elif rng.random() < 0.1:
+            settings["compression.type"] = "uncompressed"
+        return ";".join(f"{key}={value}" for key, value in settings.items())
+
+    # ---- what comes in
+
+    def _builder(self, base_offset: int, **more: object) -> RecordBatchBuilder:
+        codec = self.rng.choice(["none"] * 4 + ["gzip", "snappy", "lz4", "zstd"])
+        return RecordBatchBuilder(base_offset, codec=codec, **more)  # type: ignore[arg-type]
+
+    def _fill(self, builder: RecordBatchBuilder, count: int) -> bytes:
+        rng, gaps = self.rng, builder.base_offset > 0
+        for _ in range(count):
+            time = self.now + rng.choice(
+                [0, 0, 0, 1, -1, 500, -5000, 2999, 4000] + [-self.now - 1] * (rng.random() < 0.2)
+            )
+            key = rng.choice([b"k1", b"k2", b"k" * 30, None if rng.random() < 0.1 else b""])
+            offset = builder.next_offset + int(gaps and rng.random() < 0.1)
+            value = rng.choice([None, b"", b"v" * rng.randint(1, 120)])
+            builder.append(key, value, timestamp_ms=time, offset=offset)
+        return builder.build()
+
+    def _sequence(self, producer: int, count: int) -> tuple[int, int, int, bool]:
+        """(epoch, sequence, count, whether transactional) of a producer's next batch, mostly as it should be."""
+        rng, known = self.rng, self.told.producers.get(producer)
+        if known is None:
+            return rng.choice([0, 0, 0, 1]), rng.choice([0, 0, 0, 7]), count, rng.random() < 0.4
+        open_now = known.transaction_first_offset >= 0
+        transactional = rng.random() < (0.95 if open_now else 0.4)
+        following = (known.last_sequence + 1) % 2**31
+        if rng.random() < 0.1:  # again
+            return known.epoch, max(known.last_sequence - known.offset_delta, 0), known.offset_delta + 1, transactional
+        if rng.random() < 0.12:  # wrong, or another epoch
+            epoch = max(0, known.epoch + rng.choice([-1, 0, 1, 1]))
+            return epoch, rng.choice([0, 0, following, following + 1, 5]), count, transactional
+        return max(known.epoch, 0), following, count, transactional
+
+    def _data(self, base_offset: int, *, epoch: int = -1) -> bytes:
+        rng = self.rng
+        producer, count = rng.choice([-1, -1, 1, 2, 3, 4]), rng.randint(1, 5)
+        if producer < 0:
+            return self._fill(self._builder(base_offset, leader_epoch=epoch), count)
+        producer_epoch, sequence, count, transactional = self._sequence(producer, count)
+        builder = self._builder(
+            base_offset,
+            leader_epoch=epoch,
+            producer_id=producer,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
+        return self._fill(builder, min(count, 20))
+
+    def _marker(self, base_offset: int, *, epoch: int = -1) -> bytes:
+        rng = self.rng
+        opened = [p for p in self.told.producers.values() if p.transaction_first_offset >= 0]
+        if opened and rng.random() < 0.9:
+            known = rng.choice(opened)
+            producer, producer_epoch, coordinator = known.producer_id, known.epoch, known.coordinator_epoch
+        else:
+            producer, producer_epoch, coordinator = rng.choice([1, 2, 5]), rng.choice([0, 0, 1]), 0
+        return build_end_transaction_marker(
+            base_offset,
+            rng.choice([ControlRecordType.ABORT, ControlRecordType.COMMIT]),
+            producer_id=producer,
+            producer_epoch=max(0, producer_epoch + rng.choice([0, 0, 0, 1])),
+            coordinator_epoch=max(0, coordinator + rng.choice([0, 0, 0, 1, -1])),
+            timestamp_ms=self.now,
+            leader_epoch=epoch,
+        )
+
+    def _spoiled(self, data: bytes) -> bytes:
+        rng, spoiled = self.rng, bytearray(data)
+        kind = rng.choice(["crc", "short", "base", "magic", "twice", "empty", "control"])
+        if kind == "crc":
+            spoiled[rng.randrange(17, len(spoiled))] ^= 1 << rng.randrange(8)
+        elif kind == "short":
+            del spoiled[rng.randrange(1, len(spoiled)) :]
+        elif kind == "base":
+            spoiled[7] = 3
+        elif kind == "magic":
+            spoiled[16] = rng.choice([0, 1, 3, 255])
+        elif kind == "twice":
+            spoiled += bytes(spoiled)
+        elif kind == "empty":
+            spoiled.clear()
+        else:
+            return self._marker(0)
+        return bytes(spoiled)
+
+    def leader(self) -> Command:
+        rng = self.rng
+        data = self._data(0)
+        if rng.random() < 0.06:
+            data = self._spoiled(data)
+        epoch = self.told.epoch + (rng.random() < 0.03)
+        verify = int(len(data) > 61 and rng.random() < 0.9) if self.verification else 0
+        return "leader", data.hex() or "-", epoch, "CLIENT", rng.choice([0, 1, 2]), verify
+
+    def marker(self) -> Command:
+        return "leader", self._marker(0).hex(), self.told.epoch, "COORDINATOR", self.rng.choice([0, 1, 2]), 0
+
+    def follower(self) -> Command:
+        rng, offset, data = self.rng, self.told.end, b""
+        epoch, now = self.told.epoch, self.told.epoch + rng.choice([0, 0, 1])
+        if rng.random() < 0.05:
+            offset = max(0, offset + rng.choice([-1, -3, 2]))
+        for _ in range(rng.randint(1, 4)):
+            epoch = min(now + (rng.random() < 0.05), epoch + (rng.random() < 0.1))
+            piece = self._marker(offset, epoch=epoch) if rng.random() < 0.15 else self._data(offset, epoch=epoch)
+            data += piece
+            offset += int.from_bytes(piece[23:27], "big") + 1
+            if offset > self.told.end:
+                self.borders.add(offset)
+            offset += rng.choice([0] * 9 + [2])
+        if rng.random() < 0.05:
+            data = data[: rng.randrange(1, len(data))]
+        if rng.random() < 0.03:
+            spoiled = bytearray(data)
+            spoiled[rng.randrange(len(spoiled))] ^= 1
+            if not self._declares_too_much(spoiled):
+                data = bytes(spoiled)
+        return "follower", data.hex(), now
+
+    @staticmethod
+    def _declares_too_much(data: bytearray) -> bool:
+        """Whether a damaged size reaches behind what was sent: then nothing is wrong yet."""
+        return len(data) > 12 and int.from_bytes(data[8:12], "big") > 1 << 20
+
+    # ---- what is done
+
+    def any_offset(self) -> int:
+        told = self.told
+        return max(0, self.rng.choice([self.rng.randint(told.log_start - 2, told.end + 2), *told.bases, told.end]))
+
+    def turn(self) -> Command:
+        """One that a broker, a client or time may take."""
+        weights = {kind: weight for kind, (weight, _) in self._kinds.items() if self._is_possible(kind)}
+        kind = self.rng.choices(list(weights), list(weights.values()))[0]
+        return self._kinds[kind][1]()
+
+    def _is_possible(self, kind: str) -> bool:
+        if kind in ("copied", "localstart", "remotestart"):
+            return self.tiered
+        return kind != "follower" or self.index_bytes >= 4096
+
+    def _all_kinds(self) -> dict[str, tuple[int, Callable[[], Command]]]:
+        """Kind → (how often, the command)."""
+
+        def at(kind: str, limit: Callable[[], int] = lambda: 2**62) -> Callable[[], Command]:
+            return lambda: (kind, min(self.any_offset(), limit()))
+
+        return {
+            "leader": (40, self.leader),
+            "marker": (12, self.marker),
+            "follower": (14, self.follower),
+            "time": (12, self.later),
+            "watermark": (12, lambda: ("watermark", self.any_border())),
+            "raise": (3, lambda: ("raise", self.any_border())),
+            "start": (3, at("start")),
+            "truncate": (4, at("truncate")),
+            "restart": (1, self.restart),
+            "roll": (3, lambda: ("roll",)),
+            "flush": (3, lambda: ("flush",)),
+            "retention": (6, lambda: ("retention",)),
+            "epoch": (3, lambda: ("epoch", self.told.epoch + self.rng.choice([1, 1, 0, 2]), self.told.end)),
+            "expire": (1, lambda: ("expire",)),
+            "config": (1, lambda: ("config", self.config())),
+            "copied": (8, lambda: ("copied", self.rng.choice([base - 1 for base in self.told.bases[1:]] or [-1]))),
+            # of what is in the tier: replicated and synced
+            "localstart": (1, at("localstart", lambda: min(self.told.high, self.told.recovery))),
+            "remotestart": (1, at("remotestart", lambda: self.told.high)),
+        }
+
+    def any_border(self) -> int:
+        """A leader's high watermark is the end of a batch; Kafka's moves there when it is read."""
+        return self.rng.choice([self.told.end] * 4 + sorted(self.borders) + [self.told.end + 3])
+
+    def later(self) -> Command:
+        self.now += self.rng.choice([1, 50, 1000, 7000] * 5 + [DAY_MS + 5])
+        return "time", self.now
+
+    def restart(self) -> Command:
+        rng, told = self.rng, self.told
+        offset = rng.choice([0, told.end, told.end + 7, self.any_offset()])
+        return "restart", offset, "-" if not self.tiered else rng.choice(["-", min(told.log_start, offset)])
+
+    def questions(self) -> Iterator[Command]:
+        rng = self.rng
+        size = rng.choice([1, 100, 500, 5000])
+        yield "read", self.any_offset(), size, rng.choice(ISOLATIONS), rng.choice([0, 1])
+        if rng.random() < 0.7:
+            times = [
+                self.now,
+                self.now - 1000,
+                self.now - 5000,
+                self.now + 500,
+                START_MS,
+                rng.randint(START_MS, self.now),
+            ]
+            yield "list", rng.choice([*LIST_OFFSETS, *times])
+        if rng.random() < 0.3:
+            yield "epochend", rng.randint(-1, self.told.epoch + 1)
+        if rng.random() < 0.3:
+            start = max(self.any_offset(), self.told.log_start, self.told.bases[0])
+            yield "aborted", start, start + rng.choice([1, 10, 100])
+
+    # ---- ends and crashes
+
+    def opening(self, folder: object, *, config: str, clean: bool) -> Command:
+        """Open with the checkpoints that a broker may have written last."""
+        rng, told = self.rng, self.told
+        start = told.log_start if self.tiered or told.log_start > told.bases[0] else 0
+        recovery = told.recovery if clean else rng.choice([told.recovery, 0, rng.randint(0, told.recovery)])
+        words = (int(clean), self.topic_id, int(self.tiered), self.verification)
+        return "open", folder, config, start, recovery, told.high, *words
+
+    def damage(self, folder: pathlib.Path) -> str:
+        """One thing that a crash, or a hand, does to a folder; which one."""
+        rng = self.rng
+        logs = sorted(folder.glob("*.log"))
+        kind = rng.choice(
+            ["cut", "flip", "zeros", "garbage", "lost", "snapshot", "deleted", "stray", "grown", "txnindex"]
+        )
+        last = logs[-1]
+        data = bytearray(last.read_bytes())
+        match kind:
+            case "cut" if data:
+                last.write_bytes(data[: rng.randrange(len(data))])
+            case "flip" if data:
+                chosen = rng.choice(logs)
+                spoiled = bytearray(chosen.read_bytes() or b"x")
+                spoiled[rng.randrange(len(spoiled))] ^= 1 << rng.randrange(8)
+                chosen.write_bytes(spoiled)
+            case "zeros":
+                last.write_bytes(data + bytes(rng.choice([1, 11, 12, 61, 300])))
+            case "garbage":
+                last.write_bytes(data + rng.randbytes(rng.choice([1, 30, 200])))
+            case "lost":
+                chosen = rng.choice([p for p in sorted(folder.iterdir()) if p.suffix != ".log"])
+                chosen.unlink()
+                return f"lost {chosen.name}"
+            case "snapshot":
+                for path in sorted(folder.glob("*.snapshot"))[-rng.randint(1, 2) :]:
+                    path.write_bytes(path.read_bytes()[: rng.choice([0, 5, 20])])
+            case "deleted":
+                chosen = logs[0]
+                for path in folder.glob(f"{chosen.stem}.*"):
+                    if len(logs) > 1 and path.suffix != ".snapshot":
+                        path.rename(path.with_name(path.name + ".deleted"))
+            case "stray":
+                (
+                    folder
+                    / f"{rng.randrange(10**6):020d}{rng.choice(['.index', '.timeindex', '.snapshot', '.log.cleaned'])}"
+                ).touch()
+            case "grown":
+                for path in folder.glob(f"{last.stem}.*index"):
+                    path.write_bytes(path.read_bytes() + bytes(rng.choice([5, 24, 240])))
+            case _:
+                (folder / f"{rng.choice(logs).stem}.txnindex").write_bytes(rng.randbytes(rng.choice([34, 40])))
+        return kind
