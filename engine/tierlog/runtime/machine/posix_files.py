@@ -187,8 +187,10 @@ class PosixNewFile(WritableFile):
     def abort(self) -> None:
         if self._open:
             self._open = False
-            self._unlink()
-            self._file.close()
+            try:
+                self._unlink()
+            finally:  # or the lock would keep the next writer out
+                self._file.close()
 
     def _unlink(self) -> None:
         with translated(self._path), contextlib.suppress(FileNotFoundError):
