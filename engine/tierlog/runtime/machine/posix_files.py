@@ -189,7 +189,7 @@ class PosixNewFile(WritableFile):
             self._open = False
             try:
                 self._unlink()
-            finally:  # or the lock would keep the next writer out
+            finally:  # on a disk that became read-only too
                 self._file.close()
 
     def _unlink(self) -> None:

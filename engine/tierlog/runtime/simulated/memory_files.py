@@ -291,7 +291,7 @@ class _MemoryNewFile(WritableFile):
             try:
                 if not self._file.disk.lost:
                     self._files.remove(self._file.path)
-            finally:
+            finally:  # what cannot be removed is in nobody's way: the next writer replaces it
                 self._close()
 
     def _close(self) -> None:
