@@ -125,7 +125,7 @@ class LocalLog:
     def roll(self, base_offset: int) -> LogSegment:
         """Close the active segment and begin one at an offset, at or behind the log's end.
 
-        An active segment that is empty and begins there is made anew: its indexes may be full.
+        An active segment that is empty and begins there stays, with empty indexes: they may be full.
 
         Raises:
             ValueError: a segment begins there, or behind. StoreError.
@@ -133,13 +133,14 @@ class LocalLog:
         active = self.active
         if base_offset < active.base_offset or (base_offset == active.base_offset and active.size_bytes):
             raise ValueError(f"{self.folder}: a segment from {active.base_offset} on is there, not at {base_offset}")
-        kept = self.segments
         if base_offset == active.base_offset:
-            active.delete_files()
-            kept = kept.without((active,))
-        else:
-            active.on_become_inactive()
-        self._set_segments(kept.with_added(self._create(base_offset)))
+            active.begin_rebuild()  # and not another file of this name: a crash could leave neither
+            active.created_ms = self._machine.clock.time_ms()
+            return active
+        active.on_become_inactive()
+        if base_offset <= self.recovery_point:  # no recovery would find out that its last entries are missing
+            self.sync((active,), known_before=active.base_offset)
+        self._set_segments(self.segments.with_added(self._create(base_offset)))
         return self.active
 
     # ---- syncing
