@@ -120,9 +120,8 @@ def check_timestamps(log: UnifiedLog, found: Found, have: list[ExpectedBatch]) -
     start = log.log_start_offset
     segments: list[list[tuple[int, int]]] = []
     for first, behind in pairwise([*found.bases, 1 << 62]):
-        if behind > start:
-            batches = [batch for batch in have if first <= batch.base_offset < behind]
-            segments.append([(at, each.base_offset + i) for each in batches for i, at in enumerate(each.timestamps_ms)])
+        batches = [batch for batch in have if first <= batch.base_offset < behind]
+        segments.append([(at, each.base_offset + i) for each in batches for i, at in enumerate(each.timestamps_ms)])
     for batch in have[:: max(1, len(have) // 10)]:
         wanted = batch.timestamps_ms[0]
         answer = log.fetch_offset_by_timestamp(wanted)

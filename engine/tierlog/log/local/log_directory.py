@@ -395,9 +395,11 @@ class LogDirectory:
             raise self._offline() from error
 
     def _watch(self, key: PartitionKey, offsets: LogOffsets) -> None:
-        """Hear of a log's offsets: after a truncation the checkpoint may promise more than is flushed."""
+        """Hear of a log's offsets: after a truncation the checkpoint may promise more than is flushed. It is written
+        now, by whoever truncated: a start after a crash would believe in what is appended next.
+        """
         if offsets.recovery_point < self._checkpoints.recovery_point_on_disk(key) and not self._closed:
-            self._later(self.write_recovery_points, 0)
+            self.write_recovery_points()
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
         if self._tasks is None:
