@@ -212,11 +212,11 @@ class LogSegment(SegmentView):
         if size_bytes >= self._size_bytes:
             return
         log = self._log.opened()
-        self._generation += 1
+        self._cuts.note(size_bytes)
         self._size_bytes = size_bytes
         log.truncate(size_bytes)
         # Once more before anything is appended there: who began in between saw both the old and the new bytes.
-        self._generation += 1
+        self._cuts.note(size_bytes)
         if size_bytes == 0:
             self._first_timestamp_ms = None
 
