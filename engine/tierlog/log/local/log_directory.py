@@ -33,7 +33,6 @@ from tierlog.log.local.directory.partition_folders import (
 )
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
-from tierlog.log.local.log_offsets import LogOffsets
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -176,7 +175,7 @@ class LogDirectory:
             with self._changed:
                 self._logs[key] = opened
                 self._unloaded.discard(key)
-            opened.add_listener(partial(self._watch, key))
+            opened.add_listener(self._state.checkpoints.watcher(key, self._lowered))
             if self._state.failure is not None:
                 opened.take_offline(self._state.failure)
             return opened
@@ -233,24 +232,6 @@ class LogDirectory:
                 checkpoints.forget(key)
         self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
         return True
-
-    def truncate_to(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Cut open logs, and have the recovery points on disk before anything is appended by whoever waits for this: a
-        crash would otherwise have a later start believe in what was written since.
-
-        Args:
-            offsets: Where each ends then, exclusive; those of logs that are not open are passed over.
-
-        Raises:
-            LogOfflineError. LogClosedError.
-        """
-        self._check_usable()
-        logs = self.logs
-        found = [logs[key] for key in offsets if key in logs]
-        for log in found:
-            log.truncate_to(offsets[log.topic, log.partition])
-        with self._state.writing() as checkpoints:
-            checkpoints.write_recovery_points(found)
 
     # ---- checkpoints
 
@@ -376,10 +357,12 @@ class LogDirectory:
                 on_offline=self._state.fail,
             )
 
-    def _watch(self, key: PartitionKey, offsets: LogOffsets) -> None:
-        """Hear of a log's offsets: after a truncation the checkpoint may promise more than is flushed."""
-        if offsets.recovery_point < self._state.checkpoints.recovery_point_on_disk(key) and not self._closed:
-            self._later(self.write_recovery_points, 0)
+    def _lowered(self) -> None:
+        """A log was truncated: whoever did so goes on once the checkpoint promises no more than is left, lest a crash
+        have the next start believe, unread, what is appended from now on (Kafka LogManager#truncateTo).
+        """
+        if not self._closed:
+            self.write_recovery_points()
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
         if self._tasks is None:
