@@ -79,7 +79,7 @@ class DirectoryCheckpoints:
         )
 
     def watcher(self, key: PartitionKey, on_lowered: Callable[[], None]) -> OffsetsListener:
-        """A listener to a log's offsets, which calls when the file promises more than is flushed: after a truncation."""
+        """A listener to a log, which calls when the file promises more than is flushed: after a truncation."""
         kept = self._recovery_points
 
         def watch(offsets: LogOffsets) -> None:
