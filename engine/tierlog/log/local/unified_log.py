@@ -71,6 +71,7 @@ class UnifiedLog(LogView):
             segments=loaded.segments,
             log_end_offset=loaded.log_end_offset,
             recovery_point=max(loaded.recovery_point, loaded.local_log_start_offset),  # nothing lies below
+            synced_offset=loaded.recovery_point,
             tasks=tasks,
             on_offline=on_offline,
         )
@@ -363,7 +364,7 @@ class UnifiedLog(LogView):
                 wanted = min(wanted, local.log_end_offset)
                 if wanted <= local.recovery_point:
                     return
-                before, generation = local.recovery_point, local.generation
+                before, generation = local.synced_offset, local.generation
                 segments = local.unsynced(wanted)
                 self._contents.fsync_snapshots()
             try:
@@ -372,7 +373,7 @@ class UnifiedLog(LogView):
                 raise local.fail(error) from error
             with self._changing(settles=False):
                 if generation == local.generation and wanted > local.recovery_point:
-                    local.recovery_point = wanted
+                    local.note_synced(wanted)
                     self._flushed_ms = self._machine.clock.time_ms()
                     self._contents.publish()
         self._notify()
@@ -504,8 +505,8 @@ class UnifiedLog(LogView):
             try:
                 if local.is_usable:
                     local.active.on_become_inactive()
-                    local.sync(local.unsynced(local.log_end_offset), known_before=local.recovery_point)
-                    local.recovery_point = local.log_end_offset
+                    local.sync(local.unsynced(local.log_end_offset), known_before=local.synced_offset)
+                    local.note_synced(local.log_end_offset)
                     self._contents.epochs.flush()
                     self._contents.snapshots.take(self._contents.producers)
                     self._machine.files.fsync_directory(self.folder)
