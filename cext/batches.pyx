@@ -19,9 +19,11 @@ from tl_core cimport (
     tl_batch_search,
     tl_batch_search_begin,
     tl_batch_search_feed,
+    tl_batch_search_run,
     tl_batch_stream_open,
     tl_batch_table,
     tl_fault,
+    tl_posix_files,
     tl_range_check,
     tl_range_check_begin,
     tl_range_check_collect,
@@ -31,6 +33,7 @@ from tl_core cimport (
 )
 
 from collections import namedtuple
+from os import strerror
 
 import numpy as np
 
@@ -139,6 +142,16 @@ cdef class BatchSearch:
             status = tl_batch_search_feed(&self.search, <const uint8_t *>view.buf, <size_t>view.len, &fault)
         finally:
             PyBuffer_Release(&view)
+        check_status(status, &fault, CorruptRecordError)
+
+    def run(self, int descriptor):
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef int64_t error
+        with nogil:
+            status = tl_batch_search_run(&self.search, tl_posix_files(), descriptor, &error, &fault)
+        if error:
+            raise OSError(-error, strerror(-error))
         check_status(status, &fault, CorruptRecordError)
 
     @property
