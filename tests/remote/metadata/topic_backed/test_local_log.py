@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -22,6 +25,7 @@ from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, Ba
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import SeededRng
 from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
@@ -243,6 +247,52 @@ def test_power_cuts_lose_nothing_that_was_told(seed: int) -> None:
             assert [offset for offset, _ in after][: len(told)] == told
             assert after == [(number, b"%d" % number) for number in range(len(after))]
             assert log.append(0, b"more").result() == len(after)
+
+
+def story(machine: Machine, told: list[object]) -> None:
+    """A first start, appends, a clean stop, another start; what was told goes to ``told``, the identity first."""
+    with opened("/topic", machine=machine) as log:
+        told.append(log.identity)
+        for number in range(4):
+            offset = log.append(0, b"%d" % number).result()
+            told.append(offset)
+    with opened("/topic", machine=machine) as log:
+        assert log.identity == told[0]
+        told.append(log.append(0, b"4").result())
+
+
+Disk = Callable[[MemoryFiles, int], PowerCut | FailingDisk]
+#: What befalls the disk at its n-th change.
+FAULTS: dict[str, Disk] = {
+    "no power": lambda files, at: PowerCut(files, at=at, seed=at),
+    "an error": lambda files, at: FailingDisk(files, errno.EIO, at=at, seed=at),
+    "full": lambda files, at: FailingDisk(files, errno.ENOSPC, at=at, lasting=True, seed=at),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_faults_at_every_change_of_the_disk(fault: str, step: int) -> None:
+    """A start that fails halfway, and one that is repaired: the topic is the same one, with all that was told."""
+    for at in range(1, 1000, step):
+        machine, scheduler = ManualScheduler.machine(at)
+        disk = machine.files
+        assert isinstance(disk, MemoryFiles)
+        told: list[object] = []
+        with scheduler:
+            struck = FAULTS[fault](disk, at)
+            with contextlib.suppress(RemoteStorageException):
+                story(machine, told)
+            if struck.seen < at:
+                break
+            disk.befall(None)
+            left = struck.left if isinstance(struck, PowerCut) else disk
+            assert left is not None
+            with opened("/topic", machine=_with(machine, left)) as log:
+                assert told[:1] in ([], [log.identity])
+                assert [offset for offset, _ in values(log)][: max(len(told) - 1, 0)] == told[1:]
+                assert log.append(1, b"more").result() == 0
+    assert at > 50
 
 
 @pytest.mark.parametrize("seed", range(10))
