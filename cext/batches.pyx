@@ -1,6 +1,8 @@
 """Batch headers of a byte range as numpy columns, over ``cext/core/batch.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_SetFromErrno
+from libc cimport errno
 from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -33,7 +35,6 @@ from tl_core cimport (
 )
 
 from collections import namedtuple
-from os import strerror
 
 import numpy as np
 
@@ -151,7 +152,8 @@ cdef class BatchSearch:
         with nogil:
             status = tl_batch_search_run(&self.search, tl_posix_files(), descriptor, &error, &fault)
         if error:
-            raise OSError(-error, strerror(-error))
+            errno.errno = <int>-error
+            PyErr_SetFromErrno(OSError)
         check_status(status, &fault, CorruptRecordError)
 
     @property
