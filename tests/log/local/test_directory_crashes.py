@@ -103,7 +103,7 @@ class Life:
         offset = self._rng.randint(log.log_start_offset, len(written.now))
         written.safe = min(written.safe, offset)
         del written.now[offset:]
-        directory.truncate_to({(topic, 0): offset})
+        log.truncate_to(offset)
 
     def raise_start(self, directory: LogDirectory, topic: str) -> None:
         log, written = self.log(directory, topic)
