@@ -15,7 +15,7 @@ from typing import Final
 from tierlog.errors import StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.runtime.machine import Machine
@@ -111,6 +111,12 @@ class LocalLog:
         spread_ms = min(config.segment_jitter_ms, config.segment_ms)
         limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
         self._limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)
+
+    def check_fits(self, size_bytes: int) -> None:
+        """Raises AppendRefusedError: an append of this size is larger than a segment."""
+        if size_bytes > self.config.segment_bytes:
+            text = f"{size_bytes} bytes in one append, segment.bytes is {self.config.segment_bytes}"
+            raise AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)
 
     def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether an append has to go into a new segment."""

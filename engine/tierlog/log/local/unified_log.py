@@ -232,12 +232,8 @@ class UnifiedLog(LogView):
             )
             if assigned is None:
                 return LogAppendInfo.of_nothing(self._contents.log_start)
-            sound, batch = assigned
-            view = memoryview(sound)
-            if view.nbytes != batch.size_bytes:
-                view = view.cast("B")[: batch.size_bytes]
-            if batch.size_bytes > self._local.config.segment_bytes:
-                raise _too_large(batch.size_bytes, self._local.config)
+            view, batch = assigned
+            self._local.check_fits(batch.size_bytes)
             try:
                 prepared: PreparedAppend | Sequel | None = None
                 if batch.producer_id >= 0 and origin is AppendOrigin.CLIENT:
@@ -286,8 +282,7 @@ class UnifiedLog(LogView):
             if not size_bytes:
                 return LogAppendInfo.of_nothing(self._contents.log_start)
             view = memoryview(data).cast("B")[:size_bytes]
-            if size_bytes > self._local.config.segment_bytes:
-                raise _too_large(size_bytes, self._local.config)
+            self._local.check_fits(size_bytes)
             first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
             max_timestamp_ms = int(columns["max_timestamp"].max())
             try:
@@ -560,10 +555,10 @@ class UnifiedLog(LogView):
     def _settle(self, *, appended: bool = False) -> None:
         """What follows a change once the lock is free: syncs that are due, and who listens."""
         contents = self._contents
-        offsets = contents.state.offsets
-        if appended and offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
+        local = self._local
+        if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
             self.flush()
-        if contents.rolled_at > contents.state.offsets.recovery_point:
+        if contents.rolled_at > local.recovery_point:
             rolled_at, contents.rolled_at = contents.rolled_at, 0
             if self._tasks is None:
                 self.flush(rolled_at)
@@ -595,8 +590,3 @@ class UnifiedLog(LogView):
             except StoreError as error:
                 if self._local.is_usable:  # else the folder is gone, and with it what was to be written
                     self._local.fail(error)
-
-
-def _too_large(size_bytes: int, config: LogConfig) -> AppendRefusedError:
-    text = f"{size_bytes} bytes in one append, segment.bytes is {config.segment_bytes}"
-    return AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)
