@@ -222,7 +222,13 @@ class _Loading:
         def remove_behind() -> None:
             self._remove(behind, "behind the first bad batch of the log")
 
-        outcome, state = recover_segment(segment, producers=producers, epochs=self._epochs, before_cut=remove_behind)
+        outcome, state = recover_segment(
+            segment,
+            producers=producers,
+            epochs=self._epochs,
+            before_cut=remove_behind,
+            next_base_offset=behind[0].base_offset if behind else None,
+        )
         segment.flush()
         self._recovered.add(segment.base_offset)
         self._report.batches_checked += outcome.batches
