@@ -232,10 +232,7 @@ class UnifiedLog(LogView):
             )
             if assigned is None:
                 return LogAppendInfo.of_nothing(self._contents.log_start)
-            sound, batch = assigned
-            view = memoryview(sound)
-            if view.nbytes != batch.size_bytes:
-                view = view.cast("B")[: batch.size_bytes]
+            view, batch = assigned
             self._local.check_fits(batch.size_bytes)
             try:
                 prepared: PreparedAppend | Sequel | None = None
@@ -558,10 +555,10 @@ class UnifiedLog(LogView):
     def _settle(self, *, appended: bool = False) -> None:
         """What follows a change once the lock is free: syncs that are due, and who listens."""
         contents = self._contents
-        offsets = contents.state.offsets
-        if appended and offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
+        local = self._local
+        if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
             self.flush()
-        if contents.rolled_at > contents.state.offsets.recovery_point:
+        if contents.rolled_at > local.recovery_point:
             rolled_at, contents.rolled_at = contents.rolled_at, 0
             if self._tasks is None:
                 self.flush(rolled_at)
