@@ -303,18 +303,6 @@ def test_any_damage_for_longer() -> None:
     settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))(any_damage)()
 
 
-def test_a_segment_that_reaches_into_the_next_is_cut() -> None:
-    """Else the log has two batches of one offset, and its end lies in front of its last record."""
-    contents, whole = healthy()
-    logs = sorted(name for name in contents if name.endswith(".log"))
-    machine = machine_of(contents | {logs[0]: contents[logs[0]] + contents[logs[1]]})
-    log = opened(machine, config=SMALL)
-    assert served(log) == contents[logs[0]]
-    assert [segment.base_offset for segment in log.log_segments()] == [0]
-    assert whole.startswith(served(log))
-    log.close()
-
-
 def reads(log: UnifiedLog, whole: bytes, *, strict: bool) -> None:
     """Walk the log. What no checksum covers, offset and epoch, may be damaged; what it covers is what was written."""
     last = -1

@@ -241,13 +241,7 @@ class _Loading:
         def remove_behind() -> None:
             self._remove(behind, "behind the first bad batch of the log")
 
-        outcome, state = recover_segment(
-            segment,
-            producers=producers,
-            epochs=self._epochs,
-            before_cut=remove_behind,
-            next_base_offset=behind[0].base_offset if behind else None,
-        )
+        outcome, state = recover_segment(segment, producers=producers, epochs=self._epochs, before_cut=remove_behind)
         segment.flush()
         self._recovered.add(segment.base_offset)
         self._has_gaps |= outcome.has_gaps

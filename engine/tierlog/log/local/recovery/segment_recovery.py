@@ -65,7 +65,6 @@ def recover_segment(
     producers: Callable[[], ProducerState],
     epochs: LeaderEpochCache,
     before_cut: Callable[[], None],
-    next_base_offset: int | None = None,
 ) -> tuple[RecoveredSegment, ProducerState]:
     """Recover a segment; nothing is fsynced. The state of the producers behind it goes with the outcome.
 
@@ -75,7 +74,6 @@ def recover_segment(
         epochs: Takes the epochs that begin in the segment.
         before_cut: Called before bytes are cut off: whatever lies behind them in the log has to go first, for good,
             since after the cut nothing shows any more that it must.
-        next_base_offset: Of the segment behind it: no batch reaches as far. None: there is none, or it is not known.
 
     Raises:
         SegmentOverflowError: the segment has to be split. StoreError.
@@ -84,7 +82,7 @@ def recover_segment(
     fault: CorruptRecordError | None = None
     while True:
         state = producers()
-        passed = _Pass(segment, state, epochs.latest_epoch, next_base_offset)
+        passed = _Pass(segment, state, epochs.latest_epoch)
         valid, wrong = passed.run()
         fault = fault or wrong
         size = segment.size_bytes
@@ -110,11 +108,8 @@ class _Pass:
         has_gaps: Whether offsets are missing between batches, or in front of the first.
     """
 
-    def __init__(
-        self, segment: LogSegment, state: ProducerState, latest_epoch: int | None, next_base_offset: int | None
-    ) -> None:
+    def __init__(self, segment: LogSegment, state: ProducerState, latest_epoch: int | None) -> None:
         self._segment = segment
-        self._offset_max = OFFSET_MAX - 1 if next_base_offset is None else next_base_offset - 1
         self._replay = ProducerReplay(state, read=self._read)
         self._latest_epoch = -1 if latest_epoch is None else latest_epoch
         self._held: list[Columns] = []
@@ -141,7 +136,7 @@ class _Pass:
         check = RangeCheck(
             position=0,
             first_offset=segment.base_offset,
-            last_offset=min(segment.base_offset + INT32_MAX, self._offset_max),
+            last_offset=min(segment.base_offset + INT32_MAX, OFFSET_MAX - 1),
             size_bytes=size,
             kind=CorruptRecordError,
         )
@@ -162,7 +157,7 @@ class _Pass:
         if found is None:
             return check.end_position, None
         rule, fault = found
-        fits_no_index = segment.base_offset + INT32_MAX < fault.found <= self._offset_max
+        fits_no_index = segment.base_offset + INT32_MAX < fault.found < OFFSET_MAX
         if rule == "order" and fault.base_offset >= fault.expected and fits_no_index:
             raise SegmentOverflowError(segment)
         return fault.position, fault
