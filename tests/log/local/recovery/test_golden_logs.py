@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import DATA, FIXTURES
 from tests.support.recovered_logs import contents, load, trimmed
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.overlay.overlay_files import OverlayFiles
@@ -40,6 +41,11 @@ def own_interval(folder: Path) -> bool:
     return run.name == "aes" or topic.endswith("epochs") or "index.interval.bytes" in config
 
 
+def config_of(folder: Path) -> LogConfig:
+    """Of a compacted topic what is missing between two segments is none's loss."""
+    return LogConfig(cleanup_policy=frozenset(("compact",))) if "compact" in folder.name else LogConfig()
+
+
 def test_there_are_folders() -> None:
     """Otherwise the tests below pass because they try nothing."""
     assert len(FOLDERS) > 10
@@ -53,7 +59,7 @@ def test_a_brokers_log_opens_as_it_is(folder: Path) -> None:
     ends = set()
     for clean in (True, False):
         files = OverlayFiles(PosixFiles())
-        loaded = load(files, folder=str(folder), clean=clean, tiered=True)
+        loaded = load(files, folder=str(folder), clean=clean, tiered=True, config=config_of(folder))
         after = contents(files, str(folder))
         assert not [action for action in loaded.report.actions if action.kind in ("cut", "split", "swapped")]
         assert [segment.base_offset for segment in loaded.segments] == bases
@@ -62,7 +68,7 @@ def test_a_brokers_log_opens_as_it_is(folder: Path) -> None:
             n: d for n, d in before.items() if n.endswith(".log")
         }
         ends.add(loaded.log_end_offset)
-        again = load(files, folder=str(folder), clean=clean, tiered=True)
+        again = load(files, folder=str(folder), clean=clean, tiered=True, config=config_of(folder))
         assert again.report.actions == []
         assert contents(files, str(folder)) == after
         if clean:
@@ -83,7 +89,7 @@ def test_a_brokers_log_opens_as_it_is(folder: Path) -> None:
 def test_lost_and_damaged_indexes_come_back(folder: Path) -> None:
     """Otherwise a kill, or a disk's fault in an index, costs lookups, aborted transactions or the log."""
     expected = OverlayFiles(PosixFiles())
-    end = load(expected, folder=str(folder)).log_end_offset
+    end = load(expected, folder=str(folder), config=config_of(folder)).log_end_offset
     rng = random.Random(str(folder.relative_to(folder.parents[3])))
     files = OverlayFiles(PosixFiles())
     is_whole = (folder / f"{0:020d}.log").exists()  # else the snapshots alone know the producers of what was deleted
@@ -98,7 +104,7 @@ def test_lost_and_damaged_indexes_come_back(folder: Path) -> None:
             cut = data[: rng.randrange(0, 20)]
             damaged = {"cut": cut, "zero": bytes(len(data)), "noise": rng.randbytes(min(len(data), 5000))}[damage]
             files.write_whole(entry.path, damaged)
-    loaded = load(files, folder=str(folder))
+    loaded = load(files, folder=str(folder), config=config_of(folder))
     assert loaded.log_end_offset == end
     found, wanted = contents(files, str(folder)), contents(expected, str(folder))
     for name, data in wanted.items():
