@@ -186,7 +186,8 @@ public final class LogPeer {
         StringBuilder out = new StringBuilder();
         out.append(log.logStartOffset()).append(' ').append(log.remoteLogEnabled() ? log.localLogStartOffset() : -1);
         out.append(' ').append(log.lastStableOffset()).append(' ').append(log.highWatermark());
-        out.append(' ').append(log.logEndOffset()).append(' ').append(log.recoveryPoint());
+        out.append(' ').append(log.logEndOffset()).append(' ');
+        out.append(Math.max(log.recoveryPoint(), log.logSegments().get(0).baseOffset()));
         out.append(' ').append(log.highestOffsetInRemoteStorage()).append(" |");
         for (LogSegment segment : log.logSegments()) {
             long largest = 0;
@@ -245,7 +246,9 @@ public final class LogPeer {
                 log.updateLogStartOffsetFromRemoteTier(number);
                 return "done";
             case "truncate":
-                return "done " + (log.truncateTo(number) ? 1 : 0);
+                boolean cut = log.truncateTo(number);
+                log.updateHighWatermark(log.highWatermark()); // the last stable offset is stale until then
+                return "done " + (cut ? 1 : 0);
             case "restart":
                 log.truncateFullyAndStartAt(number,
                         asked[2].equals("-") ? Optional.empty() : Optional.of(Long.parseLong(asked[2])));
