@@ -37,6 +37,22 @@ class TestTopicBasedAsKafka(TestTopicBased):
     as_kafka = True
 
 
+class TestTopicInADirectory(MetadataManagerContract):
+    """The topic as local logs of this process, by the configuration alone."""
+
+    @pytest.fixture
+    def manager(self, tmp_path: pathlib.Path) -> Iterator[RemoteLogMetadataManager]:
+        with TopicBasedRemoteLogMetadataManager() as manager:
+            manager.configure(
+                {
+                    "log.dir": str(tmp_path),
+                    "remote.log.metadata.topic.local.dir": str(tmp_path / "metadata"),
+                    "remote.log.metadata.topic.num.partitions": 3,
+                }
+            )
+            yield manager
+
+
 class TestThirdParty(MetadataManagerContract):
     """Another's: the suite judges the interface, not our classes."""
 

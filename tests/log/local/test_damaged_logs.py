@@ -194,6 +194,18 @@ def test_a_bad_partition_metadata(text: bytes) -> None:
         opened(machine)
 
 
+def test_an_append_over_a_damaged_time_index() -> None:
+    """Else an append ends with an error that says nothing of the log, and the next one is taken at another end."""
+    machine = machine_of()
+    with opened(machine) as log:
+        log.append_as_leader(batch_of(b"one"), leader_epoch=0)
+    machine.files.write_whole(f"{log.folder}/{0:020d}.timeindex", b"\xff" * 24)
+    again = opened(machine, clean=True)
+    with pytest.raises(LogOfflineError, match=f"{0:020d}.timeindex"):
+        again.append_as_leader(batch_of(b"two"), leader_epoch=0)
+    again.close()
+
+
 # ---- random damage
 
 SMALL = LogConfig(segment_bytes=1_500, index_interval_bytes=200)

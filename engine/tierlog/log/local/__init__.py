@@ -14,15 +14,17 @@ From the bottom:
 - ``producers``: idempotence and transactions, as a state machine, and its snapshots.
 - ``leader_epoch_cache``: the lineage, on disk before the first record of an epoch.
 - ``segments``: a ``.log`` and its indexes. An append is one write of the producer's own buffer; index entries go to a
-  mirror in memory, which readers search, and to the file behind their records. The row of segments is a value that is
-  replaced as a whole: readers take it without a lock, and a file is closed when its last reader has gone.
+  tail in memory, which readers search, and to the file behind their records, a page at a time. The row of segments is
+  a value that is replaced as a whole: readers take it without a lock, and a file is closed when its last reader has
+  gone.
 - ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.
 - ``unified_log``: one partition, which holds the one lock: offsets, listeners, roll, retention, truncation.
-- ``log_directory``: the folders of one directory, its lock, its checkpoints, and whether it was closed cleanly.
+- ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
+  whether it was closed cleanly; ``directory`` has its parts, ``config`` Kafka's keys.
 
 The order of an append is Kafka's: check and assign, epochs (fsynced if they changed), roll, producers, write, end
 offset, producers' new state, transaction index, last stable offset, flush. A failed write or fsync is never tried
-again: the log is offline, with one error (docs/decisions/0012-files-of-the-living-log.md).
+again: the log and its directory are offline, with one error (docs/decisions/0012-files-of-the-living-log.md).
 
 Source: Kafka UnifiedLog, LocalLog, LogSegment, LogLoader, LogManager, ProducerStateManager, LeaderEpochFileCache.
 """
@@ -32,7 +34,9 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tierlog.log.local.background_tasks import BackgroundTasks
+    from tierlog.log.local.background_tasks import BackgroundTasks, LogTasks
+    from tierlog.log.local.directory.directory_config import LogDirectoryConfig
+    from tierlog.log.local.directory.directory_identity import DirectoryIdentity
     from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
     from tierlog.log.local.log_config import LogConfig
     from tierlog.log.local.log_directory import LogDirectory
@@ -69,6 +73,9 @@ if TYPE_CHECKING:
 else:
     _NAMES = {
         "BackgroundTasks": "tierlog.log.local.background_tasks",
+        "LogTasks": "tierlog.log.local.background_tasks",
+        "LogDirectoryConfig": "tierlog.log.local.directory.directory_config",
+        "DirectoryIdentity": "tierlog.log.local.directory.directory_identity",
         "LeaderEpochCache": "tierlog.log.local.leader_epoch_cache",
         "LogConfig": "tierlog.log.local.log_config",
         "LogDirectory": "tierlog.log.local.log_directory",
@@ -114,6 +121,7 @@ __all__ = [
     "AppendOrigin",
     "AppendRefusedError",
     "BackgroundTasks",
+    "DirectoryIdentity",
     "FetchDataInfo",
     "FetchIsolation",
     "InconsistentTopicIdError",
@@ -124,10 +132,12 @@ __all__ = [
     "LogClosedError",
     "LogConfig",
     "LogDirectory",
+    "LogDirectoryConfig",
     "LogOfflineError",
     "LogOffsets",
     "LogSegment",
     "LogSlice",
+    "LogTasks",
     "LogTruncatedError",
     "OffsetOutOfRangeError",
     "OffsetsListener",

@@ -17,7 +17,7 @@ from typing import Self
 
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.appending.recompression import assign_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
@@ -253,7 +253,7 @@ class UnifiedLog(LogView):
                     self._contents.roll(first_offset)
                 self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
                 self._contents.appended(prepared, batch.last_offset + 1)
-            except StoreError as error:
+            except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
@@ -297,7 +297,7 @@ class UnifiedLog(LogView):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
                 self._local.active.append_run(view, columns)
                 self._contents.appended(prepared, last_offset + 1)
-            except StoreError as error:
+            except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error

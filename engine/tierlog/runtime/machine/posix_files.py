@@ -187,8 +187,10 @@ class PosixNewFile(WritableFile):
     def abort(self) -> None:
         if self._open:
             self._open = False
-            self._unlink()
-            self._file.close()
+            try:
+                self._unlink()
+            finally:  # on a disk that became read-only too
+                self._file.close()
 
     def _unlink(self) -> None:
         with translated(self._path), contextlib.suppress(FileNotFoundError):

@@ -288,9 +288,11 @@ class _MemoryNewFile(WritableFile):
 
     def abort(self) -> None:
         if self._file.is_open:
-            if not self._file.disk.lost:
-                self._files.remove(self._file.path)
-            self._close()
+            try:
+                if not self._file.disk.lost:
+                    self._files.remove(self._file.path)
+            finally:  # what cannot be removed is in nobody's way: the next writer replaces it
+                self._close()
 
     def _close(self) -> None:
         self._file.is_open = False

@@ -223,6 +223,26 @@ def test_a_thousand_segments_are_opened_at_no_cost(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+def test_a_closed_segment_keeps_no_file_open(tmp_path: Path) -> None:
+    """Else a broker that runs for long has three files open for each segment that it ever wrote."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    segment = filled((Machine(), str(tmp_path)), batches(60))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+    segment.flush()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+    segment.on_become_inactive()
+    segment.fsync()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert segment.find_batch(BASE + 7) is not None
+    segment.truncate_to(BASE + 4)
+    for batch in batches(60)[2:]:
+        append(segment, batch)
+    segment.fsync()
+    found = segment.read(BASE, max_bytes=1 << 20, end_position=1 << 30, min_one_message=True)
+    assert found is not None
+    assert bytes(found.records.read()) == b"".join(map(encode, batches(60)))
+
+
 def test_a_segment_without_timestamps(place: tuple[Machine, str]) -> None:
     """Else retention removes or keeps segments of magic 0 by no time at all."""
     segment = LogSegment.create(*place, BASE, config=LogConfig())

@@ -21,7 +21,7 @@ from tierlog._native.indexes import find_upper_bound_offset, lookup_offset, look
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.local.segments.lazy_file import LazyFile
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import UpdatableFile
+from tierlog.runtime.machine.files import ReadableFile, UpdatableFile
 
 #: A tail that grew beyond so many pages is cut to half of them.
 _TAIL_PAGES_MAX: Final = 16
@@ -61,7 +61,6 @@ class IndexFile:
         self._is_known = is_new
         # Whether the file may hold what no fsync has seen: also of a process before this one.
         self._is_dirty = True
-        self._is_inactive = False
         self._page = _Page(-1, -1, b"")
         # The last entry, where no more than that is known.
         self._end: bytes | None = None
@@ -94,7 +93,7 @@ class IndexFile:
 
     def _read_end(self) -> bytes:
         """The last entry in the file, b"" if there is none. A file that was not open is not kept open for it."""
-        was_open, file = self.file.file is not None, self.file.find()
+        file = self.file.peek()
         if file is None:
             return b""
         try:
@@ -104,9 +103,6 @@ class IndexFile:
             if not self._is_known:
                 raise
             return b""
-        finally:
-            if not was_open:
-                self.file.release()
 
     def _absolute(self, relative_offset: int) -> int:
         if not 0 <= relative_offset <= _OFFSET_MAX - self._base_offset:
@@ -148,7 +144,7 @@ class IndexFile:
             firsts.append(first)
             seconds.append(second)
 
-    def _used_bytes(self, file: UpdatableFile) -> int:
+    def _used_bytes(self, file: ReadableFile | UpdatableFile) -> int:
         """Bytes of whole entries in front of the zeros of preallocation."""
         size = self.entry.size
         whole = file.size_bytes // size * size
@@ -163,7 +159,7 @@ class IndexFile:
             whole, step = position, _PAGES_READ_AT_ONCE * self.page_bytes
         return 0
 
-    def _read(self, file: UpdatableFile, position: int, size_bytes: int) -> bytearray:
+    def _read(self, file: ReadableFile | UpdatableFile, position: int, size_bytes: int) -> bytearray:
         data = bytearray(size_bytes)
         count = file.read_into(data, position=position)
         if count < size_bytes:
@@ -209,13 +205,6 @@ class IndexFile:
             file.append(self._tail[self._written_bytes - self._tail_position :])
             self._written_bytes = size_bytes
             self._is_dirty = True
-            self._is_inactive = False
-
-    def become_inactive(self) -> None:
-        """Write what is only in memory. The file is let go of with its next fsync, until it is needed again."""
-        self.write_out()
-        self.forget_pages()
-        self._is_inactive = True
 
     def forget_pages(self, pages_kept: int = 0) -> None:
         """Keep at most so many pages in memory, and the last one. All entries have been written out."""
@@ -228,10 +217,8 @@ class IndexFile:
         """Fsync what is in the file, unless nothing changed since the last time. Any thread, while another appends."""
         if self._is_dirty:
             self._is_dirty = False
-            with contextlib.suppress(ObjectNotFoundError):
+            with contextlib.suppress(ObjectNotFoundError):  # a time index that was lost, and had no entries since
                 self.file.fsync()
-            if self._is_inactive:
-                self.file.release()
 
     def reset(self) -> None:
         """Remove all entries, in memory and on disk."""

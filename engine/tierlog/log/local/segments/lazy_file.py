@@ -7,7 +7,7 @@ import contextlib
 from tierlog.errors import ObjectNotFoundError
 from tierlog.log.local.log_errors import LogClosedError, LogTruncatedError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.files import UpdatableFile
+from tierlog.runtime.machine.files import ReadableFile, UpdatableFile
 
 
 class LazyFile:
@@ -18,7 +18,7 @@ class LazyFile:
         file: Once it is open. Whoever holds it reads on, whatever becomes of the path.
     """
 
-    __slots__ = ("_files", "_is_closed", "_is_removed", "_lock", "file", "path")
+    __slots__ = ("_files", "_is_closed", "_is_removed", "_is_written", "_lock", "file", "path")
 
     def __init__(self, machine: Machine, path: str) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class LazyFile:
         # Held while the file is opened or renamed, which is seldom, and never while one is read: else a reader could
         # make an empty file under a name that was just left.
         self._lock = machine.scheduler.lock()
-        self._is_removed = self._is_closed = False
+        self._is_removed = self._is_closed = self._is_written = False
 
     def opened(self) -> UpdatableFile:
         """The open file.
@@ -57,12 +57,15 @@ class LazyFile:
             assert file is not None
             return file
 
-    def _open(self, *, make: bool) -> UpdatableFile | None:
+    def _check(self) -> None:
         if self._is_closed:
             raise LogClosedError(f"{self.path}: closed")
+        if self._is_removed:
+            raise LogTruncatedError(f"{self.path}: removed, while it was read")
+
+    def _open(self, *, make: bool) -> UpdatableFile | None:
         if self.file is None:
-            if self._is_removed:
-                raise LogTruncatedError(f"{self.path}: removed, while it was read")
+            self._check()
             if make or self._files.find(self.path) is not None:
                 self.file = self._files.open_update(self.path)
         return self.file
@@ -70,19 +73,37 @@ class LazyFile:
     def modified_ms(self) -> int:
         """When the file was last changed, ms since 1970 UTC. Raises as ``opened``."""
         with self._lock:
-            if self._is_removed:
-                raise LogTruncatedError(f"{self.path}: removed, while it was read")
+            self._check()
             return self._files.stat(self.path).modified_ms
+
+    def peek(self) -> ReadableFile | UpdatableFile | None:
+        """The open file, or one that is closed when the caller has done with it; None if it does not exist."""
+        with self._lock:
+            if self.file is not None:
+                return self.file
+            self._check()
+            return None if self._files.find(self.path) is None else self._files.open_read(self.path)
 
     def fsync(self) -> None:
         """Fsync the file, unless the log has removed it meanwhile. Raises as ``opened``."""
         with contextlib.suppress(LogTruncatedError):
             self.opened().fsync()
 
-    def release(self) -> None:
-        """Let go of the file until it is needed again."""
+    def begin_writing(self) -> None:
+        """Keep the file open from now on: one that is opened beside a write would have an old size."""
         with self._lock:
-            self.file = None
+            self._is_written = True
+
+    def end_writing(self) -> None:
+        """Nothing is to be written any more: ``let_go`` may close the file."""
+        with self._lock:
+            self._is_written = False
+
+    def let_go(self) -> None:
+        """Close the file, until somebody needs it again, unless it is written to. Any thread."""
+        with self._lock:
+            if not self._is_written:
+                self.file = None
 
     def rename_to(self, path: str) -> None:
         """Rename the file, if it exists. The folder is not fsynced."""

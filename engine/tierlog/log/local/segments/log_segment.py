@@ -65,6 +65,10 @@ class LogSegment(SegmentView):
         """Whether an index has no room for another entry: the segment has to be rolled. For the thread that appends."""
         return (self._tail or self._resumed_tail()).is_full
 
+    def _begin_writing(self) -> None:
+        for _, file in self._files():
+            file.begin_writing()
+
     def _new_tail(self) -> IndexTail:
         room = self._config.segment_index_bytes
         return IndexTail(
@@ -76,6 +80,7 @@ class LogSegment(SegmentView):
 
     def _resumed_tail(self) -> IndexTail:
         """The tail behind the entries that the indexes have, as Kafka goes on with a segment that it opens."""
+        self._begin_writing()
         tail = self._new_tail()
         last_time, last_time_offset = self._times.last_entry
         tail.resume(
@@ -141,6 +146,9 @@ class LogSegment(SegmentView):
         self._offsets.fsync()
         self._times.fsync()
         self._aborted.fsync()
+        # Else a broker would have a file open for each segment that it ever wrote.
+        for _, file in self._files():
+            file.let_go()
 
     def flush(self) -> None:
         """``write_out`` and ``fsync``."""
@@ -151,8 +159,11 @@ class LogSegment(SegmentView):
         """Write the last time entry and all index entries that are still in memory: the segment is closed now."""
         self._times.append((self._tail or self._resumed_tail()).close())
         self._tail = None
-        self._offsets.become_inactive()
-        self._times.become_inactive()
+        self.write_out()
+        self._offsets.forget_pages()
+        self._times.forget_pages()
+        for _, file in self._files():
+            file.end_writing()
 
     def truncate_to(self, offset: int) -> int:
         """Cut the segment in front of the first batch that ends at or behind an offset; returns the bytes cut off.
@@ -161,6 +172,7 @@ class LogSegment(SegmentView):
         """
         found = self.find_batch(offset)
         greatest = self.largest_record_timestamp
+        self._begin_writing()
         # The indexes first: an entry may be missing, and none may point behind the end.
         self._tail = None
         self._offsets.truncate_to(offset)
@@ -182,6 +194,7 @@ class LogSegment(SegmentView):
 
     def begin_rebuild(self) -> None:
         """Forget all index entries, in memory and on disk."""
+        self._begin_writing()
         self._offsets.reset()
         self._times.reset()
         self._aborted.reset()

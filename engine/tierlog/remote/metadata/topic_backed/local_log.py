@@ -345,7 +345,10 @@ def _holds_more(log: UnifiedLog, offset: int) -> bool:
 
 
 def _kip_error(error: TierlogError) -> RemoteStorageException:
-    """The KIP's error for one of the log's; to be raised from it."""
-    made = (RetriableRemoteStorageException if error.retriable else RemoteStorageException)(str(error))
+    """The KIP's error for one of the log's; to be raised from it. A log that could not be loaded for want of file
+    descriptors can be loaded later.
+    """
+    passes = error.retriable or getattr(error.__cause__, "retriable", False)
+    made = (RetriableRemoteStorageException if passes else RemoteStorageException)(str(error))
     made.__cause__ = error
     return made
