@@ -185,7 +185,9 @@ public final class LogPeer {
         if (log == null) return "closed";
         StringBuilder out = new StringBuilder();
         out.append(log.logStartOffset()).append(' ').append(log.remoteLogEnabled() ? log.localLogStartOffset() : -1);
-        out.append(' ').append(log.lastStableOffset()).append(' ').append(log.highWatermark());
+        // Both move to where a batch begins, even in front of the log start, when they are looked up.
+        out.append(' ').append(Math.max(log.lastStableOffset(), log.logStartOffset()));
+        out.append(' ').append(Math.max(log.highWatermark(), log.logStartOffset()));
         out.append(' ').append(log.logEndOffset()).append(' ');
         out.append(Math.max(log.recoveryPoint(), log.logSegments().get(0).baseOffset()));
         out.append(' ').append(log.highestOffsetInRemoteStorage()).append(" |");

@@ -333,7 +333,9 @@ class Turns:
         """Open with the checkpoints that a broker may have written last."""
         rng, told = self.rng, self.told
         start = told.log_start if self.tiered or told.log_start > told.bases[0] else 0
-        recovery = told.recovery if clean else rng.choice([told.recovery, 0, rng.randint(0, told.recovery)])
+        # Not in front of the log start: Kafka recovers what lies there without the producers before it.
+        least = min(told.log_start if start else 0, told.recovery)
+        recovery = told.recovery if clean else rng.choice([told.recovery, least, rng.randint(least, told.recovery)])
         words = (int(clean), self.topic_id, int(self.tiered), self.verification)
         return "open", folder, config, start, recovery, told.high, *words
 
@@ -379,5 +381,5 @@ class Turns:
                 for path in folder.glob(f"{last.stem}.*index"):
                     path.write_bytes(path.read_bytes() + bytes(rng.choice([5, 24, 240])))
             case _:
-                (folder / f"{rng.choice(logs).stem}.txnindex").write_bytes(bytes(2) + rng.randbytes(rng.choice([32, 38])))
+                (folder / f"{last.stem}.txnindex").write_bytes(bytes(2) + rng.randbytes(rng.choice([32, 38])))
         return kind

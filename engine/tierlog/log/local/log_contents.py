@@ -195,7 +195,8 @@ class LogContents:
         """Cut everything from an offset on; whether anything was there."""
         local = self._local
         if offset >= local.log_end_offset:
-            self.epochs.truncate_from_end(offset)  # an epoch may begin at the end, and be another leader's
+            # An epoch may begin at the end, and be another leader's.
+            self.epochs.truncate_from_end(local.log_end_offset)
             return False
         if local.segments.first.base_offset > offset:
             self.truncate_fully(offset, None)
