@@ -23,11 +23,14 @@ static void must(bool holds) {
     if (!holds) exit(3);
 }
 
-static double now(void) {
+static double by(clockid_t clock) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(clock, &time);
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
+
+static double now(void) { return by(CLOCK_MONOTONIC); }
+static double cpu(void) { return by(CLOCK_THREAD_CPUTIME_ID); }
 
 static uint8_t *read_file(const char *path, size_t *size) {
     struct stat about;
@@ -119,7 +122,7 @@ static void append(char **asked) {
     tl_scratch scratch = {0};
     tl_record_errors errors = {0};
     segment segment = {.files = tl_posix_files()};
-    double start = now();
+    double start = now(), begun = cpu();
     begin(&segment, asked[2], 0);
     for (size_t at = 0; at < size; batches++) {
         uint8_t offset_entry[TL_OFFSET_ENTRY], time_entry[TL_TIME_ENTRY];
@@ -149,9 +152,10 @@ static void append(char **asked) {
         check += last;
     }
     end(&segment);
-    double seconds = now() - start;
-    printf("{\"seconds\": %f, \"batches\": %zu, \"end\": %" PRId64 ", \"segments\": %zu, \"check\": %" PRId64 "}\n",
-           seconds, batches, next, segments, check);
+    double seconds = now() - start, used = cpu() - begun;
+    printf("{\"seconds\": %f, \"cpu\": %f, \"batches\": %zu, \"end\": %" PRId64 ", \"segments\": %zu, "
+           "\"check\": %" PRId64 "}\n",
+           seconds, used, batches, next, segments, check);
     free(data);
 }
 
@@ -161,7 +165,7 @@ static void write_bare(char **asked) {
     size_t size, batches = 0;
     uint64_t limit = strtoull(asked[3], NULL, 10), written = 0;
     uint8_t *data = read_file(asked[1], &size);
-    double start = now();
+    double start = now(), begun = cpu();
     int file = open(path_of(asked[2], 0, ".log"), O_WRONLY | O_CREAT | O_EXCL, 0644);
     for (size_t at = 0; at < size; batches++) {
         size_t bytes = batch_size(data + at);
@@ -175,7 +179,7 @@ static void write_bare(char **asked) {
         at += bytes;
     }
     close(file);
-    printf("{\"seconds\": %f, \"batches\": %zu}\n", now() - start, batches);
+    printf("{\"seconds\": %f, \"cpu\": %f, \"batches\": %zu}\n", now() - start, cpu() - begun, batches);
     free(data);
 }
 

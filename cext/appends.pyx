@@ -122,6 +122,8 @@ AssignedBatch = namedtuple(
         "must_rebuild",
     ),
 )
+# Past a named tuple's own constructor, which is Python's: one is made in each append.
+cdef object _new_tuple = tuple.__new__
 Refusal = namedtuple("Refusal", ("rule", "error_code", "fault", "record_errors", "record_error_count"))
 Marker = namedtuple("Marker", ("is_commit", "coordinator_epoch", "timestamp"))
 
@@ -231,18 +233,21 @@ cdef class LeaderCheck:
                 self.scratch.capacity = 0
         if header.size_bytes == 0:
             return None
-        return AssignedBatch(
-            header.size_bytes,
-            header.base_offset,
-            header.base_offset + header.last_offset_delta,
-            header.leader_epoch,
-            header.max_timestamp,
-            header.attributes,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.record_count,
-            bool(batch.must_rebuild),
+        return _new_tuple(
+            AssignedBatch,
+            (
+                header.size_bytes,
+                header.base_offset,
+                header.base_offset + header.last_offset_delta,
+                header.leader_epoch,
+                header.max_timestamp,
+                header.attributes,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.record_count,
+                bool(batch.must_rebuild),
+            ),
         )
 
 

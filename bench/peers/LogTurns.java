@@ -3,6 +3,8 @@ package org.apache.kafka.storage.internals.log;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
@@ -79,16 +81,17 @@ public final class LogTurns {
         UnifiedLog log = open(asked[2], asked[3]);
         RequestLocal local = RequestLocal.withThreadConfinedCaching();
         System.gc();
-        long start = System.nanoTime(), check = 0;
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+        long start = System.nanoTime(), begun = threads.getCurrentThreadCpuTime(), check = 0;
         for (MemoryRecords records : requests)
             check += log.appendAsLeader(records, LEADER_EPOCH, AppendOrigin.CLIENT, local, VerificationGuard.SENTINEL,
                     (short) 0).lastOffset();
-        double seconds = seconds(start);
+        double seconds = seconds(start), cpu = (threads.getCurrentThreadCpuTime() - begun) / 1e9;
         long end = log.logEndOffset();
         int segments = log.numberOfSegments();
         log.close();
-        return String.format("{\"seconds\": %f, \"batches\": %d, \"end\": %d, \"segments\": %d, \"check\": %d}", seconds,
-                requests.size(), end, segments, check);
+        return String.format("{\"seconds\": %f, \"cpu\": %f, \"batches\": %d, \"end\": %d, \"segments\": %d, \"check\": %d}",
+                seconds, cpu, requests.size(), end, segments, check);
     }
 
     /** recover FOLDER SEGMENT_BYTES: what a broker does at an unclean start. */

@@ -1,4 +1,4 @@
-"""The contract of a partition's log over ours."""
+"""The contract of a partition's log over ours, and over a third party's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contract.list_partition_log import ListLog
 from tests.contract.partition_log_suite import LogRig, MakeRig, PartitionLogContract
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.unified_log import UnifiedLog
@@ -56,3 +57,31 @@ class TestUnifiedLog(PartitionLogContract):
         yield make
         for log in opened:
             log.close()
+
+
+class ListLogRig:
+    """A ListLog, appended to by its own calls."""
+
+    def __init__(self, log: ListLog) -> None:
+        self._log = log
+
+    @property
+    def log(self) -> PartitionLog:
+        return self._log
+
+    def append(self, count: int, *, leader_epoch: int, timestamp_ms: int) -> None:
+        self._log.append([timestamp_ms + number for number in range(count)], leader_epoch=leader_epoch)
+
+    def roll(self) -> None:
+        self._log.roll()
+
+    def replicate(self) -> None:
+        self._log.high_watermark = self._log.log_end_offset
+
+
+class TestThirdParty(PartitionLogContract):
+    """Another's: the suite judges the protocol, not our classes."""
+
+    @pytest.fixture
+    def make_rig(self, tmp_path: pathlib.Path) -> MakeRig:
+        return lambda tiered: ListLogRig(ListLog(tmp_path / f"orders-{int(tiered)}", tiered=tiered))

@@ -297,6 +297,32 @@ class LogModel:
         self.ended, self.aborted = [], []
         self.stable_is_doubtful = False
 
+    def reopen(self, *, recovered_from: int | None, now_ms: int, tiered: bool) -> None:
+        """Load what the files have: an end that a cut left behind the last batch is forgotten (section 13).
+
+        Args:
+            recovered_from: The recovery point of an unclean stop; None after a clean one.
+            now_ms: The clock.
+            tiered: Whether the log is.
+        """
+        start, batches = self.log_start, self.active.batches
+        self.highest_remote = -1
+        self.end = batches[-1].last_offset + 1 if batches else self.active.base_offset
+        if recovered_from is not None:
+            floor = max((s.base_offset for s in self.segments if s.base_offset <= recovered_from), default=0)
+            for batch in [b for s in self.segments if s.base_offset >= floor for b in s.batches]:
+                if batch.leader_epoch > self.latest_epoch():
+                    self.assign_epoch(batch.leader_epoch, batch.base_offset)
+        if self.end < start:
+            self.start_anew(start, None, now_ms=now_ms, tiered=tiered)
+            return
+        self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
+        self.cut_epochs_from_start(start)
+        if tiered:
+            self.local_log_start = max(start, self.segments[0].base_offset)
+        self.set_high_watermark(self.high_watermark)
+        self.restart_producers()
+
     def restart_producers(self) -> None:
         """Read the producers anew: from some snapshot, and from the log behind it.
 

@@ -163,12 +163,7 @@ class LogMachine(AppendedLog):
         point = self.log.recovery_point if clean or flushed else 0
         model, start = self.model, self.model.log_start
         self.open(LogCheckpoints(point, start, model.high_watermark), clean=clean)
-        model.epochs = [entry for entry in model.epochs if entry[1] < model.end]
-        model.cut_epochs_from_start(start)
-        model.highest_remote = -1
-        if self.tiered:
-            model.local_log_start = max(start, model.segments[0].base_offset)
-        model.restart_producers()
+        model.reopen(recovered_from=None if clean else point, now_ms=self.now_ms, tiered=self.tiered)
 
     # ---- asking
 
@@ -308,7 +303,9 @@ class LogMachine(AppendedLog):
         for suffix in ("log", "index", "timeindex"):
             assert {name[:20] for name in names if name.endswith(f".{suffix}")} == bases
         snapshots = {name[:20] for name in names if name.endswith(".snapshot")}
-        assert {f"{segment.base_offset:020d}" for segment in self.model.segments[1:]} <= snapshots
+        start = self.model.log_start  # Kafka keeps none at the log start when it loads
+        needed = [segment.base_offset for segment in self.model.segments[1:] if segment.base_offset > start]
+        assert {f"{base_offset:020d}" for base_offset in needed} <= snapshots
         known = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
         assert all(name.endswith((*known, "partition.metadata")) for name in names), names
 

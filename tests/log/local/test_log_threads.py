@@ -288,3 +288,30 @@ def test_slices_outlive_their_segment(tmp_path: Path) -> None:
     del found
     gc.collect()
     assert count_descriptors() <= descriptors
+
+
+def test_a_slice_of_a_log_that_was_cut_is_no_other_bytes(tmp_path: Path) -> None:
+    """Else a consumer that was slow gets the middle of a batch that another leader wrote over what it asked for."""
+    with UnifiedLog.open(str(tmp_path / "orders-0"), is_sole_replica=True) as log:
+        for at in range(10):
+            log.append_as_leader(batch_of(bytes([at]) * 100, timestamp_ms=CLOCK.time_ms()), leader_epoch=1)
+        kept = log.read(0, max_bytes=300, isolation=FetchIsolation.LOG_END).records
+        over = log.read(2, max_bytes=900, isolation=FetchIsolation.LOG_END).records
+        cut = log.read(6, max_bytes=900, isolation=FetchIsolation.LOG_END).records
+        assert kept is not None
+        assert over is not None
+        assert cut is not None
+        before = bytes(kept.read())
+        log.truncate_to(4)
+        for each in (over, cut):
+            with pytest.raises(LogTruncatedError):
+                each.read()
+        for _ in range(9):
+            log.append_as_leader(batch_of(bytes(77), timestamp_ms=CLOCK.time_ms()), leader_epoch=2)
+        assert bytes(kept.read()) == before
+        for each in (over, cut):
+            with pytest.raises(LogTruncatedError):
+                each.read()
+        again = log.read(2, max_bytes=900, isolation=FetchIsolation.LOG_END).records
+        assert again is not None
+        assert scan_batches(bytes(again.read()), verify_crc=True)[0]["crc_ok"].all()

@@ -23,7 +23,6 @@ from tierlog.runtime.machine import Machine
 _log = logging.getLogger(__name__)
 
 DELETED_SUFFIX: Final = ".deleted"
-INT32_MAX: Final = 2**31 - 1
 
 
 class LocalLog:
@@ -59,7 +58,6 @@ class LocalLog:
         self._on_offline = on_offline
         self._failure: tuple[str, BaseException] | None = None
         self._closed = False
-        self._jitter_ms = 0
         self.folder = folder
         self.segments = segments
         self.active = segments.active
@@ -107,20 +105,19 @@ class LocalLog:
         """Go by another configuration: the next roll does."""
         self.config = config
         spread_ms = min(config.segment_jitter_ms, config.segment_ms)
-        self._jitter_ms = self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0
+        limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
+        self._limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)
 
     def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether an append has to go into a new segment."""
-        active, config = self.active, self.config
-        held = active.size_bytes
-        if held > config.segment_bytes - size_bytes or last_offset - active.base_offset > INT32_MAX:
-            return True
-        if held == 0:
-            return active.is_index_full
-        limit_ms = config.segment_ms
-        if config.is_compacted:
-            limit_ms = min(limit_ms, config.max_compaction_lag_ms)
-        return active.is_index_full or active.waited_ms(now_ms, max_timestamp_ms) > limit_ms - self._jitter_ms
+        return self.active.must_roll(
+            size_bytes,
+            last_offset,
+            max_timestamp_ms,
+            now_ms,
+            limit_bytes=self.config.segment_bytes,
+            limit_ms=self._limit_ms,
+        )
 
     def roll(self, base_offset: int) -> LogSegment:
         """Close the active segment and begin one at an offset, at or behind the log's end.

@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Self
 
-from tierlog.errors import CorruptDataError, StoreError
-from tierlog.log.formats.meta_properties import MetaProperties
+from tierlog.errors import StoreError
 from tierlog.log.formats.partition_metadata import PartitionMetadata
 from tierlog.log.local.background_tasks import LogTasks
-from tierlog.log.local.directory.clean_marker import take_marker, write_marker
-from tierlog.log.local.directory.directory_checkpoints import DirectoryCheckpoints, PartitionKey
+from tierlog.log.local.directory.clean_marker import write_marker
+from tierlog.log.local.directory.directory_checkpoints import PartitionKey
 from tierlog.log.local.directory.directory_config import LogDirectoryConfig
-from tierlog.log.local.directory.directory_identity import (
-    DirectoryIdentity,
-    check_identity,
-    read_identity,
-    write_identity,
-)
+from tierlog.log.local.directory.directory_identity import DirectoryIdentity
 from tierlog.log.local.directory.directory_jobs import schedule_jobs
 from tierlog.log.local.directory.directory_lock import lock_directory
+from tierlog.log.local.directory.directory_state import DirectoryState
 from tierlog.log.local.directory.partition_folders import (
     deleted_folder_name,
     iter_partition_folders,
@@ -38,7 +33,6 @@ from tierlog.log.local.directory.partition_folders import (
 )
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
-from tierlog.log.local.log_offsets import LogOffsets
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -84,17 +78,14 @@ class LogDirectory:
         self._is_sole_replica = is_sole_replica
         self._origin = Origin()
         self._changed = machine.scheduler.condition()
-        #: Held over writes of the checkpoints.
-        self._checkpointing = machine.scheduler.lock()
         self._logs: dict[PartitionKey, UnifiedLog] = {}
-        self._loading: set[PartitionKey] = set()
+        self._busy: set[PartitionKey] = set()
         self._deleted: list[UnifiedLog] = []
-        self._failure: Exception | None = None
         self._closed = False
 
-        self.properties = _agreed_identity(machine, path, identity)
-        self.last_stop = take_marker(machine.files, path)
-        self._checkpoints = DirectoryCheckpoints(machine.files, path)
+        self._state = DirectoryState(machine, path, identity=identity, on_failure=self._take_logs_offline)
+        self.properties = self._state.properties
+        self.last_stop = self._state.last_stop
         folders = list(iter_partition_folders(machine.files, path))
         self._unloaded = {(each.topic, each.partition) for each in folders if not each.is_deleted}
         self._tasks = LogTasks(machine) if runs_tasks else None
@@ -174,29 +165,20 @@ class LogDirectory:
         """
         key = topic, partition
         folder = f"{self._path}/{partition_folder_name(topic, partition)}"
-        self._check_usable()
-        with self._changed:
-            while key in self._loading:
-                self._changed.wait()
+        with self._alone(key):
             known = self._logs.get(key)
             if known is not None and not known.is_closed:
                 return _same_topic(known, topic_id)
-            self._check_usable()
-            self._loading.add(key)
-        try:
-            checkpoints = self._checkpoints.of(key) if known is None else _left_by(known)
-            opened = self._load(folder, config, topic_id, checkpoints, clean=self.last_stop.was_clean and known is None)
+            checkpoints = self._state.checkpoints.of(key) if known is None else _left_by(known)
+            is_clean = self.last_stop.was_clean and known is None
+            opened = self._load(folder, config, topic_id, checkpoints, had_clean_shutdown=is_clean)
             with self._changed:
                 self._logs[key] = opened
                 self._unloaded.discard(key)
-            opened.add_listener(partial(self._watch, key))
-            if self._failure is not None:
-                opened.take_offline(self._failure)
+            opened.add_listener(self._state.checkpoints.watcher(key, self._lowered))
+            if self._state.failure is not None:
+                opened.take_offline(self._state.failure)
             return opened
-        finally:
-            with self._changed:
-                self._loading.discard(key)
-                self._changed.notify_all()
 
     def load_logs(self, *, configs: Mapping[str, LogConfig] | None = None) -> Mapping[PartitionKey, UnifiedLog]:
         """Load all logs of the directory, several at a time (``num.recovery.threads.per.data.dir``).
@@ -239,32 +221,17 @@ class LogDirectory:
         if key not in self.logs and self._machine.files.find(folder) is None:
             return False
         log = self.log(topic, partition)
-        log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
-        with self._changed:
-            del self._logs[key]
-            self._deleted.append(log)
-        with self._writing():
-            self._checkpoints.forget(key)
+        with self._alone(key):
+            if self._logs.get(key) is not log:
+                return False  # somebody else was faster
+            log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
+            with self._changed:
+                del self._logs[key]
+                self._deleted.append(log)
+            with self._state.writing() as checkpoints:
+                checkpoints.forget(key)
         self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
         return True
-
-    def truncate_to(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Cut open logs, and have the recovery points on disk before anything is appended by whoever waits for this: a
-        crash would otherwise have a later start believe in what was written since.
-
-        Args:
-            offsets: Where each ends then, exclusive; those of logs that are not open are passed over.
-
-        Raises:
-            LogOfflineError. LogClosedError.
-        """
-        self._check_usable()
-        logs = self.logs
-        found = [logs[key] for key in offsets if key in logs]
-        for log in found:
-            log.truncate_to(offsets[log.topic, log.partition])
-        with self._writing():
-            self._checkpoints.write_recovery_points(found)
 
     # ---- checkpoints
 
@@ -275,20 +242,23 @@ class LogDirectory:
             LogOfflineError: a file cannot be written, or the directory is offline already. LogClosedError.
         """
         self._check_usable()
-        with self._writing():
-            self._checkpoints.write_all(self.logs.values())
+        with self._state.writing() as checkpoints:
+            checkpoints.write_all(self.logs.values())
 
     def write_recovery_points(self) -> None:
         """Write up to where the open logs are flushed; a failure takes the directory offline, and is not raised."""
-        self._write_quietly(self._checkpoints.write_recovery_points)
+        with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
+            checkpoints.write_recovery_points(self.logs.values())
 
     def write_log_starts(self) -> None:
         """Write where the open logs start; a failure takes the directory offline, and is not raised."""
-        self._write_quietly(self._checkpoints.write_log_starts)
+        with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
+            checkpoints.write_log_starts(self.logs.values())
 
     def write_high_watermarks(self) -> None:
         """Write the open logs' high watermarks; a failure takes the directory offline, and is not raised."""
-        self._write_quietly(self._checkpoints.write_high_watermarks)
+        with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
+            checkpoints.write_high_watermarks(self.logs.values())
 
     @property
     def path(self) -> str:
@@ -297,7 +267,7 @@ class LogDirectory:
     @property
     def is_offline(self) -> bool:
         """Whether a file failed, of the directory or of any of its logs: all of them are offline then."""
-        return self._failure is not None
+        return self._state.failure is not None
 
     def close(self, *, broker_epoch: int = -1) -> None:
         """Close the logs and the directory; idempotent. Where a log is offline, the directory is left unclean.
@@ -314,17 +284,17 @@ class LogDirectory:
             if self._closed:
                 return
             self._closed = True
-            while self._loading:
+            while self._busy:
                 self._changed.wait()
             logs = list(self._logs.values())
-        was_offline = self._failure is not None
+        was_offline = self.is_offline
         try:
             if self._tasks is not None:
                 self._tasks.close()
             self._close_logs(logs)
             if not was_offline:
-                with self._writing():
-                    self._checkpoints.write_all(logs)
+                with self._state.writing() as checkpoints:
+                    checkpoints.write_all(logs)
                     self._write_marker(broker_epoch)
         finally:
             self._lock.release()
@@ -339,65 +309,60 @@ class LogDirectory:
 
     def _check_usable(self) -> None:
         self._origin.require(f"the log directory {self._path}")
-        if self._failure is not None:
-            raise self._offline()
+        self._state.check_online()
         if self._closed:
             raise LogClosedError(f"{self._path}: the log directory is closed")
 
-    def _offline(self) -> LogOfflineError:
-        error = LogOfflineError(f"{self._path}: the log directory is offline: {self._failure}")
-        error.__cause__ = self._failure
-        return error
-
-    def _fail(self, cause: Exception) -> None:
-        """Take the directory and all its logs offline. Waits for nobody: a log's own threads call it."""
-        if self._failure is None:
-            self._failure = cause
-            _log.error("%s: the log directory is offline: %s", self._path, cause)
-            for log in tuple(self._logs.values()):
-                log.take_offline(cause)
-
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A block that changes the directory's own files; nothing is written once the directory is offline."""
-        with self._checkpointing:
-            if self._failure is not None:
-                raise self._offline()
-            try:
-                yield
-            except StoreError as error:
-                self._fail(error)
-                raise self._offline() from error
+    def _alone(self, key: PartitionKey) -> Iterator[None]:
+        """A block in which nobody else loads or deletes this log, and nobody closes the directory."""
+        self._check_usable()
+        with self._changed:
+            while key in self._busy:
+                self._changed.wait()
+            self._check_usable()
+            self._busy.add(key)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.discard(key)
+                self._changed.notify_all()
 
-    def _write_quietly(self, write: Callable[[Iterable[UnifiedLog]], None]) -> None:
-        with contextlib.suppress(LogOfflineError), self._writing():
-            write(self.logs.values())
+    def _take_logs_offline(self, cause: Exception) -> None:
+        for log in tuple(self._logs.values()):
+            log.take_offline(cause)
 
     def _load(
-        self, folder: str, config: LogConfig | None, topic_id: bytes | None, checkpoints: LogCheckpoints, *, clean: bool
+        self,
+        folder: str,
+        config: LogConfig | None,
+        topic_id: bytes | None,
+        checkpoints: LogCheckpoints,
+        *,
+        had_clean_shutdown: bool,
     ) -> UnifiedLog:
-        try:
+        with self._state.working():
             return UnifiedLog.open(
                 folder,
                 machine=self._machine,
                 config=config or self._config,
                 producer_settings=self._directory_config.producer_settings,
                 checkpoints=checkpoints,
-                had_clean_shutdown=clean,
+                had_clean_shutdown=had_clean_shutdown,
                 topic_id=topic_id,
                 remote_log_enabled=self._remote_log_enabled,
                 is_sole_replica=self._is_sole_replica,
                 tasks=self._tasks,
-                on_offline=self._fail,
+                on_offline=self._state.fail,
             )
-        except (StoreError, CorruptDataError) as error:
-            self._fail(error)
-            raise self._offline() from error
 
-    def _watch(self, key: PartitionKey, offsets: LogOffsets) -> None:
-        """Hear of a log's offsets: after a truncation the checkpoint may promise more than is flushed."""
-        if offsets.recovery_point < self._checkpoints.recovery_point_on_disk(key) and not self._closed:
-            self._later(self.write_recovery_points, 0)
+    def _lowered(self) -> None:
+        """A log was truncated: whoever did so goes on once the checkpoint promises no more than is left, lest a crash
+        have the next start believe, unread, what is appended from now on (Kafka LogManager#truncateTo).
+        """
+        if not self._closed:
+            self.write_recovery_points()
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
         if self._tasks is None:
@@ -420,7 +385,7 @@ class LogDirectory:
             for call in calls:
                 error = call.exception()
                 if isinstance(error, Exception):
-                    self._fail(error)
+                    self._state.fail(error)
 
     def _write_marker(self, broker_epoch: int) -> None:
         if self.last_stop.was_clean or not self._unloaded:
@@ -431,13 +396,6 @@ class LogDirectory:
 
     def _pool(self, name: str) -> Pool:
         return self._machine.scheduler.pool(self._directory_config.num_recovery_threads_per_data_dir, name=name)
-
-
-def _agreed_identity(machine: Machine, path: str, identity: DirectoryIdentity | None) -> MetaProperties | None:
-    """The directory's ``meta.properties``, checked, or written if somebody is to have the directory."""
-    if identity is None:
-        return read_identity(machine.files, path)
-    return check_identity(machine.files, path, identity) or write_identity(machine, path, identity)
 
 
 def _left_by(log: UnifiedLog) -> LogCheckpoints:

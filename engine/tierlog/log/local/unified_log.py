@@ -232,7 +232,9 @@ class UnifiedLog(LogView):
             if assigned is None:
                 return LogAppendInfo.of_nothing(self._contents.log_start)
             sound, batch = assigned
-            view = memoryview(sound).cast("B")[: batch.size_bytes]
+            view = memoryview(sound)
+            if view.nbytes != batch.size_bytes:
+                view = view.cast("B")[: batch.size_bytes]
             if batch.size_bytes > self._local.config.segment_bytes:
                 raise _too_large(batch.size_bytes, self._local.config)
             try:

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tierlog.errors import ConfigError
-from tierlog.log.formats.clean_shutdown import encode_clean_shutdown
-from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from tierlog.log.local.directory.clean_marker import take_marker, write_marker
 from tierlog.log.local.directory.directory_identity import (
     DirectoryIdentity,
     check_identity,
@@ -96,7 +96,7 @@ class BrokerDirectory:
         else:
             check_identity(files, self._folder, self._identity)
         files.make_directories(self._folder)
-        files.remove(f"{self._folder}/{CLEAN_SHUTDOWN}")
+        take_marker(files, self._folder)
 
     def finish(self, logs: Iterable[LogExtent]) -> None:
         """Add the logs to the checkpoints, and mark the directory as cleanly closed. Called after the logs were
@@ -110,4 +110,4 @@ class BrokerDirectory:
             checkpoint.write(dict(sorted((checkpoint.read() | offsets).items())))
         if self._identity is not None and read_identity(self._machine.files, self._folder) is None:
             write_identity(self._machine, self._folder, self._identity)
-        self._machine.files.write_whole(f"{self._folder}/{CLEAN_SHUTDOWN}", encode_clean_shutdown())
+        write_marker(self._machine.files, self._folder)

@@ -9,12 +9,13 @@ Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
+from tierlog.log.local.log_offsets import LogOffsets, OffsetsListener
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.runtime.machine.files import Files
@@ -26,17 +27,19 @@ PartitionKey = tuple[str, int]
 
 
 class _Kept:
-    """One checkpoint: what it says, and what is known to be on disk."""
+    """One checkpoint: what it says, and what the file says as far as it can be read."""
 
     def __init__(self, files: Files, folder: str, name: str) -> None:
         self._file = OffsetCheckpointFile(files, folder, name)
+        self._is_whole = False
         self.offsets: dict[PartitionKey, int] = {}
-        self.on_disk: dict[PartitionKey, int] | None = None
+        self.on_disk: dict[PartitionKey, int] = {}
         if files.find(self._file.path) is None:
             return
         try:
             self.offsets = self._file.read()
             self.on_disk = dict(self.offsets)
+            self._is_whole = True
         except CorruptIndexError as error:
             _log.warning("taken as empty: %s", error)
 
@@ -47,15 +50,16 @@ class _Kept:
                 self.offsets.pop(key, None)
             else:
                 self.offsets[key] = offset
-        if self.offsets != self.on_disk:
+        if self.offsets != self.on_disk or not self._is_whole:
             self._file.write(self.offsets)
             self.on_disk = dict(self.offsets)
+            self._is_whole = True
 
 
 class DirectoryCheckpoints:
     """The checkpoints of one log directory, read when it is made: a malformed one counts as empty, as Kafka has it.
 
-    One thread at a time, but for ``recovery_point_on_disk``.
+    One thread at a time; a ``watcher`` is called by any.
 
     Raises:
         StoreError: a file cannot be read, or written.
@@ -74,9 +78,15 @@ class DirectoryCheckpoints:
             high_watermark=self._high_watermarks.offsets.get(key, 0),
         )
 
-    def recovery_point_on_disk(self, key: PartitionKey) -> int:
-        """Up to where the next start after a crash would believe a log without reading it."""
-        return (self._recovery_points.on_disk or {}).get(key, 0)
+    def watcher(self, key: PartitionKey, on_lowered: Callable[[], None]) -> OffsetsListener:
+        """A listener to a log, which calls when the file promises more than is flushed: after a truncation."""
+        kept = self._recovery_points
+
+        def watch(offsets: LogOffsets) -> None:
+            if offsets.recovery_point < kept.on_disk.get(key, 0):
+                on_lowered()
+
+        return watch
 
     def write_recovery_points(self, logs: Iterable[LogView]) -> None:
         """Write up to where each log is flushed."""

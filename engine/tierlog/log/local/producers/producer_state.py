@@ -143,6 +143,8 @@ class ProducerState:
         """First offset of the earliest transaction that is open or not replicated: readers of committed records end
         there.
         """
+        if not self._open and not self._unreplicated:
+            return None  # in logs without transactions, asked with each append
         undecided = self.first_undecided_offset
         if not self._unreplicated:
             return undecided

@@ -56,6 +56,8 @@ class _Tidying:
             path = self._path(name)
             self._files.rename(path, path.removesuffix(SWAP), durable=False)
             self._report.add("swapped", path.removesuffix(SWAP), "an interrupted swap was finished")
+            if name.kind is SegmentFileKind.LOG:  # from the lowest up: one between two .swap files would count as old
+                self._files.fsync_directory(self._folder)
         self._files.fsync_directory(self._folder)
 
     def _remove_what_did_not_count(self) -> list[SegmentFileName]:

@@ -122,6 +122,7 @@ class _Loading:
         self._report = RecoveryReport()
         self._snapshots = ProducerSnapshots(machine, folder)
         self._recovered: set[int] = set()
+        self._split: set[int] = set()
         self.segments = LogSegments()
 
     def close(self) -> None:
@@ -139,6 +140,9 @@ class _Loading:
                 self._recover_unflushed()
                 break
             except SegmentOverflowError as overflow:
+                if overflow.segment.base_offset in self._split:
+                    raise CorruptRecordError("its offsets fit no segment").located(overflow.segment.log_path) from None
+                self._split.add(overflow.segment.base_offset)
                 split_segment(self._machine, self._folder, overflow.segment, config=self._config, report=self._report)
                 self.close()
         end_offset = self._find_end()
@@ -265,8 +269,7 @@ class _Loading:
         # First those behind the end: else one of them would be taken for that of the end, which would go as a stray.
         for path in self._snapshots.truncate(log_start_offset=-1, log_end_offset=end_offset):
             self._report.add("deleted", path, "a snapshot of what the log does not have")
-        for path in self._snapshots.remove_strays(bases):
-            self._report.add("deleted", path, "a snapshot of no segment")
+        self._remove_stray_snapshots(bases)
         if self._was_clean and none_there:
             # Written by a version without snapshots: they begin here, so that not all of the log has to be read.
             for offset in (*bases[-2:], end_offset):
@@ -281,6 +284,11 @@ class _Loading:
             up_to_offset=end_offset,
             now_ms=self._machine.clock.time_ms(),
         )
+        self._remove_stray_snapshots(bases)  # the one that was the newest may be none's now: not only the next start's
+
+    def _remove_stray_snapshots(self, bases: list[int]) -> None:
+        for path in self._snapshots.remove_strays(bases):
+            self._report.add("deleted", path, "a snapshot of no segment")
 
     # ---- files
 

@@ -189,7 +189,7 @@ class IndexFile:
             self._know()
         with self._lock:
             self._tail += entries
-        if self._size_bytes - self._written_bytes >= self.page_bytes:
+        if len(self._firsts) * self.page_bytes + len(self._tail) - self._written_bytes >= self.page_bytes:
             self.write_out()
             if len(self._tail) > _TAIL_PAGES_MAX * self.page_bytes:
                 self.forget_pages(_TAIL_PAGES_MAX // 2)

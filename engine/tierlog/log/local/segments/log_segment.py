@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.lazy_file import LazyFile
 from tierlog.log.local.segments.segment_view import SegmentView
 from tierlog.runtime.machine import Machine
+
+_INT32_MAX: Final = 2**31 - 1
 
 
 class LogSegment(SegmentView):
@@ -64,6 +66,22 @@ class LogSegment(SegmentView):
     def is_index_full(self) -> bool:
         """Whether an index has no room for another entry: the segment has to be rolled. For the thread that appends."""
         return (self._tail or self._resumed_tail()).is_full
+
+    def must_roll(
+        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, *, limit_bytes: int, limit_ms: int
+    ) -> bool:
+        """Whether a batch may not go into this segment any more: it is too large, too old, or an index of it is full,
+        or the offset lies too far from its base (Kafka shouldRoll). For the thread that appends.
+        """
+        held = self._size_bytes
+        if held > limit_bytes - size_bytes or last_offset - self.base_offset > _INT32_MAX:
+            return True
+        if (self._tail or self._resumed_tail()).is_full:
+            return True
+        first_ms = self._first_timestamp_ms
+        if held and (first_ms is None or first_ms < 0):
+            return self.waited_ms(now_ms, max_timestamp_ms) > limit_ms
+        return held > 0 and first_ms is not None and max_timestamp_ms - first_ms > limit_ms
 
     def _begin_writing(self) -> None:
         for _, file in self._files():
@@ -212,11 +230,11 @@ class LogSegment(SegmentView):
         if size_bytes >= self._size_bytes:
             return
         log = self._log.opened()
-        self._generation += 1
+        self._cuts.note(size_bytes)
         self._size_bytes = size_bytes
         log.truncate(size_bytes)
         # Once more before anything is appended there: who began in between saw both the old and the new bytes.
-        self._generation += 1
+        self._cuts.note(size_bytes)
         if size_bytes == 0:
             self._first_timestamp_ms = None
 

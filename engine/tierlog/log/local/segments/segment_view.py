@@ -15,7 +15,7 @@ from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.segments.batch_reads import find_record_by_timestamp, search_batches
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
 from tierlog.log.local.segments.lazy_file import LazyFile
-from tierlog.log.local.segments.log_slice import LogSlice
+from tierlog.log.local.segments.log_slice import LogCuts, LogSlice
 from tierlog.log.local.segments.segment_values import BatchPosition, SegmentRead, TimestampAndOffset
 from tierlog.log.local.segments.transaction_index_file import TransactionIndexFile
 from tierlog.runtime.machine import Machine
@@ -60,7 +60,7 @@ class SegmentView:
         # Kafka's rollingBasedTimestamp.
         self._first_timestamp_ms: int | None = None
         # Counts the cuts: what a reader saw of a log that was cut meanwhile may be anything.
-        self._generation = 0
+        self._cuts = LogCuts()
 
     def _path(self, kind: SegmentFileKind) -> str:
         return f"{self._folder}/{segment_file_name(self.base_offset, kind)}{self._suffix}"
@@ -146,14 +146,14 @@ class SegmentView:
     def _unless_cut(self, read: Callable[[], Result]) -> Result:
         """The result of a read that no cut came into: else what it saw is no file that ever was, and it is repeated."""
         while True:
-            generation = self._generation
+            cuts = self._cuts.count
             try:
                 result = read()
             except CorruptRecordError:
-                if generation == self._generation:
+                if cuts == self._cuts.count:
                     raise
             else:
-                if generation == self._generation:
+                if cuts == self._cuts.count:
                     return result
 
     def _search(self, position: int, least_last_offset: int, least_max_timestamp: int = _INT64_MIN) -> BatchSearch:
@@ -197,12 +197,13 @@ class SegmentView:
         """
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}")
+        cuts = self._cuts.count
         first = self._find(start_offset)
         if first is None:
             return None
         most = max(max_bytes, first.size_bytes) if min_one_message else max_bytes
         size_bytes = max(0, min(most, end_position - first.position, self._size_bytes - first.position))
-        records = LogSlice(self._log.opened(), self._log.path, first.position, size_bytes)
+        records = LogSlice(self._log.opened(), self._log.path, first.position, size_bytes, self._cuts, cuts)
         return SegmentRead(records, first.base_offset, most < first.size_bytes)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
