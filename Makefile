@@ -38,7 +38,11 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
+<<<<<<< HEAD
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-crashes test-spark-minors lint format fuzz bench bench-micro
+=======
 .PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-spark-minors lint format fuzz bench bench-local-log bench-micro
+>>>>>>> main
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -68,6 +72,9 @@ test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need 
 
 test-kills: setup ## copies and deletes killed by SIGKILL at every step, five shapes of segments (about five minutes)
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/scenarios/test_killed_copies.py $(PYTEST_ARGUMENTS)
+
+test-crashes: setup ## a log under power cuts at every change, failing disks, twenty kill -9 (more than 500 points)
+	@$(BIN)/python -m pytest -n 2 -m "slow or not slow" tests/scenarios/test_log_crashes.py $(PYTEST_ARGUMENTS)
 
 # One of each minor, but for that which the tree's own environment has and `make test` tests.
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0

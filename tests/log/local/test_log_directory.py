@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 
@@ -237,6 +238,34 @@ class TestLogs:
                 for call in calls:
                     call.result()
                 assert set(found) == {directory.log("orders", 3)}
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_everything_at_once(self, seed: int) -> None:
+        """If this fails, two threads that load, delete and checkpoint wait for each other, or share a folder."""
+        machine, scheduler = ManualScheduler.machine(seed)
+
+        def use(number: int) -> None:
+            for step in range(4):
+                with contextlib.suppress(LogClosedError):
+                    log = directory.log("orders", (number + step) % 2)
+                    append(log, b"x" * 150)
+                    if number == 0:
+                        directory.delete_log(log.topic, log.partition)
+                    (directory.checkpoint if number == 1 else log.flush)()
+
+        with scheduler:
+            directory = LogDirectory.open(LOGS, machine=machine, config=SMALL)
+            calls = [machine.scheduler.start(lambda n=n: use(n), name=f"t{n}") for n in range(3)]  # type: ignore[misc]
+            machine.clock.sleep(0.001 * (seed % 3))
+            directory.close()
+            for call in calls:
+                call.result()
+            assert scheduler.unfinished == []
+            assert not directory.is_offline
+            with LogDirectory.open(LOGS, machine=machine, config=SMALL) as directory:
+                assert directory.last_stop.was_clean
+                for key, log in directory.load_logs().items():
+                    assert log.recovery_report.batches_checked == 0, key
 
 
 class TestCheckpoints:

@@ -15,7 +15,7 @@ from typing import Final
 from tierlog.errors import StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.runtime.machine import Machine
@@ -37,7 +37,9 @@ class LocalLog:
     Attributes:
         segments: The present ones.
         log_end_offset: The next offset.
-        recovery_point: What lies below is on the disk, exclusive.
+        recovery_point: What lies below is on the disk, exclusive, or in front of the log's start.
+        synced_offset: What lies below is on the disk, exclusive: a start that is raised syncs nothing, and a crash may
+            take it back.
         generation: How often the log was cut: what was synced before a cut says nothing about what came behind it.
     """
 
@@ -50,6 +52,7 @@ class LocalLog:
         segments: LogSegments,
         log_end_offset: int,
         recovery_point: int,
+        synced_offset: int,
         tasks: BackgroundTasks | None,
         on_offline: Callable[[Exception], None] | None = None,
     ) -> None:
@@ -63,6 +66,7 @@ class LocalLog:
         self.active = segments.active
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
+        self.synced_offset = synced_offset
         self.generation = 0
         self.config = config
         self.set_config(config)
@@ -108,6 +112,12 @@ class LocalLog:
         limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
         self._limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)
 
+    def check_fits(self, size_bytes: int) -> None:
+        """Raises AppendRefusedError: an append of this size is larger than a segment."""
+        if size_bytes > self.config.segment_bytes:
+            text = f"{size_bytes} bytes in one append, segment.bytes is {self.config.segment_bytes}"
+            raise AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)
+
     def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether an append has to go into a new segment."""
         return self.active.must_roll(
@@ -122,7 +132,7 @@ class LocalLog:
     def roll(self, base_offset: int) -> LogSegment:
         """Close the active segment and begin one at an offset, at or behind the log's end.
 
-        An active segment that is empty and begins there is made anew: its indexes may be full.
+        An active segment that is empty and begins there stays, with empty indexes: they may be full.
 
         Raises:
             ValueError: a segment begins there, or behind. StoreError.
@@ -130,20 +140,21 @@ class LocalLog:
         active = self.active
         if base_offset < active.base_offset or (base_offset == active.base_offset and active.size_bytes):
             raise ValueError(f"{self.folder}: a segment from {active.base_offset} on is there, not at {base_offset}")
-        kept = self.segments
         if base_offset == active.base_offset:
-            active.delete_files()
-            kept = kept.without((active,))
-        else:
-            active.on_become_inactive()
-        self._set_segments(kept.with_added(self._create(base_offset)))
+            active.begin_rebuild()  # and not another file of this name: a crash could leave neither
+            active.created_ms = self._machine.clock.time_ms()
+            return active
+        active.on_become_inactive()
+        if base_offset <= self.recovery_point:  # no recovery would find out that its last entries are missing
+            self.sync((active,), known_before=active.base_offset)
+        self._set_segments(self.segments.with_added(self._create(base_offset)))
         return self.active
 
     # ---- syncing
 
     def unsynced(self, up_to_offset: int) -> tuple[LogSegment, ...]:
         """The segments to sync so that all below an offset is on the disk; their index entries are written out."""
-        segments = self.segments.between(self.recovery_point, up_to_offset)
+        segments = self.segments.between(self.synced_offset, up_to_offset)
         for segment in segments:
             segment.write_out()
         return segments
@@ -157,6 +168,11 @@ class LocalLog:
             segment.fsync()
         if any(segment.base_offset >= known_before for segment in segments):
             self._machine.files.fsync_directory(self.folder)
+
+    def note_synced(self, up_to_offset: int) -> None:
+        """What lies below an offset is on the disk now."""
+        self.synced_offset = max(self.synced_offset, up_to_offset)
+        self.recovery_point = max(self.recovery_point, up_to_offset)
 
     # ---- shortening
 
@@ -183,11 +199,13 @@ class LocalLog:
     def remove(self, segments: Sequence[LogSegment]) -> None:
         """Set the oldest segments aside: they are renamed now, and removed after ``file.delete.delay.ms``.
 
-        A crash may bring some of them back: retention finds them again. Raises StoreError.
+        They stay away after a crash: the recovery point will say that nothing in front of the others is to be checked.
+        Raises StoreError.
         """
         self._set_segments(self.segments.without(segments))
         for segment in segments:
             segment.change_suffix(DELETED_SUFFIX)
+        self._machine.files.fsync_directory(self.folder)
         self._remove_later(segments)
 
     def _cut_off(self, segments: Iterable[LogSegment]) -> list[LogSegment]:
@@ -248,4 +266,5 @@ class LocalLog:
         """The log was cut: it ends here now."""
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
+        self.synced_offset = min(self.synced_offset, offset)
         self.generation += 1

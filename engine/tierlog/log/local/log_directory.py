@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Self
 
 from tierlog.errors import StoreError
@@ -25,6 +24,7 @@ from tierlog.log.local.directory.directory_identity import DirectoryIdentity
 from tierlog.log.local.directory.directory_jobs import schedule_jobs
 from tierlog.log.local.directory.directory_lock import lock_directory
 from tierlog.log.local.directory.directory_state import DirectoryState
+from tierlog.log.local.directory.open_logs import OpenLogs
 from tierlog.log.local.directory.partition_folders import (
     deleted_folder_name,
     iter_partition_folders,
@@ -32,7 +32,7 @@ from tierlog.log.local.directory.partition_folders import (
     remove_folder,
 )
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_errors import InconsistentTopicIdError, LogOfflineError
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -77,13 +77,10 @@ class LogDirectory:
         self._remote_log_enabled = remote_log_enabled
         self._is_sole_replica = is_sole_replica
         self._origin = Origin()
-        self._changed = machine.scheduler.condition()
-        self._logs: dict[PartitionKey, UnifiedLog] = {}
-        self._busy: set[PartitionKey] = set()
+        self._logs = OpenLogs(machine.scheduler, path)
         self._deleted: list[UnifiedLog] = []
-        self._closed = False
 
-        self._state = DirectoryState(machine, path, identity=identity, on_failure=self._take_logs_offline)
+        self._state = DirectoryState(machine, path, identity=identity, on_failure=self._logs.take_offline)
         self.properties = self._state.properties
         self.last_stop = self._state.last_stop
         folders = list(iter_partition_folders(machine.files, path))
@@ -165,16 +162,17 @@ class LogDirectory:
         """
         key = topic, partition
         folder = f"{self._path}/{partition_folder_name(topic, partition)}"
-        with self._alone(key):
-            known = self._logs.get(key)
+        self._check_usable()
+        with self._logs.alone(key):
+            self._check_usable()
+            known = self._logs.find(key)
             if known is not None and not known.is_closed:
                 return _same_topic(known, topic_id)
             checkpoints = self._state.checkpoints.of(key) if known is None else _left_by(known)
             is_clean = self.last_stop.was_clean and known is None
             opened = self._load(folder, config, topic_id, checkpoints, had_clean_shutdown=is_clean)
-            with self._changed:
-                self._logs[key] = opened
-                self._unloaded.discard(key)
+            self._logs.put(key, opened)
+            self._unloaded.discard(key)
             opened.add_listener(self._state.checkpoints.watcher(key, self._lowered))
             if self._state.failure is not None:
                 opened.take_offline(self._state.failure)
@@ -195,18 +193,15 @@ class LogDirectory:
         def load(key: PartitionKey) -> UnifiedLog:
             return self.log(*key, config=known.get(key[0]))
 
-        with self._changed:
-            keys = sorted(self._unloaded)
         with self._pool("tierlog-log-recovery") as pool:
-            for _ in run_all(pool, load, keys):
+            for _ in run_all(pool, load, sorted(self._unloaded)):
                 pass
         return self.logs
 
     @property
     def logs(self) -> Mapping[PartitionKey, UnifiedLog]:
         """Those that are open, by topic and partition, as they are now."""
-        with self._changed:
-            return MappingProxyType({key: log for key, log in self._logs.items() if not log.is_closed})
+        return self._logs.open_ones()
 
     def delete_log(self, topic: str, partition: int) -> bool:
         """Delete a log, open or not; whether there was one. It can be made anew at once; its folder is renamed, and
@@ -221,13 +216,12 @@ class LogDirectory:
         if key not in self.logs and self._machine.files.find(folder) is None:
             return False
         log = self.log(topic, partition)
-        with self._alone(key):
-            if self._logs.get(key) is not log:
+        with self._logs.alone(key):
+            if self._logs.find(key) is not log:
                 return False  # somebody else was faster
             log.rename_folder(f"{self._path}/{deleted_folder_name(topic, partition, self._machine.rng)}")
-            with self._changed:
-                del self._logs[key]
-                self._deleted.append(log)
+            self._logs.remove(key)
+            self._deleted.append(log)
             with self._state.writing() as checkpoints:
                 checkpoints.forget(key)
         self._later(partial(self._remove_deleted, log), log.config.file_delete_delay_ms)
@@ -280,13 +274,9 @@ class LogDirectory:
         """
         if not self._origin.is_here:
             return  # all that is here is the parent's
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            while self._busy:
-                self._changed.wait()
-            logs = list(self._logs.values())
+        logs = self._logs.close()
+        if logs is None:
+            return
         was_offline = self.is_offline
         try:
             if self._tasks is not None:
@@ -310,28 +300,7 @@ class LogDirectory:
     def _check_usable(self) -> None:
         self._origin.require(f"the log directory {self._path}")
         self._state.check_online()
-        if self._closed:
-            raise LogClosedError(f"{self._path}: the log directory is closed")
-
-    @contextlib.contextmanager
-    def _alone(self, key: PartitionKey) -> Iterator[None]:
-        """A block in which nobody else loads or deletes this log, and nobody closes the directory."""
-        self._check_usable()
-        with self._changed:
-            while key in self._busy:
-                self._changed.wait()
-            self._check_usable()
-            self._busy.add(key)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy.discard(key)
-                self._changed.notify_all()
-
-    def _take_logs_offline(self, cause: Exception) -> None:
-        for log in tuple(self._logs.values()):
-            log.take_offline(cause)
+        self._logs.check_open()
 
     def _load(
         self,
@@ -361,7 +330,7 @@ class LogDirectory:
         """A log was truncated: whoever did so goes on once the checkpoint promises no more than is left, lest a crash
         have the next start believe, unread, what is appended from now on (Kafka LogManager#truncateTo).
         """
-        if not self._closed:
+        if not self._logs.is_closed:
             self.write_recovery_points()
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
@@ -375,8 +344,7 @@ class LogDirectory:
             log.delete()
         except StoreError as error:
             _log.warning("%s: a deleted log stays until the next start: %s", log.folder, error)
-        with self._changed:
-            self._deleted.remove(log)
+        self._deleted.remove(log)
 
     def _close_logs(self, logs: list[UnifiedLog]) -> None:
         """Close all, several at a time; the first failure takes the directory offline."""

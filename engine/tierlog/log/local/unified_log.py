@@ -71,6 +71,7 @@ class UnifiedLog(LogView):
             segments=loaded.segments,
             log_end_offset=loaded.log_end_offset,
             recovery_point=max(loaded.recovery_point, loaded.local_log_start_offset),  # nothing lies below
+            synced_offset=loaded.recovery_point,
             tasks=tasks,
             on_offline=on_offline,
         )
@@ -231,12 +232,8 @@ class UnifiedLog(LogView):
             )
             if assigned is None:
                 return LogAppendInfo.of_nothing(self._contents.log_start)
-            sound, batch = assigned
-            view = memoryview(sound)
-            if view.nbytes != batch.size_bytes:
-                view = view.cast("B")[: batch.size_bytes]
-            if batch.size_bytes > self._local.config.segment_bytes:
-                raise _too_large(batch.size_bytes, self._local.config)
+            view, batch = assigned
+            self._local.check_fits(batch.size_bytes)
             try:
                 prepared: PreparedAppend | Sequel | None = None
                 if batch.producer_id >= 0 and origin is AppendOrigin.CLIENT:
@@ -285,8 +282,7 @@ class UnifiedLog(LogView):
             if not size_bytes:
                 return LogAppendInfo.of_nothing(self._contents.log_start)
             view = memoryview(data).cast("B")[:size_bytes]
-            if size_bytes > self._local.config.segment_bytes:
-                raise _too_large(size_bytes, self._local.config)
+            self._local.check_fits(size_bytes)
             first_offset, last_offset = int(columns["base_offset"][0]), int(columns["last_offset"][-1])
             max_timestamp_ms = int(columns["max_timestamp"].max())
             try:
@@ -363,7 +359,7 @@ class UnifiedLog(LogView):
                 wanted = min(wanted, local.log_end_offset)
                 if wanted <= local.recovery_point:
                     return
-                before, generation = local.recovery_point, local.generation
+                before, generation = local.synced_offset, local.generation
                 segments = local.unsynced(wanted)
                 self._contents.fsync_snapshots()
             try:
@@ -372,7 +368,7 @@ class UnifiedLog(LogView):
                 raise local.fail(error) from error
             with self._changing(settles=False):
                 if generation == local.generation and wanted > local.recovery_point:
-                    local.recovery_point = wanted
+                    local.note_synced(wanted)
                     self._flushed_ms = self._machine.clock.time_ms()
                     self._contents.publish()
         self._notify()
@@ -504,8 +500,8 @@ class UnifiedLog(LogView):
             try:
                 if local.is_usable:
                     local.active.on_become_inactive()
-                    local.sync(local.unsynced(local.log_end_offset), known_before=local.recovery_point)
-                    local.recovery_point = local.log_end_offset
+                    local.sync(local.unsynced(local.log_end_offset), known_before=local.synced_offset)
+                    local.note_synced(local.log_end_offset)
                     self._contents.epochs.flush()
                     self._contents.snapshots.take(self._contents.producers)
                     self._machine.files.fsync_directory(self.folder)
@@ -559,10 +555,10 @@ class UnifiedLog(LogView):
     def _settle(self, *, appended: bool = False) -> None:
         """What follows a change once the lock is free: syncs that are due, and who listens."""
         contents = self._contents
-        offsets = contents.state.offsets
-        if appended and offsets.log_end_offset - offsets.recovery_point >= self._local.config.flush_messages:
+        local = self._local
+        if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
             self.flush()
-        if contents.rolled_at > contents.state.offsets.recovery_point:
+        if contents.rolled_at > local.recovery_point:
             rolled_at, contents.rolled_at = contents.rolled_at, 0
             if self._tasks is None:
                 self.flush(rolled_at)
@@ -594,8 +590,3 @@ class UnifiedLog(LogView):
             except StoreError as error:
                 if self._local.is_usable:  # else the folder is gone, and with it what was to be written
                     self._local.fail(error)
-
-
-def _too_large(size_bytes: int, config: LogConfig) -> AppendRefusedError:
-    text = f"{size_bytes} bytes in one append, segment.bytes is {config.segment_bytes}"
-    return AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)

@@ -20,6 +20,7 @@ class FailingDisk:
         at: The number of the operation, from 1, among those of the kinds and names; 0 fails none and counts them.
         kinds: Which operations.
         suffix: The end of the paths that are meant.
+        inside: The directory that they lie in.
         lasting: Whether all later ones fail too: a disk that is full, or that became read-only.
         seed: Of how much of a failed write was done, and of what a failed fsync wrote; None: nothing of either.
 
@@ -36,16 +37,18 @@ class FailingDisk:
         at: int,
         kinds: Collection[DiskOperation] = CHANGES,
         suffix: str = "",
+        inside: str = "",
         lasting: bool = False,
         seed: int | None = None,
     ) -> None:
         self.seen = self.failed = 0
-        self._files, self._at, self._kinds, self._suffix, self._lasting = files, at, kinds, suffix, lasting
+        self._files, self._at, self._kinds, self._lasting = files, at, kinds, lasting
+        self._suffix, self._inside = suffix, inside
         self._fault = DiskFault(errno, None if seed is None else SeededRng(seed))
         files.befall(self._strike)
 
     def _strike(self, operation: DiskOperation, path: str) -> DiskFault | None:
-        if operation not in self._kinds or not path.endswith(self._suffix):
+        if operation not in self._kinds or not (path.startswith(self._inside) and path.endswith(self._suffix)):
             return None
         self.seen += 1
         if self.seen != self._at and not (self._lasting and 0 < self._at < self.seen):

@@ -41,8 +41,8 @@ def assigned(
     assert found is not None
     answer, batch = found
     assert not batch.must_rebuild
-    assert answer is before or before == data  # a batch that was rebuilt left the producer's bytes alone
-    assert (batch.base_offset, batch.leader_epoch, batch.size_bytes) == (first_offset, 7, len(memoryview(answer)))
+    assert answer.obj is before or before == data  # a batch that was rebuilt left the producer's bytes alone
+    assert (batch.base_offset, batch.leader_epoch, batch.size_bytes) == (first_offset, 7, len(answer))
     return bytes(answer)
 
 
@@ -165,7 +165,7 @@ def test_a_batch_that_has_the_codec_is_taken_as_it_is() -> None:
     buffer = bytearray(data)
     found = assign_batch(checks, buffer, first_offset=0, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.CLIENT)
     assert found is not None
-    assert found[0] is buffer
+    assert found[0].obj is buffer
     assert bytes(buffer[61:]) == data[61:]
 
 

@@ -104,7 +104,8 @@ class LeaderChecks:
 
     def __init__(self, rules: LeaderRules) -> None:
         self.rules = rules
-        self._check = LeaderCheck(
+        #: What is called with each append, without a layer between; its refusals are told by ``assign``.
+        self.native = LeaderCheck(
             compacted=rules.compacted,
             log_append_time=rules.log_append_time,
             timestamp_before_max_ms=rules.timestamp_before_max_ms,
@@ -134,7 +135,7 @@ class LeaderChecks:
             AppendRefusedError: with Kafka's error; the data are as they were.
         """
         from_client = origin is AppendOrigin.CLIENT
-        answer = self._check.assign(
+        answer = self.native.assign(
             data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client
         )
         if isinstance(answer, Refusal):

@@ -37,7 +37,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 def assign_batch(
     checks: LeaderChecks, data: Buffer, *, first_offset: int, leader_epoch: int, now_ms: int, origin: AppendOrigin
-) -> tuple[Buffer, AssignedBatch] | None:
+) -> tuple[memoryview, AssignedBatch] | None:
     """Check a leader's batch, compress it anew if its topic asks for another codec, and assign it.
 
     The rebuilt batch goes through all checks again: it may have become larger than ``max.message.bytes``.
@@ -51,15 +51,23 @@ def assign_batch(
         origin: CLIENT or COORDINATOR.
 
     Returns:
-        (what is to be appended, the batch as it stands there); the first is ``data``, or a new buffer where the codec
-        changed, and then ``data`` are as they were. None: there is no whole batch.
+        (what is to be appended, the batch as it stands there); the first is a view of ``data``, or a new buffer where
+        the codec changed, and then ``data`` are as they were. None: there is no whole batch.
 
     Raises:
         AppendRefusedError: with Kafka's error; ``data`` are as they were.
     """
+    from_client = origin is AppendOrigin.CLIENT
+    found = checks.native.assign(
+        data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client
+    )
+    if type(found) is AssignedBatch and not found.must_rebuild:
+        view = memoryview(data)
+        return (view if view.nbytes == found.size_bytes else view.cast("B")[: found.size_bytes]), found
+    # Once more where it was refused: nothing was written, and there it becomes Kafka's error.
     batch = checks.assign(data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
-    if batch is None or not batch.must_rebuild:
-        return None if batch is None else (data, batch)
+    if batch is None:
+        return None
     rules = checks.rules
     if rules.compression_codec is None:
         raise AssertionError("a batch of a topic that keeps its producers' codecs is never rebuilt")
@@ -75,7 +83,7 @@ def assign_batch(
     )
     if assigned is None or assigned.must_rebuild:
         raise AssertionError("a rebuilt batch is whole and has its topic's codec")
-    return rebuilt, assigned
+    return memoryview(rebuilt), assigned
 
 
 def recompress(

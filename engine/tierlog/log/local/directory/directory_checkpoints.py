@@ -89,8 +89,13 @@ class DirectoryCheckpoints:
         return watch
 
     def write_recovery_points(self, logs: Iterable[LogView]) -> None:
-        """Write up to where each log is flushed."""
-        self._recovery_points.replace({_key(log): log.recovery_point for log in logs})
+        """Write up to where each log is flushed, and first where it starts: what lies in front of that need not be
+        flushed, and must not come back with a start that a crash takes back.
+        """
+        known = list(logs)
+        points = {_key(log): log.recovery_point for log in known}
+        self.write_log_starts(known)
+        self._recovery_points.replace(points)
 
     def write_log_starts(self, logs: Iterable[LogView]) -> None:
         """Write where each log starts, if its first segment does not tell."""
@@ -104,7 +109,6 @@ class DirectoryCheckpoints:
         """Write all three."""
         known = list(logs)
         self.write_recovery_points(known)
-        self.write_log_starts(known)
         self.write_high_watermarks(known)
 
     def forget(self, key: PartitionKey) -> None:

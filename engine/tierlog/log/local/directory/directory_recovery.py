@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, CorruptIndexError, StoreError
-from tierlog.log.formats.clean_shutdown import FILE_SIZE_BYTES_MAX, encode_clean_shutdown
 from tierlog.log.formats.segment_files import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -28,6 +27,7 @@ from tierlog.log.formats.segment_files import (
     find_partition_folder,
     find_segment_file,
 )
+from tierlog.log.local.directory.clean_marker import take_marker, write_marker
 from tierlog.log.local.directory.directory_lock import lock_directory
 from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
@@ -163,25 +163,13 @@ class _Run:
         self._path = path
         self._machine = machine
         self._config = config
-        self._marker = self._take_marker()
-        self.outcome = DirectoryRecovery(path, was_clean=self._marker is not None)
+        self._last_stop = take_marker(machine.files, path)
+        self.outcome = DirectoryRecovery(path, was_clean=self._last_stop.was_clean)
         self._points = self._read(RECOVERY_POINTS)
         self._starts = self._read(LOG_STARTS)
         self._new_points: dict[tuple[str, int], int] = {}
         self._new_starts: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
-
-    def _take_marker(self) -> bytes | None:
-        """The marker of a clean stop, which says nothing any more from now on; None if there was none."""
-        files, path = self._machine.files, f"{self._path}/{CLEAN_SHUTDOWN}"
-        found = files.find(path)
-        if found is None:
-            return None
-        is_known = found.size_bytes <= FILE_SIZE_BYTES_MAX
-        data = files.read_whole(path, limit_bytes=FILE_SIZE_BYTES_MAX) if is_known else encode_clean_shutdown()
-        files.remove(path)
-        files.fsync_directory(self._path)
-        return data
 
     def _read(self, name: str) -> dict[tuple[str, int], int]:
         try:
@@ -240,8 +228,8 @@ class _Run:
 
         Without the broker's epoch unless it was there before: the broker did not stop by itself.
         """
-        data = encode_clean_shutdown() if self._marker is None else self._marker
-        self._machine.files.write_whole(f"{self._path}/{CLEAN_SHUTDOWN}", data)
+        epoch = self._last_stop.broker_epoch
+        write_marker(self._machine.files, self._path, broker_epoch=-1 if epoch is None else epoch)
 
 
 def _recovered(

@@ -1,4 +1,14 @@
 """A log as it is found on disk: loaded, its torn tail cut, its indexes and snapshots rebuilt (Kafka's LogLoader).
 
 Belongs here: everything that happens before a log takes its first call. Does not belong here: a log that runs.
+
+Where this is more careful than Kafka 4.3, so that a crash at any point, also in here, leaves what loads to the same log:
+
+- What lies behind a bad batch is deleted, durably, before the batch is cut off; Kafka cuts first. A cut in a segment
+  that lacks its index counts too; Kafka reads such a segment twice and misses it.
+- A batch whose offsets do not rise is where the log is cut; Kafka goes on, or drops the whole segment.
+- The steps of a swap or a split are fsynced one after the other, from the lowest segment up.
+- A missing time index is rebuilt, not left empty, and so is the index of the active segment where it is plainly wrong
+  after a clean stop.
+- Snapshots of segments that are not recovered stay: the tier needs them.
 """

@@ -122,6 +122,7 @@ class _Loading:
         self._report = RecoveryReport()
         self._snapshots = ProducerSnapshots(machine, folder)
         self._recovered: set[int] = set()
+        self._has_gaps = False
         self._split: set[int] = set()
         self.segments = LogSegments()
 
@@ -195,9 +196,27 @@ class _Loading:
         if self._was_clean:
             return
         unflushed = self.segments.from_floor(self._recovery_point)
+        if unflushed and self._epochs.epoch_for_offset(unflushed[0].base_offset) is None:
+            # The lineage was cut to a log start that was lost; the batches have their epochs.
+            self._epochs.truncate_from_end(unflushed[0].base_offset)
         for place, segment in enumerate(unflushed):
-            if self._recover(segment, behind=unflushed[place + 1 :]):
+            behind = unflushed[place + 1 :]
+            if self._recover(segment, behind=behind) or self._remove_behind_hole(segment, behind):
                 return
+
+    def _remove_behind_hole(self, segment: LogSegment, behind: Sequence[LogSegment]) -> bool:
+        """Whether a segment lost whole batches from its end, and with that what lies behind it.
+
+        A closed segment is synced after the next one has begun, so that a power cut may take its end and leave the
+        next: a log with a hole, which no replica would ever fill. Compaction makes holes too, within segments as well.
+        """
+        if not behind or self._config.is_compacted or self._has_gaps:
+            return False
+        end_offset = segment.read_next_offset()
+        if behind[0].base_offset <= end_offset:
+            return False
+        self._remove(behind, f"the records from {end_offset} on in front of it are lost")
+        return True
 
     def _recover(self, segment: LogSegment, *, behind: Sequence[LogSegment]) -> bool:
         """Recover a segment; whether it was cut, and with that lost what lies behind it."""
@@ -225,6 +244,7 @@ class _Loading:
         outcome, state = recover_segment(segment, producers=producers, epochs=self._epochs, before_cut=remove_behind)
         segment.flush()
         self._recovered.add(segment.base_offset)
+        self._has_gaps |= outcome.has_gaps
         self._report.batches_checked += outcome.batches
         self._report.bytes_checked += outcome.bytes_read
         if outcome.bytes_cut:

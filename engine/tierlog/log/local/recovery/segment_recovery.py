@@ -49,12 +49,14 @@ class RecoveredSegment:
 
     Attributes:
         fault: Of the batch where it was cut; None if that was cut off already, or nothing is wrong.
+        has_gaps: Whether offsets are missing between its batches, as compaction leaves them.
     """
 
     batches: int
     bytes_read: int
     bytes_cut: int
     fault: CorruptRecordError | None
+    has_gaps: bool
 
 
 def recover_segment(
@@ -94,7 +96,7 @@ def recover_segment(
         fault = fault.located(segment.log_path)
     segment.on_become_inactive()
     epochs.assign_all(passed.epochs)
-    return RecoveredSegment(passed.batches, passed.bytes_read, cut, fault), state
+    return RecoveredSegment(passed.batches, passed.bytes_read, cut, fault, passed.has_gaps), state
 
 
 class _Pass:
@@ -103,6 +105,7 @@ class _Pass:
     Attributes:
         must_repeat: The indexes were built over batches that are cut off now.
         epochs: (epoch, first offset) that begin in the segment.
+        has_gaps: Whether offsets are missing between batches, or in front of the first.
     """
 
     def __init__(self, segment: LogSegment, state: ProducerState, latest_epoch: int | None) -> None:
@@ -115,6 +118,8 @@ class _Pass:
         self.batches = 0
         self.bytes_read = 0
         self.must_repeat = False
+        self.has_gaps = False
+        self._next_offset = segment.base_offset
 
     def run(self) -> tuple[int, CorruptRecordError | None]:
         """(bytes of the log that are sound, what is wrong with the batch behind them)."""
@@ -166,6 +171,9 @@ class _Pass:
 
     def _take(self, columns: Columns) -> None:
         self.batches += len(columns["position"])
+        first, last = columns["base_offset"], columns["last_offset"]
+        self.has_gaps |= int(first[0]) != self._next_offset or bool((first[1:] != last[:-1] + 1).any())
+        self._next_offset = int(last[-1]) + 1
         self._segment.index_batches(columns, position=int(columns["position"][0]))
         aborted = self._replay.feed(columns)
         if aborted:

@@ -30,11 +30,13 @@ class TransactionIndexFile:
     """
 
     def __init__(self, machine: Machine, path: str, *, base_offset: int, is_new: bool = False) -> None:
+        self._files = machine.files
         self.file = LazyFile(machine, path)
         self._base_offset = base_offset
         self._count = 0 if is_new else -1
         self._last_offset: int | None = None
         self._is_dirty = not is_new
+        self._has_new_name = False
 
     def _known_count(self) -> int:
         """How many whole entries there are; what follows them does not count."""
@@ -70,6 +72,7 @@ class TransactionIndexFile:
             _ENTRY.pack(0, each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset)
             for each in aborted
         )
+        self._has_new_name |= self.file.find() is None
         file = self.file.made()
         if file.size_bytes != count * ENTRY_SIZE_BYTES:
             file.truncate(count * ENTRY_SIZE_BYTES)  # a torn entry: what follows it would never be read
@@ -137,8 +140,13 @@ class TransactionIndexFile:
             self._is_dirty = True
 
     def fsync(self) -> None:
-        """Fsync the file, if there is one and it may have changed since the last time. Any thread."""
+        """Fsync the file, if there is one and it may have changed since the last time, and the folder that has got its
+        name since then: it is made long after the segment. Any thread.
+        """
         if self._is_dirty:
             self._is_dirty = False
             with contextlib.suppress(ObjectNotFoundError):
                 self.file.fsync()
+            if self._has_new_name:
+                self._has_new_name = False
+                self._files.fsync_directory(self.file.path.rpartition("/")[0])

@@ -1,0 +1,150 @@
+"""What a log relies on when the power goes: each of these was lost once. All of it at random is in the scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+NOW = 1_700_000_000_000
+FOLDER = "/logs/orders-0"
+SEEDS = range(60)
+
+
+class Never:
+    """BackgroundTasks that the machine does not live to run."""
+
+    def submit(self, function: object, *, delay_ms: int = 0) -> None:
+        pass
+
+
+def machine_of(files: MemoryFiles | None = None) -> Machine:
+    clock = ManualClock(time_ms=NOW)
+    return Machine(clock=clock, files=MemoryFiles(clock) if files is None else files)
+
+
+def opened(machine: Machine, recovery_point: int = 0, **config: int) -> UnifiedLog:
+    return UnifiedLog.open(
+        FOLDER,
+        machine=machine,
+        config=LogConfig(**config),  # type: ignore[arg-type]
+        checkpoints=LogCheckpoints(recovery_point=recovery_point),
+        is_sole_replica=True,
+        tasks=Never(),
+    )
+
+
+def crashed(machine: Machine, seed: int) -> Machine:
+    assert isinstance(machine.files, MemoryFiles)
+    return machine_of(machine.files.crash(SeededRng(seed)))
+
+
+def batch(timestamp_ms: int = NOW, *, producer_id: int = -1, sequence: int = -1, size: int = 10) -> bytearray:
+    builder = RecordBatchBuilder(
+        0,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=sequence,
+        transactional=producer_id >= 0,
+    )
+    builder.append(None, bytes(size), timestamp_ms=timestamp_ms)
+    return bytearray(builder.build())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_flushed_segment_that_was_rolled_has_its_last_time_entry(seed: int) -> None:
+    """A search by time would miss the newest records of a segment that nobody checks any more, for good."""
+    machine = machine_of()
+    log = opened(machine, flush_messages=1)
+    for number in range(4):
+        log.append_as_leader(batch(NOW + number), leader_epoch=0)
+    recovery_point = log.recovery_point
+    log.roll()
+    found = opened(crashed(machine, seed), recovery_point).fetch_offset_by_timestamp(NOW + 3)
+    assert found is not None
+    assert found.offset == 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_aborted_transaction_that_was_flushed_stays_aborted(seed: int) -> None:
+    """The transaction index is made long after its segment: without its name, consumers get what was aborted."""
+    machine = machine_of()
+    log = opened(machine)
+    log.append_as_leader(batch(producer_id=7, sequence=0), leader_epoch=0)
+    log.flush()
+    marker = build_end_transaction_marker(
+        0, ControlRecordType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW
+    )
+    log.append_as_leader(bytearray(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+    log.roll()
+    log.flush()
+    left = opened(crashed(machine, seed), log.recovery_point)
+    assert left.collect_aborted_transactions(0, 2) == ((7, 0, 1),)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_empty_segment_that_is_rolled_is_not_lost(seed: int) -> None:
+    """The log would begin anew at offset 0, and give offsets out twice."""
+    machine = machine_of()
+    log = opened(machine)
+    log.truncate_fully_and_start_at(34)
+    log.roll()
+    assert opened(crashed(machine, seed), log.recovery_point).log_end_offset == 34
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_log_never_has_a_hole(seed: int) -> None:
+    """A closed segment is synced after the next one has begun. A replica that lost its end and kept the next one would
+    go on behind the hole: nobody would ever send it what is missing, and one day it is the leader.
+    """
+    machine = machine_of()
+    log = opened(machine)
+    for number in range(6):
+        log.append_as_leader(batch(size=300), leader_epoch=0)
+        if number % 2:
+            log.roll()
+    left = opened(crashed(machine, seed))
+    machine_left = left.log_segments()
+    ends = [segment.read_next_offset() for segment in machine_left]
+    assert [segment.base_offset for segment in machine_left] == [0, *ends[:-1]]
+
+
+def test_a_hole_that_compaction_made_stays() -> None:
+    """Recovery would delete what a compacted log has behind a hole: all of it was flushed."""
+    machine = machine_of()
+    log = opened(machine)
+    for base_offset in (0, 4, 5):
+        data = batch()
+        data[:8] = base_offset.to_bytes(8)
+        log.append_as_follower(data, leader_epoch=0)
+    log.roll(9)
+    data[:8] = (9).to_bytes(8)
+    log.append_as_follower(data, leader_epoch=0)
+    log.flush()
+    left = opened(crashed(machine, 1))
+    assert [segment.base_offset for segment in left.log_segments()] == [0, 9]
+    assert left.log_end_offset == 10
+
+
+def test_the_epochs_of_what_is_recovered_are_those_of_its_batches() -> None:
+    """A log start that was lost with the power leaves a lineage that begins behind records that are there again: a
+    follower would be told to truncate what it has of them.
+    """
+    machine = machine_of()
+    log = opened(machine)
+    for epoch in (0, 0, 1, 2):
+        log.append_as_leader(batch(), leader_epoch=epoch)
+    log.flush()
+    left = crashed(machine, 1)
+    left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(((1, 3),))))
+    assert opened(left).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 3}
