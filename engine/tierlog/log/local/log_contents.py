@@ -192,12 +192,7 @@ class LogContents:
         """Cut everything from an offset on; whether anything was there."""
         local = self._local
         if offset >= local.log_end_offset:
-<<<<<<< HEAD
-            # An epoch may begin at the end, and be another leader's.
-            self.epochs.truncate_from_end(local.log_end_offset)
-=======
             self.epochs.truncate_from_end(local.log_end_offset)  # an epoch may begin there, and be another leader's
->>>>>>> main
             return False
         if local.segments.first.base_offset > offset:
             self.truncate_fully(offset, None)
