@@ -1,6 +1,8 @@
 """Batch headers of a byte range as numpy columns, over ``cext/core/batch.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_SetFromErrno
+from libc cimport errno
 from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -19,9 +21,11 @@ from tl_core cimport (
     tl_batch_search,
     tl_batch_search_begin,
     tl_batch_search_feed,
+    tl_batch_search_run,
     tl_batch_stream_open,
     tl_batch_table,
     tl_fault,
+    tl_posix_files,
     tl_range_check,
     tl_range_check_begin,
     tl_range_check_collect,
@@ -139,6 +143,17 @@ cdef class BatchSearch:
             status = tl_batch_search_feed(&self.search, <const uint8_t *>view.buf, <size_t>view.len, &fault)
         finally:
             PyBuffer_Release(&view)
+        check_status(status, &fault, CorruptRecordError)
+
+    def run(self, int descriptor):
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef int64_t error
+        with nogil:
+            status = tl_batch_search_run(&self.search, tl_posix_files(), descriptor, &error, &fault)
+        if error:
+            errno.errno = <int>-error
+            PyErr_SetFromErrno(OSError)
         check_status(status, &fault, CorruptRecordError)
 
     @property

@@ -118,6 +118,13 @@ cdef extern from "batch.h" nogil:
     bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept
 
 
+cdef extern from "file_ops.h" nogil:
+    ctypedef struct tl_files:
+        pass
+    int64_t TL_NOT_REGULAR
+    tl_files tl_posix_files() noexcept
+
+
 cdef extern from "batch_search.h" nogil:
     ctypedef struct tl_batch_search:
         int64_t position
@@ -133,6 +140,8 @@ cdef extern from "batch_search.h" nogil:
     void tl_batch_search_begin(tl_batch_search *search, int64_t position, int64_t end_position,
                                int64_t least_last_offset, int64_t least_max_timestamp) noexcept
     tl_status tl_batch_search_feed(tl_batch_search *search, const uint8_t *data, size_t size, tl_fault *fault) noexcept
+    tl_status tl_batch_search_run(tl_batch_search *search, tl_files files, int64_t file, int64_t *error,
+                                  tl_fault *fault) noexcept
 
 
 cdef extern from "range_check.h" nogil:
@@ -427,13 +436,6 @@ cdef extern from "buffer_pool.h" nogil:
     tl_buffer_figures tl_buffer_pool_figures(tl_buffer_pool *pool) noexcept
     void tl_buffer_pool_before_fork(tl_buffer_pool *pool) noexcept
     void tl_buffer_pool_after_fork(tl_buffer_pool *pool, tl_bool is_child) noexcept
-
-
-cdef extern from "file_ops.h" nogil:
-    ctypedef struct tl_files:
-        pass
-    int64_t TL_NOT_REGULAR
-    tl_files tl_posix_files() noexcept
 
 
 cdef extern from "read_range.h" nogil:

@@ -1,5 +1,9 @@
 #include "batch_search.h"
 
+/* Bytes that are read at once: a header or a few at first, and more where batches are small. A header that is not in
+ * the processor's cache costs more than the call. */
+enum { PIECE = 256, PIECE_MAX = 16384 };
+
 void tl_batch_search_begin(tl_batch_search *search, int64_t position, int64_t end_position, int64_t least_last_offset,
                            int64_t least_max_timestamp) {
     *search = (tl_batch_search){.least_last_offset = least_last_offset,
@@ -45,6 +49,29 @@ tl_status tl_batch_search_feed(tl_batch_search *search, const uint8_t *data, siz
         }
         pass(search, header, last);
         search->is_done = search->position >= search->end_position;
+    }
+    return TL_OK;
+}
+
+tl_status tl_batch_search_run(tl_batch_search *search, tl_files files, int64_t file, int64_t *error, tl_fault *fault) {
+    uint8_t data[PIECE_MAX];
+    size_t piece = PIECE;
+    *error = 0;
+    while (!search->is_done) {
+        int64_t before = search->position, left = search->end_position - before;
+        size_t wanted = (uint64_t)left < piece ? (size_t)left : piece;
+        int64_t count = files.ops->pread(files.context, file, (uint64_t)before, data, wanted);
+        if (count < 0) {
+            *error = count;
+            return TL_OK;
+        }
+        tl_status status = tl_batch_search_feed(search, data, (size_t)count, fault);
+        if (status != TL_OK) return status;
+        if (search->position == before && !search->is_done) {
+            *fault = (tl_fault){(uint64_t)(before + count), -1, -1, left, count};
+            return TL_PARTIAL;
+        }
+        if (piece < PIECE_MAX && (size_t)(search->position - before) < 2 * piece) piece *= 4;
     }
     return TL_OK;
 }

@@ -4,6 +4,7 @@
 #define TIERLOG_BATCH_SEARCH_H
 
 #include "batch.h"
+#include "file_ops.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +35,12 @@ TL_API void tl_batch_search_begin(tl_batch_search *search, int64_t position, int
  *   TL_OK        as far as the bytes go
  *   else         the fault of the batch at search->position */
 TL_API tl_status tl_batch_search_feed(tl_batch_search *search, const uint8_t *data, size_t size, tl_fault *fault);
+
+/* The search over an open file, to its end.
+ *   TL_PARTIAL   the file ends before the log does
+ *   else         as tl_batch_search_feed. *error is 0, or a negative errno, and then the search is not done. */
+TL_API tl_status tl_batch_search_run(tl_batch_search *search, tl_files files, int64_t file, int64_t *error,
+                                     tl_fault *fault);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* A search that passes a batch over hides its records; one that goes astray reads headers out of records. */
 #include "batch_search.h"
 #include "check.h"
+#include "memory_files.h"
 
 #include <string.h>
 
@@ -77,6 +78,40 @@ static void test_a_torn_end(void) {
     CHECK(search.is_done && !search.is_found);
 }
 
+/* A file of many small batches, and a large one among them. */
+static void test_a_file(void) {
+    enum { COUNT = 400, LARGE = 100000 };
+    tl_memory_files *memory = NULL;
+    CHECK_STATUS(tl_memory_files_create(&memory, 1 << 20), TL_OK);
+    tl_files files = tl_memory_files_of(memory);
+    int64_t file = files.ops->open(files.context, "/log", TL_OPEN_NEW), error;
+    CHECK(file >= 0);
+    uint64_t end = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint8_t batch[SIZE];
+        memcpy(batch, data, SIZE);
+        store(batch, 10 * i, 8);
+        uint64_t size = i == COUNT / 2 ? LARGE : SIZE;
+        store(batch + 8, size - TL_LOG_OVERHEAD, 4);
+        CHECK(files.ops->pwrite(files.context, file, end, batch, SIZE) >= 0);
+        end += size;
+    }
+    tl_batch_search search;
+    for (int64_t offset = 0; offset < 10 * COUNT; offset += 7) {
+        tl_batch_search_begin(&search, 0, (int64_t)end, offset, INT64_MIN);
+        CHECK_STATUS(tl_batch_search_run(&search, files, file, &error, &fault), TL_OK);
+        CHECK(!error && search.is_found && search.header.base_offset == offset / 10 * 10);
+    }
+    tl_batch_search_begin(&search, 0, (int64_t)end + 1000, INT64_MAX, INT64_MIN);
+    CHECK_STATUS(tl_batch_search_run(&search, files, file, &error, &fault), TL_PARTIAL);
+    CHECK_EQUAL(fault.position, end);
+    tl_batch_search_begin(&search, 0, (int64_t)end, 0, INT64_MIN);
+    CHECK_STATUS(tl_batch_search_run(&search, tl_posix_files(), -1, &error, &fault), TL_OK);
+    CHECK(error < 0 && !search.is_done);
+    files.ops->close(files.context, file);
+    tl_memory_files_destroy(memory);
+}
+
 static void test_faults(void) {
     tl_batch_search search;
     data[SIZE + TL_MAGIC_POSITION] = 3;
@@ -97,6 +132,7 @@ int main(void) {
     test_offset_and_timestamp();
     test_pieces();
     test_a_torn_end();
+    test_a_file();
     test_faults();
     return 0;
 }

@@ -60,6 +60,12 @@ class BatchSearch:
         Raises:
             CorruptRecordError: no batch stands at ``position``.
         """
+    def run(self, descriptor: int) -> None:
+        """Search an open file of this process to the end: as ``feed`` of its bytes, and without the GIL.
+
+        Raises:
+            OSError: a read failed. CorruptRecordError: as ``feed``; or the file ends before the log.
+        """
     @property
     def is_done(self) -> bool:
         """Whether the batch is found, or there is none."""

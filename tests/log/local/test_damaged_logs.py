@@ -261,6 +261,8 @@ def damaged(contents: dict[str, bytes], damage: list[tuple[str, int, int, int]])
             continue
         elif kind == "copy":
             other = sorted(contents)[where % len(contents)]
+            if name.endswith(".log") and other.endswith(".log"):
+                continue  # sound by every checksum, and Kafka too takes one segment's batches for another's
             contents[other] = bytes(data)
             continue
         contents[name] = bytes(data)

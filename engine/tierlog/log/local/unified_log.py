@@ -258,10 +258,9 @@ class UnifiedLog(LogView):
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
             start = self._contents.log_start
         self._settle(appended=True)
-        append_time_ms = now_ms if self._checks.rules.log_append_time else -1
-        return LogAppendInfo(
-            first_offset, batch.last_offset, batch.max_timestamp, append_time_ms, start, batch.size_bytes
-        )
+        append_ms = now_ms if self._checks.rules.log_append_time else -1
+        answer = (first_offset, batch.last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes, False)
+        return tuple.__new__(LogAppendInfo, answer)  # past its constructor, which is Python's
 
     def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         """Append the batches that a leader sent, with their offsets and epochs.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -203,48 +205,61 @@ def test_search_needs_a_position() -> None:
         BatchSearch(position=-1, end_position=10, least_last_offset=0)
 
 
-@pytest.mark.parametrize("cuts", [False, True])
-def test_readers_while_the_segment_changes(tmp_path: Path, cuts: bool) -> None:
+def read_at_random(segment: LogSegment, rng: random.Random, *, cuts: bool) -> None:
+    """One read of each kind; where the segment is not cut, it must find what it asks for."""
+    size = segment.size_bytes
+    offset = rng.randrange(BASE, BASE + max(1, size // 300))
+    found = segment.read(offset, max_bytes=500, end_position=size, min_one_message=True)
+    if found is None:
+        assert cuts
+        return
+    assert found.first_offset == offset or cuts
+    with contextlib.suppress(LogTruncatedError):
+        columns, _, _, fault = scan_batches(found.records.read(), verify_crc=not cuts)
+        assert cuts or (fault is None and bool(columns["crc_ok"].all()))
+    segment.find_offset_by_timestamp(rng.randrange(0, 4000), BASE)
+    segment.fetch_upper_bound_offset(position=rng.randrange(size), size_bytes=100)
+
+
+@pytest.mark.parametrize(("cuts", "closes"), [(False, False), (True, False), (True, True)])
+def test_readers_while_the_segment_changes(tmp_path: Path, cuts: bool, closes: bool) -> None:
     """Else a consumer of a partition that is written to gets an error, or another record than it asked for."""
     segment = filled(Machine(), str(tmp_path), batches_of([(0, 1, 5, 90)]), interval=0)
     stop = threading.Event()
     errors: list[BaseException] = []
 
-    def read(seed: int) -> None:
-        rng = random.Random(seed)
+    def repeat(call: Callable[[], object]) -> None:
         try:
             while not stop.is_set():
-                size = segment.size_bytes
-                offset = rng.randrange(BASE, BASE + max(1, size // 300))
-                found = segment.read(offset, max_bytes=500, end_position=size, min_one_message=True)
-                if found is None:
-                    assert cuts
-                    continue
-                assert found.first_offset == offset or cuts
-                with contextlib.suppress(LogTruncatedError):
-                    data = found.records.read()
-                    columns, _, _, fault = scan_batches(data, verify_crc=not cuts)
-                    assert cuts or (fault is None and bool(columns["crc_ok"].all()))
-                segment.find_offset_by_timestamp(rng.randrange(0, 4000), BASE)
-                segment.fetch_upper_bound_offset(position=rng.randrange(size), size_bytes=100)
+                call()
         except BaseException as error:  # noqa: BLE001 - told by the test's own thread
             errors.append(error)
 
-    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
-    for reader in readers:
-        reader.start()
+    calls: list[Callable[[], object]] = [
+        functools.partial(read_at_random, segment, random.Random(seed), cuts=cuts) for seed in range(3)
+    ]
+    others = [threading.Thread(target=repeat, args=(call,)) for call in (*calls, segment.fsync)[: 4 if closes else 3]]
+    for other in others:
+        other.start()
     rng, offset = random.Random(99), BASE + 1
-    for step in range(4000):
+    for step in range(3000):
         if cuts and step % 50 == 49:
             offset = rng.randrange(max(BASE, offset - 40), offset + 1)
             segment.truncate_to(offset)
+        if closes and step % 50 == 20:
+            segment.on_become_inactive()
         batch = Batch(offset, (b"v" * rng.choice([80, 90, 200]),), timestamp_ms=step)
         segment.append(encode(batch), last_offset=offset, max_timestamp_ms=step)
         offset += 1
-        if errors:
-            break
     stop.set()
-    for reader in readers:
-        reader.join()
+    for other in others:
+        other.join()
     if errors:
         raise errors[0]
+    whole = segment.read(BASE, max_bytes=1 << 30, end_position=1 << 30, min_one_message=True)
+    assert whole is not None
+    columns, _, partial, fault = scan_batches(whole.records.read())
+    assert fault is None
+    assert not partial
+    assert columns["crc_ok"].all()
+    assert columns["base_offset"].tolist() == list(range(BASE, offset))

@@ -150,6 +150,14 @@ class ProducerStateEntry:
         self._keep(batch)
         self.last_timestamp_ms = batch.timestamp_ms
 
+    def continue_with(self, batch: BatchMetadata) -> None:
+        """``add_batch`` of the same epoch."""
+        batches = self.batches
+        batches.append(batch)
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
+        self.last_timestamp_ms = batch.timestamp_ms
+
     def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> None:
         """Take a marker."""
         self._enter_epoch(producer_epoch)

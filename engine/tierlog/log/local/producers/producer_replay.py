@@ -20,6 +20,7 @@ from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.producers.producer_appends import ProducerBatch
 from tierlog.log.local.producers.producer_entries import (
     BATCHES_KEPT,
+    NO_COORDINATOR_EPOCH,
     NO_PRODUCER_ID,
     BatchMetadata,
     ProducerStateEntry,
@@ -148,61 +149,51 @@ def _fold(state: ProducerState, rows: Columns) -> bool:
     """Take a run without control batches at once; False, and nothing has changed, if it must go batch by batch: a
     producer in it has batches inside and outside of a transaction.
     """
-    ids = rows["producer_id"]
-    groups: list[Any]  # of rows, as they index an array
-    if (ids == ids[0]).all():
-        groups = [slice(0, len(ids))]
-    else:
-        order = np.argsort(ids, kind="stable")
-        borders = np.flatnonzero(np.diff(ids[order])) + 1
-        groups = sorted(np.split(order, borders), key=lambda group: int(group[0]))
-    appended: list[ProducerStateEntry] = []
+    end_offset = int(rows["last_offset"][-1]) + 1
+    order = np.argsort(rows["producer_id"], kind="stable")
+    rows = {name: rows[name][order] for name in _FOLDED}
+    starts = np.flatnonzero(np.diff(rows["producer_id"], prepend=NO_PRODUCER_ID))
+    ends = np.append(starts[1:], len(order))
+    transactional = (rows["attributes"] & TRANSACTIONAL) != 0
+    inside = np.add.reduceat(transactional, starts, dtype=np.int64)
+    # First row of each producer's last epoch: behind the last row whose epoch is not that of its producer's last row.
+    other = rows["producer_epoch"] != np.repeat(rows["producer_epoch"][ends - 1], ends - starts)
+    changed = np.maximum.reduceat(np.where(other, np.arange(len(order)), -1), starts)
+    tails = np.maximum(np.maximum(ends - BATCHES_KEPT, changed + 1), starts)
+    listed = {name: rows[name].tolist() for name in _FOLDED}
+    folded: list[ProducerStateEntry] = []
     begun: list[tuple[int, int]] = []
-    known = state.producers
-    for group in groups:
-        mine = {name: rows[name][group] for name in _FOLDED}
-        producer_id = int(mine["producer_id"][0])
-        before = known.get(producer_id)
+    groups = zip(starts.tolist(), ends.tolist(), tails.tolist(), changed.tolist(), inside.tolist(), strict=True)
+    for start, end, tail, change, count in sorted(groups, key=lambda group: int(order[group[0]])):
+        producer_id = listed["producer_id"][start]
+        before = state.producers.get(producer_id)
         open_offset = None if before is None else before.current_txn_first_offset
-        transactional = (mine["attributes"] & TRANSACTIONAL) != 0
-        if transactional.any() or open_offset is not None:
-            if not transactional.all():
+        if count or open_offset is not None:
+            if count < end - start:
                 return False
             if open_offset is None:
-                open_offset = int(mine["base_offset"][0])
+                open_offset = listed["base_offset"][start]
                 begun.append((open_offset, producer_id))
-        appended += _folded(mine, producer_id, before, open_offset)
-    state.take_run(appended, begun=sorted(begun), end_offset=int(rows["last_offset"][-1]) + 1)
+        coordinator_epoch = NO_COORDINATOR_EPOCH if before is None else before.coordinator_epoch
+        epochs = [(listed["producer_epoch"][end - 1], range(tail, end))]
+        if change >= start:  # what is known of that epoch goes, also if there were batches of it before
+            epochs.insert(0, (listed["producer_epoch"][change], range(0)))
+        for epoch, kept in epochs:
+            entry = ProducerStateEntry(
+                producer_id,
+                producer_epoch=epoch,
+                coordinator_epoch=coordinator_epoch,
+                last_timestamp_ms=listed["max_timestamp"][end - 1],
+                current_txn_first_offset=open_offset,
+                batches=[_metadata(listed, row) for row in kept],
+            )
+            folded.append(entry)
+    state.take_run(folded, begun=sorted(begun), end_offset=end_offset)
     return True
 
 
-def _folded(
-    rows: Columns, producer_id: int, before: ProducerStateEntry | None, open_offset: int | None
-) -> list[ProducerStateEntry]:
-    """What one producer's batches leave of it; two entries if what is known of its epoch must go first."""
-    epochs = rows["producer_epoch"]
-    epoch = int(epochs[-1])
-    others = np.flatnonzero(epochs != epoch)
-    first = max(len(epochs) - BATCHES_KEPT, int(others[-1]) + 1 if others.size else 0)
-    tail = {name: rows[name][first:].tolist() for name in _FOLDED}
-    batches = []
-    for base_offset, last_offset, sequence, timestamp in zip(
-        tail["base_offset"], tail["last_offset"], tail["base_sequence"], tail["max_timestamp"], strict=True
-    ):
-        delta = last_offset - base_offset
-        batches.append(BatchMetadata(sequence_after(sequence, delta), last_offset, delta, timestamp))
-
-    def entry(epoch: int, batches: list[BatchMetadata]) -> ProducerStateEntry:
-        return ProducerStateEntry(
-            producer_id,
-            producer_epoch=epoch,
-            coordinator_epoch=-1 if before is None else before.coordinator_epoch,
-            last_timestamp_ms=tail["max_timestamp"][-1],
-            current_txn_first_offset=open_offset,
-            batches=batches,
-        )
-
-    folded = [entry(epoch, batches)]
-    if others.size:
-        folded.insert(0, entry(int(epochs[others[-1]]), []))
-    return folded
+def _metadata(listed: Mapping[str, list[int]], row: int) -> BatchMetadata:
+    last_offset = listed["last_offset"][row]
+    delta = last_offset - listed["base_offset"][row]
+    sequence = sequence_after(listed["base_sequence"][row], delta)
+    return BatchMetadata(sequence, last_offset, delta, listed["max_timestamp"][row])

@@ -44,6 +44,9 @@ TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
 LATE_TRANSACTION_BUFFER_MS: Final = 300_000
 
 
+_new = tuple.__new__
+
+
 class AbortedTransaction(NamedTuple):
     """An entry of the transaction index.
 
@@ -255,12 +258,14 @@ class ProducerState:
             return None
         delta = batch.last_offset - batch.base_offset
         last_sequence = sequence_after(batch.base_sequence, delta)
-        return Sequel(known, BatchMetadata(last_sequence, batch.last_offset, delta, batch.max_timestamp))
+        # Past the constructors of named tuples, which are Python's: this is done by each append of a producer.
+        metadata = _new(BatchMetadata, (last_sequence, batch.last_offset, delta, batch.max_timestamp))
+        return _new(Sequel, (known, metadata))
 
     def apply_sequel(self, sequel: Sequel) -> None:
         """Take a batch that ``find_sequel`` let pass, now that it is in the log."""
         known, batch = sequel
-        known.add_batch(known.producer_epoch, batch)
+        known.continue_with(batch)
         self.end_offset = batch.last_offset + 1
 
     def apply(self, prepared: PreparedAppend, *, end_offset: int) -> list[AbortedTransaction]:

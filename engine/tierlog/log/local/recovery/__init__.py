@@ -2,8 +2,7 @@
 
 Belongs here: everything that happens before a log takes its first call. Does not belong here: a log that runs.
 
-Where this is more careful than Kafka 4.3, so that a crash at any point, also in here, leaves what loads to the same
-log:
+Where this is more careful than Kafka 4.3, so that a crash at any point, in here too, leaves what loads to the same log:
 
 - What lies behind a bad batch is deleted, durably, before the batch is cut off; Kafka cuts first. A cut in a segment
   that lacks its index counts too; Kafka reads such a segment twice and misses it.

@@ -8,14 +8,11 @@ import pyarrow as pa
 
 from tierlog._native.batches import BatchSearch, FoundBatch
 from tierlog._native.decoding import RecordDecoder
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptRecordError, StoreError
 from tierlog.log.local.segments.segment_values import TimestampAndOffset
-from tierlog.runtime.machine.files import UpdatableFile
+from tierlog.runtime.machine.files import UpdatableFile, store_error
 
-#: What lies between two index entries, for batches smaller than the interval; a header of a larger one needs less.
 _PIECE_BYTES: Final = 4096
-#: Where many small batches have to be passed over.
-_PIECE_BYTES_MAX: Final = 64 << 10
 _RECORDS_PIECE_BYTES: Final = 1 << 20
 
 
@@ -25,21 +22,30 @@ def search_batches(search: BatchSearch, file: UpdatableFile, *, path: str) -> Ba
     Raises:
         CorruptRecordError: no batch stands where one must, or the log ends before the search does. StoreError.
     """
-    size_bytes = _PIECE_BYTES
-    piece = bytearray(size_bytes)
+    descriptor = file.descriptor
+    try:
+        if descriptor is None:
+            _search_pieces(search, file)
+        else:
+            search.run(descriptor)
+    except CorruptRecordError as error:
+        raise error.located(path) from None
+    except StoreError:
+        raise
+    except OSError as cause:
+        raise store_error(cause, path) from cause
+    return search
+
+
+def _search_pieces(search: BatchSearch, file: UpdatableFile) -> None:
+    """The search over a file that the process has no number of."""
+    piece = bytearray(_PIECE_BYTES)
     while not search.is_done:
         position = search.position
         count = file.read_into(piece, position=position)
-        try:
-            search.feed(piece if count == size_bytes else memoryview(piece)[:count])
-        except CorruptRecordError as error:
-            raise error.located(path) from None
+        search.feed(memoryview(piece)[:count])
         if search.position == position and not search.is_done:
-            raise CorruptRecordError("the log has become shorter", position=position + count, where=path)
-        if size_bytes < _PIECE_BYTES_MAX and search.position < position + 2 * size_bytes:
-            size_bytes *= 4
-            piece = bytearray(size_bytes)
-    return search
+            raise CorruptRecordError("the file ends before the log does", position=position + count)
 
 
 def find_record_by_timestamp(

@@ -9,7 +9,7 @@ from typing_extensions import Buffer
 
 from tierlog._native.appends import IndexTail
 from tierlog._native.batches import BatchSearch, FoundBatch
-from tierlog.errors import CorruptRecordError
+from tierlog.errors import CorruptDataError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.segments.batch_reads import find_record_by_timestamp, search_batches
@@ -149,7 +149,7 @@ class SegmentView:
             cuts = self._cuts.count
             try:
                 result = read()
-            except CorruptRecordError:
+            except CorruptDataError:
                 if cuts == self._cuts.count:
                     raise
             else:
