@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tests.support.expected_log import ExpectedBatch, ExpectedLog, Producer, replayed, stored
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
-from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogOfflineError
 from tierlog.log.local.log_values import LogAppendInfo
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.unified_log import UnifiedLog
@@ -295,6 +295,8 @@ class LogLife:
     def _restart(self) -> None:
         self.directory.close()
         self.is_open = False
+        if self.directory.is_offline:  # a background sync had failed before: then close says nothing
+            raise LogOfflineError(f"{FOLDER}: the directory was left unclean")
         self.expected.flushed_offset = self.expected.end_offset
         self.open()
         assert self.log.log_end_offset == self.expected.end_offset

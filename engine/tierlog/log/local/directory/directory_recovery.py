@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, CorruptIndexError, StoreError
@@ -97,6 +97,8 @@ def recover_directory(path: str, *, machine: Machine, config: LogConfig) -> Iter
         ConfigError: it is neither. StoreUnavailableError: a broker has it open. StoreError: a checkpoint or the marker
             cannot be read or written.
     """
+    # The disk does not say which topics are compacted: a hole in front of a segment costs none its records here.
+    config = replace(config, cleanup_policy=frozenset(("compact", "delete")))
     files = machine.files
     path = path.rstrip("/") or "/"
     if not files.stat(path).is_directory:

@@ -144,6 +144,7 @@ class _Loading:
                 if overflow.segment.base_offset in self._split:
                     raise CorruptRecordError("its offsets fit no segment").located(overflow.segment.log_path) from None
                 self._split.add(overflow.segment.base_offset)
+                self._has_gaps = True  # between its pieces
                 split_segment(self._machine, self._folder, overflow.segment, config=self._config, report=self._report)
                 self.close()
         end_offset = self._find_end()
