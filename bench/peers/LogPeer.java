@@ -185,8 +185,11 @@ public final class LogPeer {
         if (log == null) return "closed";
         StringBuilder out = new StringBuilder();
         out.append(log.logStartOffset()).append(' ').append(log.remoteLogEnabled() ? log.localLogStartOffset() : -1);
-        out.append(' ').append(log.lastStableOffset()).append(' ').append(log.highWatermark());
-        out.append(' ').append(log.logEndOffset()).append(' ').append(log.recoveryPoint());
+        // Both move to where a batch begins, even in front of the log start, when they are looked up.
+        out.append(' ').append(Math.max(log.lastStableOffset(), log.logStartOffset()));
+        out.append(' ').append(Math.max(log.highWatermark(), log.logStartOffset()));
+        out.append(' ').append(log.logEndOffset()).append(' ');
+        out.append(Math.max(log.recoveryPoint(), log.logSegments().get(0).baseOffset()));
         out.append(' ').append(log.highestOffsetInRemoteStorage()).append(" |");
         for (LogSegment segment : log.logSegments()) {
             long largest = 0;
@@ -245,7 +248,9 @@ public final class LogPeer {
                 log.updateLogStartOffsetFromRemoteTier(number);
                 return "done";
             case "truncate":
-                return "done " + (log.truncateTo(number) ? 1 : 0);
+                boolean cut = log.truncateTo(number);
+                log.updateHighWatermark(log.highWatermark()); // the last stable offset is stale until then
+                return "done " + (cut ? 1 : 0);
             case "restart":
                 log.truncateFullyAndStartAt(number,
                         asked[2].equals("-") ? Optional.empty() : Optional.of(Long.parseLong(asked[2])));

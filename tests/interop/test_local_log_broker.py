@@ -249,7 +249,8 @@ def test_a_broker_goes_on_with_what_we_wrote(ground: Ground, *, killed: bool) ->
         check_producers(started.bootstrap, written["idempotent"])
     lines = said(ground.folder, TOPICS)
     assert len(lines) > len(TOPICS)
-    assert not [line for line in lines if MENDED.search(line)]
+    refused = "Error processing append operation"  # the batch that is out of order
+    assert not [line for line in lines if MENDED.search(line) and refused not in line]
     assert any(RECOVERED.search(line) for line in lines) == killed
     assert any(record.state == ABORTED for record in written["transactions"].records)
 
@@ -319,7 +320,8 @@ def test_we_go_on_with_what_a_broker_wrote(ground: Ground, *, killed: bool) -> N
             for number in range(20):
                 writer.batch(1 + number % 5)
             added[topic] = writer.finish()
-    assert (ground.log_dir / ".kafka_cleanshutdown").exists()
+    # The internal topics' logs were not opened: after a kill nobody may say that they are whole.
+    assert (ground.log_dir / ".kafka_cleanshutdown").exists() != killed
     with running(ground.folder, ground.port) as started:
         for topic in topics:
             new = expected(added[topic], "read_uncommitted")

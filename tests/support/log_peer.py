@@ -241,7 +241,7 @@ class OurLog:
         log, at = self.log, self.log.offsets
         local = at.local_log_start_offset if log.remote_log_enabled() else -1
         words = [at.log_start_offset, local, at.last_stable_offset, at.high_watermark, at.log_end_offset]
-        words += [at.recovery_point, at.highest_offset_in_remote_storage]
+        words += [max(at.recovery_point, log.log_segments()[0].base_offset), at.highest_offset_in_remote_storage]
         told = " ".join(map(str, words)) + " |"
         for segment in log.log_segments():
             largest = segment.largest_record_timestamp

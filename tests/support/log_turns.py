@@ -35,6 +35,7 @@ class Told:
     """What a log tells of itself, taken apart."""
 
     log_start: int = 0
+    local_start: int = -1
     stable: int = 0
     high: int = 0
     end: int = 0
@@ -45,18 +46,24 @@ class Told:
     producers: dict[int, ToldProducer] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, answer: str) -> Told | None:
+    def of(cls, answer: str) -> Told:
+        """Of a log that is closed, as of an empty one."""
+        return cls.find(answer) or cls()
+
+    @classmethod
+    def find(cls, answer: str) -> Told | None:
+        """None of a log that is closed."""
         parts = [part.split() for part in answer.split("|")[1:]]
         if len(parts) < 4:
             return None
-        log_start, _, stable, high, end, recovery, copied = map(int, parts[0])
+        log_start, local_start, stable, high, end, recovery, copied = map(int, parts[0])
         producers = {}
         for word in parts[3]:
             numbers = [int(number) for number in word.split(":")]
             producers[numbers[0]] = ToldProducer(*numbers[:5], *numbers[6:8])
         bases = tuple(int(word.split(":")[0]) for word in parts[1])
         epoch = int(parts[2][-1].split(":")[0]) if parts[2] else 0
-        return cls(log_start, stable, high, end, recovery, copied, bases, epoch, producers)
+        return cls(log_start, local_start, stable, high, end, recovery, copied, bases, epoch, producers)
 
 
 class Turns:
@@ -86,7 +93,7 @@ class Turns:
 
     def learn(self, answer: str) -> None:
         """Take what a log told."""
-        self.told = Told.of(answer) or self.told
+        self.told = Told.find(answer) or self.told
         self.borders = {border for border in self.borders if border < self.told.end} | {self.told.end}
 
     def config(self) -> str:
@@ -205,10 +212,11 @@ class Turns:
     def leader(self) -> Command:
         rng = self.rng
         data = self._data(0)
-        if rng.random() < 0.06:
+        spoiled = rng.random() < 0.06
+        if spoiled:
             data = self._spoiled(data)
         epoch = self.told.epoch + (rng.random() < 0.03)
-        verify = int(len(data) > 61 and rng.random() < 0.9) if self.verification else 0
+        verify = int(not spoiled and rng.random() < 0.9) if self.verification else 0
         return "leader", data.hex() or "-", epoch, "CLIENT", rng.choice([0, 1, 2]), verify
 
     def marker(self) -> Command:
@@ -272,7 +280,7 @@ class Turns:
             "watermark": (12, lambda: ("watermark", self.any_border())),
             "raise": (3, lambda: ("raise", self.any_border())),
             "start": (3, at("start")),
-            "truncate": (4, at("truncate")),
+            "truncate": (4, lambda: ("truncate", max(self.any_offset(), self.told.local_start))),
             "restart": (1, self.restart),
             "roll": (3, lambda: ("roll",)),
             "flush": (3, lambda: ("flush",)),
@@ -325,7 +333,9 @@ class Turns:
         """Open with the checkpoints that a broker may have written last."""
         rng, told = self.rng, self.told
         start = told.log_start if self.tiered or told.log_start > told.bases[0] else 0
-        recovery = told.recovery if clean else rng.choice([told.recovery, 0, rng.randint(0, told.recovery)])
+        # Not in front of the log start: Kafka recovers what lies there without the producers before it.
+        least = min(told.log_start if start else 0, told.recovery)
+        recovery = told.recovery if clean else rng.choice([told.recovery, least, rng.randint(least, told.recovery)])
         words = (int(clean), self.topic_id, int(self.tiered), self.verification)
         return "open", folder, config, start, recovery, told.high, *words
 
@@ -351,7 +361,7 @@ class Turns:
             case "garbage":
                 last.write_bytes(data + rng.randbytes(rng.choice([1, 30, 200])))
             case "lost":
-                chosen = rng.choice([p for p in sorted(folder.iterdir()) if p.suffix != ".log"])
+                chosen = rng.choice([p for p in sorted(folder.iterdir()) if p.suffix not in (".log", ".timeindex")])
                 chosen.unlink()
                 return f"lost {chosen.name}"
             case "snapshot":
@@ -371,5 +381,5 @@ class Turns:
                 for path in folder.glob(f"{last.stem}.*index"):
                     path.write_bytes(path.read_bytes() + bytes(rng.choice([5, 24, 240])))
             case _:
-                (folder / f"{rng.choice(logs).stem}.txnindex").write_bytes(rng.randbytes(rng.choice([34, 40])))
+                (folder / f"{last.stem}.txnindex").write_bytes(bytes(2) + rng.randbytes(rng.choice([32, 38])))
         return kind

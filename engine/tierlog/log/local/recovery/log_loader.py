@@ -285,8 +285,13 @@ class _Loading:
 
     def _restore_producers(self, log_start: int, end_offset: int) -> None:
         bases = [segment.base_offset for segment in self.segments]
+        self._snapshots.relist()
+        none_there = self._snapshots.latest_offset is None
+        # First those behind the end: else one of them would be taken for that of the end, which would go as a stray.
+        for path in self._snapshots.truncate(log_start_offset=-1, log_end_offset=end_offset):
+            self._report.add("deleted", path, "a snapshot of what the log does not have")
         self._remove_stray_snapshots(bases)
-        if self._was_clean and self._snapshots.latest_offset is None:
+        if self._was_clean and none_there:
             # Written by a version without snapshots: they begin here, so that not all of the log has to be read.
             for offset in (*bases[-2:], end_offset):
                 self._producers.end_offset = offset

@@ -1,0 +1,57 @@
+"""Producer snapshots of what a log does not have, beside those that it needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+
+FOLDER = "logs/orders-0"
+
+
+def batch(machine: Machine, sequence: int) -> bytearray:
+    builder = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    for _ in range(3):
+        builder.append(b"key", b"value" * 20, timestamp_ms=machine.clock.time_ms())
+    return bytearray(builder.build())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_snapshot_behind_the_end_does_not_cost_that_of_the_end(*, clean: bool) -> None:
+    """A truncation in the midst of a batch leaves one, or a hand: the producers would be forgotten with it, and their
+    last batch, sent once more, stored twice.
+    """
+    machine = Machine(files=MemoryFiles())
+    config = LogConfig(segment_bytes=1000)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config) as log:
+        for number in range(9):
+            log.append_as_leader(batch(machine, number * 3), leader_epoch=0)
+        end = log.log_end_offset
+    machine.files.write_whole(f"{FOLDER}/{end + 900:020d}.snapshot", b"")
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, had_clean_shutdown=clean) as log:
+        assert log.log_end_offset == end
+        assert log.append_as_leader(batch(machine, 24), leader_epoch=0).is_duplicate
+
+
+def test_a_log_whose_snapshot_is_of_no_use_replays_its_producers() -> None:
+    """Only a log without any snapshot is of a version that knew no producers."""
+    machine = Machine(files=MemoryFiles())
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(machine, 0), leader_epoch=0)
+    machine.files.rename(f"{FOLDER}/{3:020d}.snapshot", f"{FOLDER}/{4:020d}.snapshot")
+    with UnifiedLog.open(FOLDER, machine=machine, had_clean_shutdown=True) as log:
+        assert log.append_as_leader(batch(machine, 0), leader_epoch=0).is_duplicate
+
+
+def test_an_epoch_that_begins_at_the_end_goes_with_a_truncation_behind_it() -> None:
+    """It may be another leader's: a follower that kept it would answer for an epoch that it has no record of."""
+    machine = Machine(files=MemoryFiles())
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(machine, 0), leader_epoch=0)
+        log.assign_epoch_start_offset(1, 3)
+        assert not log.truncate_to(4)
+        assert log.leader_epoch_cache.latest_epoch == 0
