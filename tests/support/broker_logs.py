@@ -64,13 +64,14 @@ class BrokerLog:
     @property
     def checkpoints(self) -> LogCheckpoints:
         """What the log directory's checkpoints say of it."""
-        names = ("recovery-point", "log-start", "replication")
-        found = []
-        for name in names:
-            path = self.folder.parent / f"{name}-offset-checkpoint"
-            known = parse_offset_checkpoint(path.read_bytes()) if path.exists() else {}
-            found.append(known.get((self.topic, self.partition), 0))
-        return LogCheckpoints(*found)
+        point = self._in_checkpoint("recovery-point")
+        return LogCheckpoints(point, self._in_checkpoint("log-start") or 0, self._in_checkpoint("replication") or 0)
+
+    def _in_checkpoint(self, name: str) -> int | None:
+        path = self.folder.parent / f"{name}-offset-checkpoint"
+        return (
+            parse_offset_checkpoint(path.read_bytes()).get((self.topic, self.partition), 0) if path.exists() else None
+        )
 
     def answers(self) -> Answers | None:
         """The broker's answers to ListOffsets while the folder was as it is; None if nobody asked."""

@@ -36,7 +36,7 @@ def load(
     *,
     folder: str = FOLDER,
     clean: bool = False,
-    recovery_point: int = 0,
+    recovery_point: int | None = 0,
     log_start: int = 0,
     tiered: bool = False,
     config: LogConfig | None = None,

@@ -116,6 +116,16 @@ def test_checkpoints_that_cannot_be_read_count_as_empty(tierlog: Run, logs: path
     assert tierlog("recover", logs, "--dry-run").code == 0
 
 
+def test_a_hole_stays_and_is_told(tierlog: Run, logs: pathlib.Path) -> None:
+    """Otherwise a compacted topic, which the disk does not tell from others, loses what lies behind a hole."""
+    (logs / "orders-1" / f"{30:020d}.log").write_bytes(batches(30, 2))
+    outcome = tierlog("recover", logs)
+    assert outcome.code == 0, outcome.err
+    assert f"hole: {logs}/orders-1/{0:020d}.log: offsets 8 … 29 are in no segment" in outcome.text
+    assert "orders 1 34\n" in (logs / "recovery-point-offset-checkpoint").read_text()
+    assert "hole: " in tierlog("recover", logs / "orders-1").text
+
+
 def test_a_log_that_cannot_be_recovered_does_not_keep_the_others(tierlog: Run, logs: pathlib.Path) -> None:
     """Otherwise one broken partition costs all others, or the directory is called clean though it is not."""
     (logs / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n9\nnonsense\n")

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from tests.support.batches import Batch, encode
 from tests.support.forked import told_by_fork
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
@@ -46,6 +47,13 @@ def append(log: UnifiedLog, *values: bytes, timestamp_ms: int = 1_700_000_000_00
 
 def text(files: Files, name: str) -> str:
     return files.read_whole(f"{LOGS}/{name}").decode()
+
+
+def put_hole(files: Files, name: str) -> None:
+    """A log with offset 0 in one segment and 5 in the next, all of it on the disk."""
+    files.make_directories(f"{LOGS}/{name}")
+    for offset in (0, 5):
+        files.write_whole(f"{LOGS}/{name}/{offset:020d}.log", encode(Batch(offset)))
 
 
 def crashed(machine: Machine, directory: LogDirectory) -> MemoryFiles:
@@ -304,6 +312,52 @@ class TestCheckpoints:
             assert directory.log("orders", 0).log_end_offset == 1
         assert text(machine.files, RECOVERY_POINTS) == "0\n1\norders 0 1\n"
         assert text(machine.files, LOG_STARTS) == "0\n0\n"
+
+    def test_a_new_directory_knows_that_nothing_was_flushed(self, machine: Machine) -> None:
+        """If this fails, the first power cut of a new directory may leave a log with a hole."""
+        directory = LogDirectory.open(LOGS, machine=machine)
+        assert text(machine.files, RECOVERY_POINTS) == "0\n0\n"
+        files = crashed(machine, directory)
+        assert text(files, RECOVERY_POINTS) == "0\n0\n"
+        put_hole(files, "orders-0")
+        with LogDirectory.open(LOGS, machine=Machine(files=files)) as directory:
+            assert directory.log("orders", 0).log_end_offset == 1
+
+    @pytest.mark.parametrize("lost", [None, b"0\n7\nx\n"], ids=["missing", "malformed"])
+    def test_lost_recovery_points_cost_nothing_behind_a_hole(self, machine: Machine, lost: bytes | None) -> None:
+        """If this fails, a lost file, or one that is written anew too early, deletes records that were flushed: those
+        of the log that is open, of another one, or after a second crash.
+        """
+        for partition in range(2):
+            put_hole(machine.files, f"orders-{partition}")
+        if lost is not None:
+            machine.files.write_whole(f"{LOGS}/{RECOVERY_POINTS}", lost)
+        directory = LogDirectory.open(LOGS, machine=machine, runs_tasks=False)
+        assert directory.log("orders", 0).log_end_offset == 6
+        assert directory.log("bills", 0).log_end_offset == 0
+        directory.delete_log("bills", 0)
+        directory.checkpoint()
+        files = crashed(machine, directory)
+        assert (text(files, RECOVERY_POINTS).encode() if files.find(f"{LOGS}/{RECOVERY_POINTS}") else None) == lost
+        machine = Machine(files=files)
+        directory = LogDirectory.open(LOGS, machine=machine, runs_tasks=False)
+        assert {log.log_end_offset for log in directory.load_logs().values()} == {6}
+        directory.checkpoint()
+        files = crashed(machine, directory)
+        assert text(files, RECOVERY_POINTS) == "0\n2\norders 0 6\norders 1 6\n"
+        with LogDirectory.open(LOGS, machine=Machine(files=files)) as directory:
+            assert {log.log_end_offset for log in directory.load_logs().values()} == {6}
+
+    def test_lost_recovery_points_of_logs_that_are_deleted(self, machine: Machine) -> None:
+        """If this fails, one deleted log keeps the others' recovery points from ever being written again."""
+        put_hole(machine.files, "orders-0")
+        with LogDirectory.open(LOGS, machine=machine, runs_tasks=False) as directory:
+            append(directory.log("bills", 0), b"a")
+            assert machine.files.find(f"{LOGS}/{RECOVERY_POINTS}") is None
+            directory.delete_log("orders", 0)
+            directory.log("bills", 0).flush()
+            directory.checkpoint()
+            assert text(machine.files, RECOVERY_POINTS) == "0\n1\nbills 0 1\n"
 
     def test_a_truncation_lowers_the_recovery_point(self, machine: Machine) -> None:
         """If this fails, a crash after a truncation leaves records unread that were never flushed."""

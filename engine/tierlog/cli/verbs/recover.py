@@ -44,7 +44,8 @@ def recover(
 
     Every log is read from its recovery point on: it is cut at the first batch that is torn or damaged, and what lies
     behind is deleted; its indexes, leader epochs and producer snapshots are rebuilt; interrupted deletions, cleanings
-    and swaps are finished or undone. Then the checkpoints and .kafka_cleanshutdown are written, so that a broker (and a
+    and swaps are finished or undone. A hole between two segments stays, and is told ("hole"): the disk does not say
+    whether the topic is compacted. Then the checkpoints and .kafka_cleanshutdown are written, so that a broker (and a
     second run) finds nothing to mend. Where .kafka_cleanshutdown is there already, only what is missing is rebuilt.
 
     The command refuses (3) while a broker has the directory open. Folders that a broker is about to delete, and the
@@ -124,7 +125,7 @@ def _print_directory(outcome: DirectoryRecovery, output: Output, *, dry_run: boo
     for note in outcome.notes:
         print(one_line(f"note: {note}"))
     cut = sum(action.bytes_cut for log in outcome.logs for action in log.report.actions if action.kind == "cut")
-    mended = sum(bool(log.report.actions) for log in outcome.logs)
+    mended = sum(any(action.is_change for action in log.report.actions) for log in outcome.logs)
     failed = sum(log.error is not None for log in outcome.logs)
     state = "closed cleanly" if outcome.was_clean else "not closed cleanly (.kafka_cleanshutdown is missing)"
     done = "would be mended, nothing was changed" if dry_run else "mended"

@@ -80,11 +80,13 @@ class LogDirectory:
         self._logs = OpenLogs(machine.scheduler, path)
         self._deleted: list[UnifiedLog] = []
 
-        self._state = DirectoryState(machine, path, identity=identity, on_failure=self._logs.take_offline)
-        self.properties = self._state.properties
-        self.last_stop = self._state.last_stop
         folders = list(iter_partition_folders(machine.files, path))
         self._unloaded = {(each.topic, each.partition) for each in folders if not each.is_deleted}
+        self._state = DirectoryState(
+            machine, path, there=self._unloaded, identity=identity, on_failure=self._logs.take_offline
+        )
+        self.properties = self._state.properties
+        self.last_stop = self._state.last_stop
         self._tasks = LogTasks(machine) if runs_tasks else None
         for each in folders:
             if each.is_deleted:
@@ -230,7 +232,8 @@ class LogDirectory:
     # ---- checkpoints
 
     def checkpoint(self) -> None:
-        """Write the recovery points, log starts and high watermarks of the open logs.
+        """Write the recovery points, log starts and high watermarks of the open logs; the recovery points, if their
+        file was lost, only while all logs are open that the directory had then.
 
         Raises:
             LogOfflineError: a file cannot be written, or the directory is offline already. LogClosedError.

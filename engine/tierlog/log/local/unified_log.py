@@ -120,7 +120,8 @@ class UnifiedLog(LogView):
             machine: Clock, chance, threads and files; None: this machine's.
             config: The topic's; None: Kafka's defaults.
             producer_settings: The broker's; None: Kafka's defaults.
-            checkpoints: What the log directory's checkpoints say of the log; None: nothing.
+            checkpoints: What the log directory's checkpoints say of the log; None: nothing. Only where they tell the
+                recovery point, segments behind a hole are deleted after an unclean stop: those that a power cut left.
             had_clean_shutdown: Whether the log directory was closed cleanly: then nothing is checked.
             topic_id: 16 bytes, written to ``partition.metadata`` or compared with it; None: whatever is there.
             remote_log_enabled: Whether this broker has tiered storage (``remote.log.storage.system.enable``).

@@ -120,6 +120,46 @@ def test_what_was_flushed_is_not_read() -> None:
     assert (clean.recovery_point, clean.report.batches_checked) == (30, 0)
 
 
+def with_a_hole() -> MemoryFiles:
+    """A log that lacks offsets 10 … 19."""
+    files = MemoryFiles()
+    put_log(files, {0: run_of(0, 5), 20: run_of(20, 5), 30: run_of(30, 5)})
+    return files
+
+
+@pytest.mark.parametrize("point", [0, 5, 10])
+def test_what_was_never_flushed_goes_from_behind_a_hole(point: int) -> None:
+    """Otherwise a replica goes on behind what a power cut took, and nobody ever fills it."""
+    loaded = load(files := with_a_hole(), recovery_point=point)
+    assert (loaded.log_end_offset, loaded.recovery_point) == (10, point)
+    deleted = [action.path for action in loaded.report.actions if action.kind == "deleted"]
+    assert deleted == [name_of(20), name_of(30)]
+    assert files.find(name_of(20)) is None
+
+
+@pytest.mark.parametrize("point", [20, 25, 40])
+def test_what_was_flushed_stays_behind_a_hole(point: int) -> None:
+    """Otherwise a topic that once was compacted loses sound records that were acknowledged as flushed."""
+    loaded = load(with_a_hole(), recovery_point=point)
+    assert (loaded.log_end_offset, loaded.recovery_point) == (40, point)
+    assert [segment.base_offset for segment in loaded.segments] == [0, 20, 30]
+
+
+def test_a_hole_stays_and_is_told_where_the_recovery_point_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a lost checkpoint costs flushed records, or nobody learns that the log has a hole."""
+    loaded = load(files := with_a_hole(), recovery_point=None)
+    assert [segment.base_offset for segment in loaded.segments] == [0, 20, 30]
+    assert loaded.report.batches_checked == 15
+    told = [action for action in loaded.report.actions if action.kind == "hole"]
+    assert [(action.path, action.is_change) for action in told] == [(name_of(0), False)]
+    assert told[0].text == "offsets 10 … 19 are in no segment; what lies behind them stays"
+    assert [record.levelname for record in caplog.records if told[0].text in record.getMessage()] == ["WARNING"]
+    # All of it is on the disk now: were it written down as 0, the next start would take it for never flushed.
+    assert (loaded.log_end_offset, loaded.recovery_point) == (40, 40)
+    assert load(files, recovery_point=loaded.recovery_point).log_end_offset == 40
+    assert "hole" not in kinds(load(with_a_hole(), recovery_point=None, config=COMPACTED))
+
+
 def test_a_flushed_segment_without_an_index_is_read_and_alone() -> None:
     """Otherwise a lost index of an old segment costs the newer ones (Kafka keeps them, as this does)."""
     files = MemoryFiles()

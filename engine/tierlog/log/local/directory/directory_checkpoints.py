@@ -9,7 +9,7 @@ Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from tierlog.errors import CorruptIndexError
@@ -27,11 +27,15 @@ PartitionKey = tuple[str, int]
 
 
 class _Kept:
-    """One checkpoint: what it says, and what the file says as far as it can be read."""
+    """One checkpoint: what it says, and what the file says as far as it can be read.
+
+    Attributes:
+        is_whole: Whether there is a file that can be read.
+    """
 
     def __init__(self, files: Files, folder: str, name: str) -> None:
         self._file = OffsetCheckpointFile(files, folder, name)
-        self._is_whole = False
+        self.is_whole = False
         self.offsets: dict[PartitionKey, int] = {}
         self.on_disk: dict[PartitionKey, int] = {}
         if files.find(self._file.path) is None:
@@ -39,7 +43,7 @@ class _Kept:
         try:
             self.offsets = self._file.read()
             self.on_disk = dict(self.offsets)
-            self._is_whole = True
+            self.is_whole = True
         except CorruptIndexError as error:
             _log.warning("taken as empty: %s", error)
 
@@ -50,30 +54,43 @@ class _Kept:
                 self.offsets.pop(key, None)
             else:
                 self.offsets[key] = offset
-        if self.offsets != self.on_disk or not self._is_whole:
+        if self.offsets != self.on_disk or not self.is_whole:
             self._file.write(self.offsets)
             self.on_disk = dict(self.offsets)
-            self._is_whole = True
+            self.is_whole = True
 
 
 class DirectoryCheckpoints:
     """The checkpoints of one log directory, read when it is made: a malformed one counts as empty, as Kafka has it.
 
+    Recovery points are more than Kafka has them: without a file that can be read they are unknown, not 0. So that those
+    of a new directory are known from the start, the file is written at once if there are no logs; and where it was
+    lost, it is written only once all logs that were there are open: it would say 0 of the others.
+
     One thread at a time; a ``watcher`` is called by any.
+
+    Args:
+        files: The file system.
+        folder: The log directory.
+        there: The logs that it has.
 
     Raises:
         StoreError: a file cannot be read, or written.
     """
 
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(self, files: Files, folder: str, *, there: Collection[PartitionKey]) -> None:
         self._recovery_points: Final = _Kept(files, folder, RECOVERY_POINTS)
+        self._unknown = set() if self._recovery_points.is_whole else set(there)
         self._log_starts: Final = _Kept(files, folder, LOG_STARTS)
         self._high_watermarks: Final = _Kept(files, folder, HIGH_WATERMARKS)
+        if not there and not self._recovery_points.is_whole:
+            self._recovery_points.replace({})
 
     def of(self, key: PartitionKey) -> LogCheckpoints:
         """What they say of one log."""
+        points = self._recovery_points
         return LogCheckpoints(
-            recovery_point=self._recovery_points.offsets.get(key, 0),
+            recovery_point=points.offsets.get(key, 0) if points.is_whole else None,
             log_start_offset=self._log_starts.offsets.get(key, 0),
             high_watermark=self._high_watermarks.offsets.get(key, 0),
         )
@@ -95,7 +112,9 @@ class DirectoryCheckpoints:
         known = list(logs)
         points = {_key(log): log.recovery_point for log in known}
         self.write_log_starts(known)
-        self._recovery_points.replace(points)
+        if self._unknown <= points.keys():
+            self._recovery_points.replace(points)
+            self._unknown.clear()
 
     def write_log_starts(self, logs: Iterable[LogView]) -> None:
         """Write where each log starts, if its first segment does not tell."""
@@ -113,7 +132,10 @@ class DirectoryCheckpoints:
 
     def forget(self, key: PartitionKey) -> None:
         """Remove a log that was deleted from all three."""
-        for kept in (self._recovery_points, self._log_starts, self._high_watermarks):
+        self._unknown.discard(key)
+        if not self._unknown:
+            self._recovery_points.replace({key: None})
+        for kept in (self._log_starts, self._high_watermarks):
             kept.replace({key: None})
 
 

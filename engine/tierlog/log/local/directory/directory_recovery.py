@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from tierlog.errors import ConfigError, CorruptDataError, CorruptIndexError, StoreError
@@ -97,8 +97,6 @@ def recover_directory(path: str, *, machine: Machine, config: LogConfig) -> Iter
         ConfigError: it is neither. StoreUnavailableError: a broker has it open. StoreError: a checkpoint or the marker
             cannot be read or written.
     """
-    # The disk does not say which topics are compacted: a hole in front of a segment costs none its records here.
-    config = replace(config, cleanup_policy=frozenset(("compact", "delete")))
     files = machine.files
     path = path.rstrip("/") or "/"
     if not files.stat(path).is_directory:
@@ -184,7 +182,7 @@ class _Run:
         """Recover one folder, and note what the checkpoints have to say of it."""
         key = (folder.topic, folder.partition)
         start = self._starts.get(key)
-        checkpoints = LogCheckpoints(recovery_point=self._points.get(key, 0), log_start_offset=start or 0)
+        checkpoints = LogCheckpoints(recovery_point=self._points.get(key), log_start_offset=start or 0)
         log = _recovered(
             f"{self._path}/{name}",
             folder,
@@ -254,6 +252,7 @@ def _recovered(
             checkpoints=checkpoints,
             had_clean_shutdown=was_clean,
             remote_log_enabled=is_tiered,
+            keeps_holes=True,  # the disk does not say which topics are compacted
         )
     except (CorruptDataError, StoreError) as error:
         _log.info("%s: %s", path, error)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.formats.meta_properties import MetaProperties
 from tierlog.log.local.directory.clean_marker import take_marker
-from tierlog.log.local.directory.directory_checkpoints import DirectoryCheckpoints
+from tierlog.log.local.directory.directory_checkpoints import DirectoryCheckpoints, PartitionKey
 from tierlog.log.local.directory.directory_identity import (
     DirectoryIdentity,
     check_identity,
@@ -28,6 +28,7 @@ class DirectoryState:
     Args:
         machine: Has the files.
         path: The directory.
+        there: The logs that it has.
         identity: Whose it is to be; None: anybody's.
         on_failure: Called once, with what takes the directory offline. It must not raise or wait.
 
@@ -48,6 +49,7 @@ class DirectoryState:
         machine: Machine,
         path: str,
         *,
+        there: Collection[PartitionKey],
         identity: DirectoryIdentity | None,
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -57,7 +59,7 @@ class DirectoryState:
         self.failure: Exception | None = None
         self.properties = _agreed_identity(machine, path, identity)
         self.last_stop = take_marker(machine.files, path)
-        self.checkpoints = DirectoryCheckpoints(machine.files, path)
+        self.checkpoints = DirectoryCheckpoints(machine.files, path, there=there)
 
     def fail(self, cause: Exception) -> None:
         """Take the directory offline; the first cause stays. Waits for nobody: a log's own threads call it."""

@@ -7,6 +7,10 @@ Where this is more careful than Kafka 4.3, so that a crash at any point, in here
 - What lies behind a bad batch is deleted, durably, before the batch is cut off; Kafka cuts first. A cut in a segment
   that lacks its index counts too; Kafka reads such a segment twice and misses it.
 - A batch whose offsets do not rise is where the log is cut; Kafka goes on, or drops the whole segment.
+- A closed segment that lost whole batches from its end, which a power cut takes before it is synced, is where the log
+  ends: the segments behind the hole were never flushed, and go. Kafka goes on behind it. This is done only where the
+  recovery point is known and the segments lie behind it; else a hole stays, as in Kafka, and is told: it may be
+  compaction's. What is compacted, or shows gaps between its batches, is left alone too.
 - The steps of a swap or a split are fsynced one after the other, from the lowest segment up.
 - A missing time index is rebuilt, not left empty, and so is the index of the active segment where it is plainly wrong
   after a clean stop.

@@ -34,9 +34,14 @@ _INDEXES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LogCheckpoints:
-    """What the log directory's checkpoints say of one log; 0 where they say nothing."""
+    """What the log directory's checkpoints say of one log.
 
-    recovery_point: int = 0
+    Attributes:
+        recovery_point: Up to where the log was flushed, exclusive; None: nobody knows. 0 is known: nothing was.
+        log_start_offset, high_watermark: 0 where they say nothing.
+    """
+
+    recovery_point: int | None = None
     log_start_offset: int = 0
     high_watermark: int = 0
 
@@ -65,9 +70,11 @@ def load_log(
     checkpoints: LogCheckpoints,
     had_clean_shutdown: bool,
     remote_log_enabled: bool = False,
+    keeps_holes: bool = False,
 ) -> LoadedLog:
     """Load the log of a folder that exists, and mend it: interrupted deletions and swaps finished, indexes rebuilt,
     after an unclean stop everything behind the recovery point read and the torn tail cut, producers' state restored.
+    Where nobody knows the recovery point, all of the log is read; the log is flushed up to its end then.
 
     All that was mended is fsynced on return, the folder included. After an error or a crash, loading again gives the
     same log.
@@ -81,12 +88,14 @@ def load_log(
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
         had_clean_shutdown: Whether the log directory was closed cleanly: then only what is missing is rebuilt.
         remote_log_enabled: Whether the log is tiered: it may begin in front of its first segment.
+        keeps_holes: Whether what lies behind a hole between segments stays even if it was never flushed: the topic may
+            be compacted, for all that the caller knows.
 
     Raises:
         CorruptRecordError: flushed records cannot be read. StoreError: a file cannot be read or written. Nothing is
             open after an error.
     """
-    loading = _Loading(folder, machine, config, epochs, producers, checkpoints, had_clean_shutdown)
+    loading = _Loading(folder, machine, config, epochs, producers, checkpoints, had_clean_shutdown, keeps_holes)
     try:
         return loading.run(remote_log_enabled=remote_log_enabled)
     except BaseException:
@@ -110,19 +119,23 @@ class _Loading:
         producers: ProducerState,
         checkpoints: LogCheckpoints,
         had_clean_shutdown: bool,
+        keeps_holes: bool,
     ) -> None:
         self._folder = folder
         self._machine = machine
         self._config = config
         self._epochs = epochs
         self._producers = producers
-        self._recovery_point = checkpoints.recovery_point
+        self._is_point_known = checkpoints.recovery_point is not None
+        self._recovery_point = checkpoints.recovery_point or 0
         self._log_start = checkpoints.log_start_offset
         self._was_clean = had_clean_shutdown
         self._report = RecoveryReport()
         self._snapshots = ProducerSnapshots(machine, folder)
         self._recovered: set[int] = set()
         self._has_gaps = False
+        self._keeps_holes = keeps_holes
+        self._holes: set[int] = set()
         self._split: set[int] = set()
         self.segments = LogSegments()
 
@@ -148,7 +161,9 @@ class _Loading:
                 split_segment(self._machine, self._folder, overflow.segment, config=self._config, report=self._report)
                 self.close()
         end_offset = self._find_end()
-        recovery_point = end_offset if self._was_clean else min(self._recovery_point, end_offset)
+        recovery_point = min(self._recovery_point, end_offset)
+        if self._was_clean or not self._is_point_known:  # all of it was flushed, or read and flushed just now
+            recovery_point = end_offset
         first = self.segments.first.base_offset
         log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
         self._cut_epochs(end_offset)
@@ -209,15 +224,24 @@ class _Loading:
         """Whether a segment lost whole batches from its end, and with that what lies behind it.
 
         A closed segment is synced after the next one has begun, so that a power cut may take its end and leave the
-        next: a log with a hole, which no replica would ever fill. Compaction makes holes too, within segments as well.
+        next: a log with a hole, which no replica would ever fill. All that lies behind it then is behind the recovery
+        point too. Compaction makes holes as well, within segments too, and in front of what was flushed: where the
+        recovery point is not known, a hole stays.
         """
-        if not behind or self._config.is_compacted or self._has_gaps:
+        if not behind or self._config.is_compacted:
             return False
-        end_offset = segment.read_next_offset()
-        if behind[0].base_offset <= end_offset:
+        end_offset, next_offset = segment.read_next_offset(), behind[0].base_offset
+        if next_offset <= end_offset:
             return False
-        self._remove(behind, f"the records from {end_offset} on in front of it are lost")
-        return True
+        if self._is_point_known and not self._has_gaps and not self._keeps_holes:
+            self._remove(behind, f"the records from {end_offset} on in front of it are lost, and it was never flushed")
+            return True
+        if end_offset not in self._holes:
+            self._holes.add(end_offset)
+            text = f"offsets {end_offset} … {next_offset - 1} are in no segment; what lies behind them stays"
+            self._report.add("hole", segment.log_path, text)
+            _log.warning("%s: %s", self._folder, text)
+        return False
 
     def _recover(self, segment: LogSegment, *, behind: Sequence[LogSegment]) -> bool:
         """Recover a segment; whether it was cut, and with that lost what lies behind it."""

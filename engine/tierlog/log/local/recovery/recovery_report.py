@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAction:
-    """One thing that loading did to a file.
+    """One thing that loading did to a file, or found and left as it is: a hole.
 
     Attributes:
-        kind: "cut", "rebuilt", "deleted", "swapped", "split", "created", "epochs".
-        path: Of the file.
+        kind: "cut", "rebuilt", "deleted", "swapped", "split", "created", "epochs", "hole".
+        path: Of the file; of a hole, the log that ends in front of it.
         text: What, in words.
         bytes_cut: Of a log that was cut, or a file that was deleted.
     """
@@ -21,10 +21,14 @@ class RecoveryAction:
     text: str
     bytes_cut: int = 0
 
+    @property
+    def is_change(self) -> bool:
+        return self.kind != "hole"
+
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What loading did, in order.
+    """What loading did and found, in order.
 
     Attributes:
         batches_checked: That were read, and found right.
