@@ -62,6 +62,13 @@ class BrokerLog:
         return LogConfig.from_kafka({**BROKER_SETTINGS, **settings})
 
     @property
+    def was_restarted(self) -> bool:
+        """Whether the broker was stopped and started in between: its files show the stop, which no rewrite repeats."""
+        bases = {path.stem for path in self.folder.glob("*.log")}
+        strays = {path.stem for path in self.folder.glob("*.snapshot")} - bases
+        return len(strays) > int(self.state == "broker-after-stop")
+
+    @property
     def checkpoints(self) -> LogCheckpoints:
         """What the log directory's checkpoints say of it."""
         names = ("recovery-point", "log-start", "replication")
@@ -105,8 +112,10 @@ class BrokerLog:
 
 
 def broker_logs(root: pathlib.Path, state: str) -> Iterator[BrokerLog]:
-    """Every partition's folder of a state, in every run."""
+    """Every partition's folder of a state, in every run, of brokers that ran through."""
     for run in sorted(path for path in root.iterdir() if (path / state).is_dir()):
         for folder in sorted((run / state).rglob("*-*")):
             if folder.is_dir() and folder.name.rpartition("-")[2].isdigit():
-                yield BrokerLog(run, folder, state)
+                found = BrokerLog(run, folder, state)
+                if not found.was_restarted:
+                    yield found
