@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Iterator
@@ -95,6 +96,8 @@ class BrokerLog:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(self.folder, target, copy_function=shutil.copyfile)
         target.chmod(0o755)
+        for path in target.glob("*.log"):  # the golden data has lost these times: the largest of an empty segment
+            os.utime(path, ns=(RUN_MS * 1_000_000, RUN_MS * 1_000_000))
         return str(target)
 
     def open(self, folder: str, *, clean: bool, checkpoints: LogCheckpoints | None = None) -> UnifiedLog:
