@@ -38,11 +38,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-<<<<<<< HEAD
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-crashes test-spark-minors lint format fuzz bench bench-micro
-=======
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-spark-minors lint format fuzz bench bench-local-log bench-micro
->>>>>>> main
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-crashes test-spark-minors lint format fuzz bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan

@@ -192,6 +192,10 @@ _RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", 
 cdef class RangeCheck:
     cdef tl_range_check check
     cdef object kind
+    # Columns that are being filled, and where the core writes them; None while there are none.
+    cdef dict columns
+    cdef tl_batch_table table
+    cdef size_t capacity
 
     def __cinit__(
         self,
@@ -234,30 +238,47 @@ cdef class RangeCheck:
             PyBuffer_Release(&view)
         return self._broken(status, &fault)
 
-    def collect(self, data):
+    def gather(self, data):
         cdef Py_buffer view
-        cdef tl_batch_table table
         cdef tl_fault fault
         cdef tl_status status
-        cdef size_t at = 0, size, capacity
+        cdef size_t at = 0, size
         if self.check.rule:
             raise ValueError("the check ended at a fault")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             size = <size_t>view.len
-            capacity = _first_capacity(size)
-            memset(&table, 0, sizeof(table))
-            columns = _new_columns(capacity)
+            if self.columns is None:
+                self.capacity = max(self.capacity, _first_capacity(size))
+                self._hold(_new_columns(self.capacity))
             while True:
-                _bind(&table, columns, capacity)
                 with nogil:
                     status = tl_range_check_collect(
-                        &self.check, <const uint8_t *>view.buf, size, &at, &table, &fault
+                        &self.check, <const uint8_t *>view.buf, size, &at, &self.table, &fault
                     )
                 if status != TL_FULL:
                     break
-                capacity *= 2
-                columns = _doubled(columns)
+                self.capacity *= 2
+                self._hold(_doubled(self.columns))
         finally:
             PyBuffer_Release(&view)
-        return _cut(columns, table.count), self._broken(status, &fault)
+        return self._broken(status, &fault)
+
+    cdef int _hold(self, dict columns) except -1:
+        _bind(&self.table, columns, self.capacity)
+        self.columns = columns
+        return 0
+
+    @property
+    def gathered(self):
+        return self.table.count
+
+    def take(self):
+        columns = _new_columns(0) if self.columns is None else _cut(self.columns, self.table.count)
+        self.columns = None
+        memset(&self.table, 0, sizeof(self.table))
+        return columns
+
+    def collect(self, data):
+        found = self.gather(data)
+        return self.take(), found

@@ -30,6 +30,7 @@ class Pair:
     history: list[str] = field(default_factory=list)
     last: str = ""
     more_aborted: int = 0
+    parted: int = 0
 
     def __post_init__(self) -> None:
         self.folders = [self.folder / side / "orders-0" for side in ("theirs", "ours")]
@@ -77,6 +78,9 @@ class Pair:
         self.history.append(" ".join(map(str, command)))
         asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
         told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
+        if _lost_batches(told, ours) or _found_epochs(told, ours):
+            self.parted += 1
+            return self.ask("drop")  # from here on they are two logs
         assert told == ours, self.explain(told, ours)
         self.last = told
         return told
@@ -97,8 +101,26 @@ class Pair:
         return "\n".join(["the last commands:", *(line[:1000] for line in self.history[-12:]), "theirs, ours:", *told])
 
 
+def _lost_batches(told: str, ours: str) -> bool:
+    """Whether a crash left a hole in front of a segment: ours then ends there, and Kafka's log keeps the hole."""
+    theirs, mine = Told.of(told), Told.of(ours)
+    behind = [base for base in theirs.bases if base >= mine.end]
+    return (
+        mine.end < theirs.end and bool(behind) and behind[0] > mine.end and theirs.bases[: -len(behind)] == mine.bases
+    )
+
+
+def _found_epochs(told: str, ours: str) -> bool:
+    """Whether ours alone took the epochs from the batches: the checkpoint was cut to a log start that was lost."""
+    theirs, mine = (answer.split("|") for answer in (told, ours))
+    unlike = [at for at, (one, other) in enumerate(zip(theirs, mine, strict=False)) if one != other]
+    return unlike == [3] and not theirs[3].split() and mine[3].split()[0].split(":")[1] == mine[1].split()[0]
+
+
 def live(pair: Pair, rng: random.Random, *, turns: int) -> Iterator[tuple[str, str]]:
-    """Have both logs live so many turns; (command, answer) as they come. It ends early where both refuse to open."""
+    """Have both logs live so many turns; (command, answer) as they come. It ends early where both refuse to open,
+    or where recovery is known to leave two different logs.
+    """
     life = Turns(rng, tiered=rng.random() < 0.25)
     pair.ask("time", life.now)
     config = life.config()

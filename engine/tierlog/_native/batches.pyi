@@ -153,7 +153,15 @@ class RangeCheck:
         Raises:
             ValueError: fed behind a fault.
         """
-    def collect(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], tuple[str, CorruptDataError] | None]:
-        """As ``feed``, with the headers of the batches that ended in these bytes and are right: columns as of
-        ``scan_batches``.
+    def gather(self, data: Buffer) -> tuple[str, CorruptDataError] | None:
+        """As ``feed``, and keep the headers of the batches that ended in these bytes and are right, for ``take``."""
+    @property
+    def gathered(self) -> int:
+        """How many headers ``take`` would give."""
+    def take(self) -> dict[str, NDArray[np.generic]]:
+        """The headers of the batches since the last ``take``: columns as of ``scan_batches``, the caller's alone.
+
+        After a fault too: those in front of it.
         """
+    def collect(self, data: Buffer) -> tuple[dict[str, NDArray[np.generic]], tuple[str, CorruptDataError] | None]:
+        """``gather`` and ``take`` in one."""

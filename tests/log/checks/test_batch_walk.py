@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.records.batch_strategies import Log, cut, damaged_logs, logs
 from tests.support.batches import Batch, encode
-from tierlog._native.batches import find_batch_header, find_batch_size, scan_batches
+from tierlog._native.batches import RangeCheck, find_batch_header, find_batch_size, scan_batches
 from tierlog.errors import CorruptDataError, CorruptRecordError
 from tierlog.log.checks.batch_walk import BatchWalk
 from tierlog.records.message_set_builder import MessageSetBuilder
@@ -163,3 +163,39 @@ def test_one_header_is_what_a_scan_says(data: bytes) -> None:
             with pytest.raises(CorruptRecordError) as caught:
                 find(data)
             assert (caught.value.fault, caught.value.expected) == (fault.fault, fault.expected)
+
+
+@given(logs(), CUTS, st.lists(st.booleans(), max_size=30))
+def test_headers_that_are_gathered_over_many_pieces_are_those_of_each(
+    log: Log, cuts: list[int], taken_after: list[bool]
+) -> None:
+    """Recovery reads a log window by window and takes thousands of headers at once: one that is lost, doubled or of
+    another window would be an index that points nowhere.
+    """
+    data = bytes(log.data)
+
+    def check() -> RangeCheck:
+        return RangeCheck(
+            position=0, first_offset=-(2**63), last_offset=2**63 - 1, size_bytes=NO_LIMIT, kind=CorruptRecordError
+        )
+
+    pieces = cut(data, cuts)
+    apart, together = check(), check()
+    expected: list[int] = []
+    found: list[int] = []
+    for number, piece in enumerate(pieces):
+        columns, fault = apart.collect(piece)
+        expected += columns["base_offset"].tolist()
+        before = together.gathered
+        assert (together.gather(piece) is None) == (fault is None)
+        assert together.gathered == before + len(columns["position"])
+        if fault is not None:
+            break
+        if number < len(taken_after) and taken_after[number]:
+            found += together.take()["base_offset"].tolist()
+            assert not together.gathered
+    last = together.take()
+    assert {name: column.dtype for name, column in last.items()} == {
+        name: column.dtype for name, column in scan_batches(b"")[0].items()
+    }
+    assert found + last["base_offset"].tolist() == expected

@@ -18,6 +18,7 @@ from tierlog.log.local.log_errors import (
     OffsetOutOfRangeError,
 )
 from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import scan
 from tierlog.records.builder import RecordBatchBuilder
@@ -332,3 +333,43 @@ def test_a_log_goes_on_under_another_folder(machine: Machine) -> None:
         assert machine.files.find(FOLDER) is None
         log.delete()
         assert [info.name for info in machine.files.iter_directory("/logs")] == []
+
+
+def test_an_empty_segment_that_is_rolled_becomes_a_new_one(machine: Machine) -> None:
+    """Else an empty transaction index goes to the tier where Kafka's segment has none, and a changed configuration does
+    not count before the next roll.
+    """
+    log = UnifiedLog.open(FOLDER, machine=machine, config=LogConfig(index_interval_bytes=1 << 20))
+    segment = log.active_segment
+    segment.append_aborted([AbortedTransaction(7, 0, 1, 2)])
+    segment.truncate_to(0)
+    assert machine.files.find(segment.transaction_index_path) is not None
+    log.update_config(LogConfig(index_interval_bytes=0))
+    log.roll()
+    assert machine.files.find(segment.transaction_index_path) is None
+    assert log.collect_aborted_transactions(0, 9) == ()
+    for _ in range(3):
+        log.append_as_leader(batch(b"value"), leader_epoch=0)
+    log.flush()
+    assert machine.files.stat(log.active_segment.offset_index_path).size_bytes == 2 * 8
+    log.active_segment.append_aborted([AbortedTransaction(7, 0, 1, 2)])
+    assert log.collect_aborted_transactions(0, 9) == ((7, 0, 1),)
+
+
+def test_an_empty_segment_answers_for_the_times_before_its_change(machine: Machine) -> None:
+    """As in Kafka: whoever replaces a broker's log by this one gets the same answer to ListOffsets after compaction."""
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(b"value", timestamp_ms=NOW), leader_epoch=0)
+        log.roll()
+        log.append_as_leader(batch(b"value", timestamp_ms=NOW + 2000), leader_epoch=0)
+        first = log.log_segments()[0]
+        log.flush()
+    machine.files.open_update(first.log_path).truncate(0)  # what the cleaner may leave, changed at NOW
+    for path in (first.offset_index_path, first.time_index_path):
+        machine.files.open_update(path).truncate(0)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, had_clean_shutdown=True) as log:
+        assert log.fetch_offset_by_timestamp(NOW) is None
+        found = log.fetch_offset_by_timestamp(NOW + 1)
+        assert found is not None
+        assert found.offset == 1

@@ -132,7 +132,7 @@ class LocalLog:
     def roll(self, base_offset: int) -> LogSegment:
         """Close the active segment and begin one at an offset, at or behind the log's end.
 
-        An active segment that is empty and begins there stays, with empty indexes: they may be full.
+        An active segment that is empty and begins there stays, and becomes as a new one: its indexes may be full.
 
         Raises:
             ValueError: a segment begins there, or behind. StoreError.
@@ -141,8 +141,7 @@ class LocalLog:
         if base_offset < active.base_offset or (base_offset == active.base_offset and active.size_bytes):
             raise ValueError(f"{self.folder}: a segment from {active.base_offset} on is there, not at {base_offset}")
         if base_offset == active.base_offset:
-            active.begin_rebuild()  # and not another file of this name: a crash could leave neither
-            active.created_ms = self._machine.clock.time_ms()
+            active.begin_anew(config=self.config)  # and not another file of this name: a crash could leave neither
             return active
         active.on_become_inactive()
         if base_offset <= self.recovery_point:  # no recovery would find out that its last entries are missing

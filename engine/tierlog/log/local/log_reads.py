@@ -106,8 +106,9 @@ class LogReader:
         if timestamp_ms == MAX_TIMESTAMP:
             return _find_greatest(state)
         for segment in state.segments:
-            if segment.size_bytes and segment.largest_timestamp_ms >= timestamp_ms:
-                # As in Kafka, no later segment is asked when this one has no such record at or behind the start.
+            if segment.largest_timestamp_ms >= timestamp_ms:
+                # As in Kafka, no later segment is asked when this one has no such record at or behind the start: nor
+                # when it is empty, after compaction, and its file was changed at or after that time.
                 return segment.find_offset_by_timestamp(timestamp_ms, state.offsets.local_log_start_offset)
         return None
 

@@ -179,7 +179,8 @@ class LogView:
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """Kafka's answer to ListOffsets, for a timestamp or one of the special ones of ``log_offsets``, over what is
-        local; None if no record is late enough. Raises as ``read``.
+        local; None if no record is late enough, or where Kafka gives up: at an empty segment, which compaction leaves,
+        whose file was changed at or after that time. Raises as ``read``.
         """
         with self._reading() as state:
             return self._reader.find_by_timestamp(

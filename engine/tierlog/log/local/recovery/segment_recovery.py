@@ -17,7 +17,7 @@ from tierlog.errors import CorruptRecordError
 from tierlog.log.formats.segment_files import OFFSET_MAX
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.log_config import INT32_MAX
-from tierlog.log.local.producers.producer_replay import REPLAYED_COLUMNS, ProducerReplay
+from tierlog.log.local.producers.producer_replay import ProducerReplay
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine.buffers import new_buffer
@@ -27,7 +27,6 @@ WINDOW_BYTES: Final = 1 << 20
 _ROWS_HELD: Final = 8192
 _WINDOWS_HELD: Final = 64
 _EPOCHS_MAGIC: Final = 2
-_COLUMNS: Final = ("leader_epoch", *REPLAYED_COLUMNS)
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -112,8 +111,6 @@ class _Pass:
         self._segment = segment
         self._replay = ProducerReplay(state, read=self._read)
         self._latest_epoch = -1 if latest_epoch is None else latest_epoch
-        self._held: list[Columns] = []
-        self._rows_held = 0
         self.epochs: list[tuple[int, int]] = []
         self.batches = 0
         self.bytes_read = 0
@@ -142,17 +139,18 @@ class _Pass:
         )
         buffer = new_buffer(min(WINDOW_BYTES, size))
         found: tuple[str, Any] | None = None
+        windows = 0
         while self.bytes_read < size and found is None:
             count = segment.read_into(buffer, position=self.bytes_read)
             if not count:
                 break
-            columns, found = check.collect(buffer[:count])
+            found = check.gather(buffer[:count])
             self.bytes_read += count
-            self._held.append(columns)
-            self._rows_held += len(columns["position"])
-            if self._rows_held >= _ROWS_HELD or len(self._held) >= _WINDOWS_HELD:
-                self._take_held()
-        self._take_held()
+            windows += 1
+            if check.gathered >= _ROWS_HELD or windows >= _WINDOWS_HELD:  # a thousand batches cost little more than one
+                windows = 0
+                self._take(check.take())
+        self._take(check.take())
         segment.append_aborted(self._replay.finish())
         if found is None:
             return check.end_position, None
@@ -162,14 +160,9 @@ class _Pass:
             raise SegmentOverflowError(segment)
         return fault.position, fault
 
-    def _take_held(self) -> None:
-        """Take what was read: a thousand batches cost little more than one."""
-        held, count = self._held, self._rows_held
-        self._held, self._rows_held = [], 0
-        if count:
-            self._take({name: np.concatenate([columns[name] for columns in held]) for name in _COLUMNS})
-
     def _take(self, columns: Columns) -> None:
+        if not len(columns["position"]):
+            return
         self.batches += len(columns["position"])
         first, last = columns["base_offset"], columns["last_offset"]
         self.has_gaps |= int(first[0]) != self._next_offset or bool((first[1:] != last[:-1] + 1).any())

@@ -123,6 +123,12 @@ class LazyFile:
             self._is_removed = True
             self._files.remove(self.path)
 
+    def unmake(self) -> None:
+        """Remove the file, if it exists; ``made`` makes another. The folder is not fsynced."""
+        with self._lock:
+            self.file = None
+            self._files.remove(self.path)
+
     def close(self) -> None:
         """Let go of the file: it is closed when its last reader has gone. Idempotent."""
         with self._lock:

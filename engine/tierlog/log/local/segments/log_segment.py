@@ -34,7 +34,7 @@ class LogSegment(SegmentView):
     def create(cls, machine: Machine, folder: str, base_offset: int, *, config: LogConfig, suffix: str = "") -> Self:
         """A new empty segment. The names are not durable before ``flush`` and an fsync of the folder.
 
-        Index files that lie there are emptied: without their log they are of no segment.
+        Index files that lie there are emptied, or removed: without their log they are of no segment.
 
         Raises:
             StoreError: a file cannot be made; or a ``.log`` of this name, that is not empty, is there.
@@ -43,7 +43,7 @@ class LogSegment(SegmentView):
         log = segment._log.made()
         if log.size_bytes:
             raise StoreError(f"{segment.log_path}: is there already, with {log.size_bytes} bytes")
-        segment.begin_rebuild()
+        segment.begin_anew(config=config)
         return segment
 
     @classmethod
@@ -217,6 +217,15 @@ class LogSegment(SegmentView):
         self._times.reset()
         self._aborted.reset()
         self._tail = self._new_tail()
+
+    def begin_anew(self, *, config: LogConfig) -> None:
+        """Make an empty segment as a new one of a configuration: without a transaction index. The folder is not
+        fsynced.
+        """
+        self._config = config
+        self.begin_rebuild()
+        self._aborted.unmake()
+        self.created_ms = self._machine.clock.time_ms()
 
     def index_batches(self, columns: Mapping[str, NDArray[np.generic]], *, position: int) -> None:
         """Take batches that are in the log, from a position on: only indexes are written."""

@@ -50,7 +50,8 @@ class TransactionIndexFile:
         count = self._known_count()
         for first in range(0, count, _ENTRIES_READ_AT_ONCE):
             data = bytearray(min(_ENTRIES_READ_AT_ONCE, count - first) * ENTRY_SIZE_BYTES)
-            if self.file.opened().read_into(data, position=first * ENTRY_SIZE_BYTES) < len(data):
+            file = self.file.find()
+            if file is None or file.read_into(data, position=first * ENTRY_SIZE_BYTES) < len(data):
                 raise LogTruncatedError(f"{self.file.path}: truncated, while it was read")
             yield first, data
 
@@ -131,6 +132,11 @@ class TransactionIndexFile:
     def reset(self) -> None:
         """Remove all entries."""
         self._cut(0)
+
+    def unmake(self) -> None:
+        """Remove the file: an empty one is not none, for whoever copies a segment."""
+        self._count, self._last_offset = 0, None
+        self.file.unmake()
 
     def _cut(self, count: int) -> None:
         self._count, self._last_offset = count, None
