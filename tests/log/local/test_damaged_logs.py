@@ -286,7 +286,7 @@ def any_damage(damage: list[tuple[str, int, int, int]], clean: bool, point: int,
     if clean:
         return
     before = log.offsets
-    again = opened(machine, config=SMALL, checkpoints=LogCheckpoints(0, before.log_start_offset, 0))
+    again = opened(machine, config=SMALL, checkpoints=LogCheckpoints(None, before.log_start_offset, 0))
     if point == 0:
         assert again.log_end_offset == before.log_end_offset, "recovery ends nowhere: each start cuts more"
     reads(again, whole, strict=True)

@@ -160,10 +160,10 @@ class LogMachine(AppendedLog):
         self.held.clear()
         if clean:
             self.log.close()
-        point = self.log.recovery_point if clean or flushed else 0
+        point = self.log.recovery_point if clean or flushed else None  # unknown: a follower's offsets have holes
         model, start = self.model, self.model.log_start
         self.open(LogCheckpoints(point, start, model.high_watermark), clean=clean)
-        model.reopen(recovered_from=None if clean else point, now_ms=self.now_ms, tiered=self.tiered)
+        model.reopen(recovered_from=None if clean else point or 0, now_ms=self.now_ms, tiered=self.tiered)
 
     # ---- asking
 

@@ -74,7 +74,8 @@ def load_log(
 ) -> LoadedLog:
     """Load the log of a folder that exists, and mend it: interrupted deletions and swaps finished, indexes rebuilt,
     after an unclean stop everything behind the recovery point read and the torn tail cut, producers' state restored.
-    Where nobody knows the recovery point, all of the log is read; the log is flushed up to its end then.
+    Where nobody knows the recovery point, all of the log is read; the log is flushed up to its end then, and
+    where a hole stays.
 
     All that was mended is fsynced on return, the folder included. After an error or a crash, loading again gives the
     same log.
@@ -162,7 +163,8 @@ class _Loading:
                 self.close()
         end_offset = self._find_end()
         recovery_point = min(self._recovery_point, end_offset)
-        if self._was_clean or not self._is_point_known:  # all of it was flushed, or read and flushed just now
+        if self._was_clean or not self._is_point_known or self._holes:
+            # All was flushed then, or just now: else what stays behind a hole would go at a later start.
             recovery_point = end_offset
         first = self.segments.first.base_offset
         log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
