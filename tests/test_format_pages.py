@@ -280,9 +280,13 @@ class _Fields:
         assert not self._left, "bytes that the page does not know"
 
 
+def _metadata_folders(data: pathlib.Path) -> list[pathlib.Path]:
+    return sorted((data / "main-plain" / "broker-after-stop" / "broker1").glob("__remote_log_metadata-*"))
+
+
 def _metadata_records(data: pathlib.Path) -> Iterator[tuple[int, bytes]]:
     """(partition, value) of every record of the topic as a broker left it."""
-    for folder in sorted((data / "main-plain" / "broker-after-stop" / "broker1").iterdir()):
+    for folder in _metadata_folders(data):
         for log in folder.glob("*.log"):
             batch = decode(log.read_bytes(), columns=["value"])
             for value in batch["value"].to_pylist():
@@ -321,7 +325,7 @@ def test_metadata_records(data: pathlib.Path) -> None:
 
 def test_partition_of_a_record(data: pathlib.Path) -> None:
     """The page's formula leads to the partition in which Kafka put each record."""
-    partitions = len(list((data / "main-plain" / "broker-after-stop" / "broker1").iterdir()))
+    partitions = len(_metadata_folders(data))
     found = set()
     for partition, value in _metadata_records(data):
         segment = decode_record(value).remote_log_segment_id.topic_id_partition  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
 """What has to be in a log after a crash: the batches that were appended, and how far they were flushed.
 
-Written from docs/formats/log-files.md, not from the code that it judges; answers are found by going through the list.
+By docs/formats/log-files.md and not by the code that it judges; answers are found by going through the list.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ From the bottom:
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its parts, ``config`` Kafka's keys.
 
-The order of an append is Kafka's: check and assign, epochs (fsynced if they changed), roll, producers, write, end
+The order of an append: check and assign, producers, epochs (fsynced if they changed), roll, write, end
 offset, producers' new state, transaction index, last stable offset, flush. A failed write or fsync is never tried
 again: the log and its directory are offline, with one error (docs/decisions/0012-files-of-the-living-log.md).
 
