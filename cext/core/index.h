@@ -35,7 +35,7 @@ TL_API int64_t tl_offset_index_upper_bound(const uint8_t *data, size_t entries, 
 /* Largest timestamp <= target: (timestamp, offset); none: (-1, base_offset). */
 TL_API void tl_time_index_lookup(const uint8_t *data, size_t entries, int64_t base_offset, int64_t target,
                                  int64_t *timestamp, int64_t *offset);
-/* The same of `count` targets, as tl_offset_index_lookup_many. */
+/* tl_time_index_lookup for `count` targets at once: timestamps[i] and offsets[i] answer targets[i]. */
 TL_API void tl_time_index_lookup_many(const uint8_t *data, size_t entries, int64_t base_offset, const int64_t *targets,
                                       size_t count, int64_t *timestamps, int64_t *offsets);
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.log_pair import Pair, live
-from tests.support.log_peer import KafkaLog, OurLog
+from tests.support.log_peer import KafkaPeer, OurLog
 
 pytestmark = pytest.mark.interop
 
@@ -19,15 +19,15 @@ SEED, LIVES, TURNS = "14", 120, 60
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("Kafka's jars are fetched by Maven, and need a JVM")
-    peer = KafkaLog(tmp_path_factory.mktemp("classes"))
+    peer = KafkaPeer(tmp_path_factory.mktemp("classes"))
     yield peer
     peer.end()
 
 
-def test_a_log_lives_as_kafkas_does(theirs: KafkaLog, tmp_path: pathlib.Path) -> None:
+def test_a_log_lives_as_kafkas_does(theirs: KafkaPeer, tmp_path: pathlib.Path) -> None:
     """Appends, refusals, rolls, retention, truncation, tiering, clean stops, crashes, damage, each over its own files
     or the other's: where an answer or a file differs, replicas come apart, or a broker opens another log than we left.
     """

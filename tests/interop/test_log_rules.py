@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
 import random
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from bench.peers import install
+from tests.support.log_peer import KafkaPeer
 from tierlog._native.appends import LeaderCheck, Refusal, find_marker
 from tierlog._native.checksums import crc32c
 from tierlog.log.local.log_errors import AppendRefusedError
@@ -33,40 +30,13 @@ FIELDS = [(23, 4), (57, 4), (27, 8), (35, 8), (53, 4), (43, 8)]
 DIFFERING = {"record", "compressed", "record_offsets"}
 
 
-class Kafka:
-    """The peer: one answer a line."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        path = install.class_path("kafka")
-        javac = pathlib.Path(install.java()).with_name("javac") if os.environ.get("JAVA_HOME") else "javac"
-        source = str(install.HERE / "LogRules.java")
-        subprocess.run([str(javac), "-cp", path, "-d", str(folder), source], check=True)
-        command = [install.java(), "-Xmx256m", "-cp", f"{folder}:{path}"]
-        command.append("org.apache.kafka.storage.internals.log.LogRules")
-        pipe, self.errors = subprocess.PIPE, folder / "errors.txt"
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
-
-    def ask(self, *words: object) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline().rstrip("\n")
-        assert answer, self.errors.read_text()
-        return answer
-
-
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("Kafka's jars are fetched by Maven, and need a JVM")
-    peer = Kafka(tmp_path_factory.mktemp("classes"))
+    peer = KafkaPeer(tmp_path_factory.mktemp("classes"), "LogRules")
     yield peer
-    for stream in (peer.process.stdin, peer.process.stdout):
-        assert stream is not None
-        stream.close()
-    assert peer.process.wait(30) == 0
+    peer.end()
 
 
 def any_batch(rng: random.Random) -> bytearray:
@@ -101,7 +71,7 @@ def any_batch(rng: random.Random) -> bytearray:
     return batch
 
 
-def test_leaders_take_the_same_batches(kafka: Kafka) -> None:
+def test_leaders_take_the_same_batches(kafka: KafkaPeer) -> None:
     """Else a producer that Kafka serves is refused, or a log of ours holds what Kafka would never have written."""
     rng = random.Random(20_261_123)
     seen: Counter[str] = Counter()
@@ -186,7 +156,7 @@ def any_data(
     return builder.build(), ProducerBatch(producer, epoch, sequence, offset, last, NOW + last, transactional)
 
 
-def one_step(rng: random.Random, kafka: Kafka, state: ProducerState) -> tuple[str, str]:
+def one_step(rng: random.Random, kafka: KafkaPeer, state: ProducerState) -> tuple[str, str]:
     """(Kafka's answer, ours) to a random append."""
     origin = rng.choice([AppendOrigin.CLIENT] * 5 + [AppendOrigin.COORDINATOR] * 2 + [AppendOrigin.REPLICATION] * 2)
     version, offset, data, batches = rng.choice([0, 1, 2]), state.end_offset, b"", []
@@ -215,7 +185,7 @@ def one_step(rng: random.Random, kafka: Kafka, state: ProducerState) -> tuple[st
     return told, "taken" + "".join(" {}:{}:{}:{}".format(*entry) for entry in aborted) + told_of(state)
 
 
-def test_producers_and_transactions_go_the_same_way(kafka: Kafka) -> None:
+def test_producers_and_transactions_go_the_same_way(kafka: KafkaPeer) -> None:
     """Else a duplicate is stored, a zombie writes on, or a reader of committed records ends elsewhere than Kafka's."""
     rng = random.Random(20_261_123)
     seen: Counter[str] = Counter()

@@ -7,12 +7,12 @@ and its producers.
 from __future__ import annotations
 
 import base64
-import os
 import pathlib
 import subprocess
 from collections.abc import Callable, Mapping
 
 from bench.peers import install
+from bench.peers.compiled import java_class_path
 from tests.support.broker_logs import ToldClock
 from tierlog._native.checksums import crc32c
 from tierlog.errors import TierlogError
@@ -30,16 +30,17 @@ UNKNOWN_SERVER_ERROR = -1
 EPOCHS = "leader-epoch-checkpoint"
 
 
-class KafkaLog:
-    """The peer: bench/peers/LogPeer.java, one answer a line."""
+class KafkaPeer:
+    """A peer of bench/peers, in the package of Kafka's log: one answer a line.
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        path = install.class_path("kafka")
-        javac = pathlib.Path(install.java()).with_name("javac") if os.environ.get("JAVA_HOME") else "javac"
-        source = str(install.HERE / "LogPeer.java")
-        subprocess.run([str(javac), "-cp", path, "-d", str(folder), source], check=True)
-        command = [install.java(), "-Xmx256m", "-cp", f"{folder}:{path}"]
-        command.append("org.apache.kafka.storage.internals.log.LogPeer")
+    Args:
+        folder: Where the peer is compiled.
+        program: The name of its class.
+    """
+
+    def __init__(self, folder: pathlib.Path, program: str = "LogPeer") -> None:
+        command = [install.java(), "-Xmx256m", "-cp", java_class_path(f"{program}.java", folder)]
+        command.append(f"org.apache.kafka.storage.internals.log.{program}")
         pipe, self.errors = subprocess.PIPE, folder / "errors.txt"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)

@@ -71,7 +71,7 @@ class BatchSearch:
         """Whether the batch is found, or there is none."""
     @property
     def position(self) -> int:
-        """Of the batch that was found, or of the next header to look at."""
+        """Position in the log of the batch that was found, or of the next header to look at, bytes."""
     @property
     def found(self) -> FoundBatch | None: ...
     @property

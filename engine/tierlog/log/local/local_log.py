@@ -91,7 +91,7 @@ class LocalLog:
 
     @property
     def failure(self) -> BaseException | None:
-        """What took the log offline; None while it is not."""
+        """The error that took the log offline; None while the log is usable or closed."""
         return None if self._failure is None else self._failure[1]
 
     def fail(self, error: Exception) -> LogOfflineError:
@@ -169,7 +169,7 @@ class LocalLog:
             self._machine.files.fsync_directory(self.folder)
 
     def note_synced(self, up_to_offset: int) -> None:
-        """What lies below an offset is on the disk now."""
+        """Move the recovery point: all records below an offset have been synced."""
         self.synced_offset = max(self.synced_offset, up_to_offset)
         self.recovery_point = max(self.recovery_point, up_to_offset)
 
@@ -228,9 +228,6 @@ class LocalLog:
         self._closed = True
         for segment in self.segments:
             segment.close()
-
-    def mark_closed(self) -> None:
-        self._closed = True
 
     def _remove_later(self, segments: Sequence[LogSegment]) -> None:
         def remove() -> None:

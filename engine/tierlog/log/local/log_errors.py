@@ -1,4 +1,4 @@
-"""What a log refuses, by Kafka's own names and codes."""
+"""The errors of a log: Kafka's names and codes for refused appends, and the states in which every call fails."""
 
 from __future__ import annotations
 

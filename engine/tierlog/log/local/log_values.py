@@ -1,4 +1,4 @@
-"""What a log is opened with, and what its calls answer."""
+"""Values of a log: the producers' settings that it is opened with, and the answers to appends and reads."""
 
 from __future__ import annotations
 

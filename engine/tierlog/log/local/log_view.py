@@ -77,7 +77,7 @@ class LogView:
 
     @property
     def recovery_report(self) -> RecoveryReport:
-        """What loading did."""
+        """The changes that loading made to the log's files."""
         return self._report
 
     @property

@@ -71,7 +71,7 @@ class LeaderRules:
 
     @classmethod
     def of_config(cls, config: LogConfig) -> Self:
-        """What a topic's configuration says."""
+        """The rules that a topic's configuration gives its leader."""
         codec, level = _target_compression(config)
         return cls(
             compacted=config.is_compacted,

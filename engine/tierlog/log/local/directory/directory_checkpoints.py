@@ -87,7 +87,7 @@ class DirectoryCheckpoints:
             self._recovery_points.replace({})
 
     def of(self, key: PartitionKey) -> LogCheckpoints:
-        """What they say of one log."""
+        """Recovery point, log start and high watermark of one log, as the checkpoint files have them."""
         points = self._recovery_points
         return LogCheckpoints(
             recovery_point=points.offsets.get(key, 0) if points.is_whole else None,

@@ -56,7 +56,7 @@ class LogDirectoryConfig:
 
     @property
     def producer_settings(self) -> ProducerSettings:
-        """What each log needs of it."""
+        """The settings about producers, which each log of the directory is opened with."""
         return ProducerSettings(
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             transaction_max_timeout_ms=self.transaction_max_timeout_ms,

@@ -68,12 +68,12 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Of all snapshots, ascending."""
+        """The offsets of all snapshots, ascending."""
         return self._offsets
 
     @property
     def latest_offset(self) -> int | None:
-        """Of the newest snapshot."""
+        """The offset of the newest snapshot; None if there is none."""
         offsets = self._offsets
         return offsets[-1] if offsets else None
 

@@ -28,7 +28,7 @@ class RecoveryAction:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What loading did and found, in order.
+    """The changes that loading made to a log's files, and the holes that it found, in order.
 
     Attributes:
         batches_checked: That were read, and found right.
