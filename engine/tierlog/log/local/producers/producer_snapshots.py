@@ -202,7 +202,7 @@ class ProducerSnapshots:
         path = self._path(offset)
         data = encode_producer_snapshot(in_order_of_kafka(entries))
         files = self._machine.files
-        if fsync:
+        if fsync or files.find(path) is not None:  # one that is there, and may be needed, is never cut in place
             files.write_whole(path, data)
         else:
             with files.open_update(path) as file:
