@@ -16,6 +16,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "socks": ("aiohttp_socks",),
     "encryption": ("cryptography", "Crypto"),
     "kafka": ("confluent_kafka",),
+    "server": ("kio", "scramp", "uvloop"),
 }
 
 

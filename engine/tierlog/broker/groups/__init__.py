@@ -1,0 +1,7 @@
+"""Consumer groups: members, rebalances and committed offsets.
+
+What belongs here: the group coordinator of the classic protocol, its handlers, and the store of its state. Why:
+offsets of a server's readers live with it. What does not: partitions and their bytes.
+
+What a client is told was committed is durable before the answer.
+"""

@@ -1,0 +1,89 @@
+"""How an API is answered: what a server hands to a handler, and what it takes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from kio.static.protocol import ResponsePayload
+from typing_extensions import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Where a request came from.
+
+    Args:
+        api_version: Of the request and of its response.
+        client_id: As the client calls itself; "" if it does not.
+        principal: Who the client is: ``User:name`` after SASL, else ``User:ANONYMOUS``.
+        client_host: The client's address.
+        connection_id: Of the connection, unique while the server runs.
+        advertised_host, advertised_port: Under which this server is reached by this client, for answers that name it.
+    """
+
+    api_version: int
+    client_id: str
+    principal: str
+    client_host: str
+    connection_id: int
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBody:
+    """The bytes of a response behind its header, which the server writes as they are.
+
+    Args:
+        buffers: In order; never joined. They stay as they are until ``release`` is called.
+        size_bytes: Of all of them.
+        release: Called once, when the bytes are out or the connection is gone.
+    """
+
+    buffers: Sequence[Buffer]
+    size_bytes: int
+    release: Callable[[], None]
+
+
+#: A payload of kio's, bytes, or None: the client expects no answer (Produce with acks=0).
+Answer = ResponsePayload | EncodedBody | None
+
+
+class Handler(Protocol):
+    """Answers one API, at all versions of it that are served.
+
+    Attributes:
+        api_key: Kafka's number of the API.
+        versions: Those that are answered, without a hole.
+    """
+
+    api_key: ClassVar[int]
+    versions: ClassVar[range]
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """Answer a request: the entity of kio's module for the API and ``context.api_version``.
+
+        What went wrong is in the answer's error codes where the API has them; an ApiError that is raised ends the
+        connection, any other exception too (and it is logged): no answer can be made of those.
+
+        A server cancels the call when the client has gone.
+        """
+
+
+class TimerHandle(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """The call is not made; idempotent."""
+
+
+class Timers(Protocol):
+    """Calls that are made later, on the event loop. Tests move the clock by hand."""
+
+    def monotonic_seconds(self) -> float:
+        """The time, from any beginning."""
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> TimerHandle:
+        """Call after a time."""

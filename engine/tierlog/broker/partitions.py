@@ -1,0 +1,161 @@
+"""What the APIs of a server ask of the topics and partitions that it serves.
+
+The replica serves a bucket behind these protocols; a broker with local logs is to serve its own. Everything runs on the
+server's event loop: what blocks goes to threads behind an ``await``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from tierlog.remote.api import TopicIdPartition, Uuid
+
+#: Of a leader epoch or an offset that is not known, as on the wire.
+UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSnapshot:
+    """The offsets of a partition at one moment (Kafka's LogOffsetSnapshot).
+
+    Attributes:
+        log_start_offset: First offset that can be read.
+        high_watermark: Behind the last offset that can be read; of a replica the end of the tier.
+        last_stable_offset: Behind the last offset that read_committed may read; at most the high watermark.
+        leader_epoch: Of the newest records; UNKNOWN where the log knows none.
+    """
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRecords:
+    """What one read of a partition gave (Kafka's FetchDataInfo).
+
+    Attributes:
+        offsets: Of the partition when it was read.
+        records: The bytes of batches as they lie in the log, in order, never joined. The first batch is the one that
+            holds the wanted offset; the last one may be cut short, as Kafka cuts it.
+        size_bytes: Of all of ``records``.
+        aborted_transactions: (producer id, first offset) of aborted transactions that touch the offsets read,
+            ascending by first offset; None unless read_committed was asked for.
+    """
+
+    offsets: OffsetSnapshot
+    records: Sequence[memoryview] = ()
+    size_bytes: int = 0
+    aborted_transactions: Sequence[tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An answer of ListOffsets: -1 for what was not found or does not apply."""
+
+    offset: int
+    timestamp_ms: int = UNKNOWN
+    leader_epoch: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset:
+    """The end of an epoch (Kafka's EpochEndOffset): the largest epoch at or below the one asked for, and the offset
+    behind its last record; UNKNOWN twice where there is none.
+    """
+
+    leader_epoch: int
+    end_offset: int
+
+
+class Partition(Protocol):
+    """One partition that is served. Used on the event loop alone.
+
+    Raises (all that is awaited):
+        ApiError: what the client is told. StoreError, CorruptDataError and their kinds, EncryptionKeyError: what went
+        wrong below; ``protocol.api_errors.error_code_of`` says what a client is told of each.
+    """
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition: ...
+
+    @property
+    def offsets(self) -> OffsetSnapshot | None:
+        """The offsets as they are at hand; None until ``load`` has found them. Waits for nothing."""
+
+    async def load(self) -> OffsetSnapshot:
+        """The offsets, found out now if nobody has asked yet. All who ask at once wait for one search."""
+
+    async def read(
+        self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
+    ) -> FetchedRecords:
+        """Read batches from an offset on.
+
+        Args:
+            fetch_offset: The first offset that is wanted, at most the end of what may be read.
+            max_bytes: The most that is given; 0 gives the offsets alone.
+            is_first_whole: A first batch that is larger than ``max_bytes`` is given whole; else nothing is.
+            read_committed: Up to the last stable offset, with the aborted transactions; else up to the high watermark.
+
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE for an offset below the log start or behind the end.
+        """
+
+    async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
+        """The first record of a time or later, in ms >= 0, below the end that the isolation gives; None if there is
+        none (Kafka's ``fetchOffsetByTimestamp``).
+        """
+
+    async def find_max_timestamp(self) -> FoundOffset | None:
+        """The first record with the largest timestamp; None of a partition without records."""
+
+    async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """The end of an epoch, as OffsetForLeaderEpoch answers."""
+
+    async def epoch_of(self, offset: int) -> int:
+        """The leader epoch of an offset; UNKNOWN where the log knows none."""
+
+    async def size_bytes(self) -> int:
+        """Bytes of the log that can be read, as DescribeLogDirs tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that is served.
+
+    Args:
+        name: The name that clients use.
+        topic_id: ZERO_UUID where nobody knows one.
+        partitions: Numbers of its partitions, ascending. There may be holes: a bucket holds no segment of a partition
+            that was never copied.
+    """
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[int, ...]
+
+
+class Catalog(Protocol):
+    """The topics that are served, and word of changes. Used on the event loop alone; only ``wait`` waits."""
+
+    @property
+    def version(self) -> int:
+        """Rises whenever offsets or topics have changed: what was true at a version is true while it stays."""
+
+    def topics(self) -> Collection[Topic]:
+        """All topics, by name."""
+
+    def find(self, name: str) -> Topic | None:
+        """A topic by its name."""
+
+    def find_by_id(self, topic_id: Uuid) -> Topic | None:
+        """A topic by its id; None for ZERO_UUID."""
+
+    def partition(self, name: str, partition: int) -> Partition | None:
+        """A partition of a topic."""
+
+    async def wait(self, version: int, seconds: float) -> bool:
+        """Wait until the catalog's version is another than one, no longer than ``seconds``. Whether it is."""
