@@ -20,7 +20,7 @@ from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import LOOPS, run_on
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.errors import CorruptObjectError, StoreUnavailableError
 from tierlog.remote.api import Uuid
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.aio.waiting import Broadcast
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.resolution import Listed, Resolution
+from tierlog.broker.replica.catalog.resolution import Listed, Resolution
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.scan.history import PartitionHistory

@@ -11,7 +11,7 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tests.support.golden import bucket_root, config_of, log_folders
 from tierlog import open_tier
-from tierlog.broker.replica.tier_listing import find_candidates, list_tier, relist_partition
+from tierlog.broker.replica.catalog.tier_listing import find_candidates, list_tier, relist_partition
 from tierlog.remote.storage import Tier
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from tierlog.aio.waiting import LoopCalls
-from tierlog.broker.replica.bucket_histories import BucketHistories
-from tierlog.broker.replica.resolution import Resolver
+from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
+from tierlog.broker.replica.catalog.resolution import Resolver
 from tierlog.errors import StoreError, TierlogError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within

@@ -10,19 +10,19 @@ from typing import Final
 
 from tierlog.aio.waiting import Broadcast, LoopCalls, Worker
 from tierlog.broker.partitions import Partition, Topic
-from tierlog.broker.replica.bucket_histories import BucketHistories
-from tierlog.broker.replica.following import Following
-from tierlog.broker.replica.partition_histories import PartitionHistories
-from tierlog.broker.replica.resolution import Listed, Resolver
-from tierlog.broker.replica.resolution_line import ResolutionLine
-from tierlog.broker.replica.served_topics import ServedTopics
-from tierlog.broker.replica.tier_listing import (
+from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
+from tierlog.broker.replica.catalog.following import Following
+from tierlog.broker.replica.catalog.resolution import Listed, Resolver
+from tierlog.broker.replica.catalog.resolution_line import ResolutionLine
+from tierlog.broker.replica.catalog.served_topics import ServedTopics
+from tierlog.broker.replica.catalog.tier_listing import (
     ListedPartition,
     TierListing,
     find_candidates,
     list_tier,
     relist_partition,
 )
+from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.errors import TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
 from tierlog.remote.storage.layouts import Candidate
