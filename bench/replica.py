@@ -172,7 +172,7 @@ def measure_tier(found: Findings, folder: pathlib.Path, form: str, scale: float,
     settings = broker_settings(form, root, folder, "none", 64 << 20)
     segment = max(1 << 20, int((64 << 20) * min(1, scale * 4)))
     shared = (f"segment.ms={MONTH_MS}", f"segment.bytes={segment}", "file.delete.delay.ms=500")
-    cold, warm = f"cold-{form.replace(' + ', '-')}", "warm"
+    cold = f"cold-{form.replace(' + ', '-')}"
     with broker.running(folder / "broker", heap=HEAP, extra=settings) as running:
         spark.ensure_topic(
             running,
