@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import pathlib
 import re
@@ -29,7 +30,8 @@ from dataclasses import dataclass, field
 from bench import spark
 from bench.findings import Findings, ratios, spread
 from bench.peers import broker, compiled, install, plugin
-from bench.replica_bucket import many_segments
+from bench.raw_client import RawClient, request_class
+from bench.replica_bucket import large_segment, many_segments
 from bench.side_by_side import ROOT, ROUNDS
 from bench.spark_tier import MONTH_MS, broker_settings, our_options, tiered
 
@@ -104,6 +106,24 @@ class Client:
                 raise SystemExit(f"{served.name}: {told.stderr}")
             lines.append(told.stdout.splitlines()[-1])
         return lines
+
+    def repeat(self, served: Served, *, clients: int, requests: int) -> list[float]:
+        """µs of each request for the same mebibyte."""
+        asked = [
+            str(self._program),
+            *served.address,
+            self._topic,
+            "0",
+            "0",
+            str(requests),
+            str(PARTITION_BYTES),
+            "repeat",
+        ]
+        processes = [subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) for _ in range(clients)]
+        told = [process.communicate()[0] for process in processes]
+        if any(process.returncode for process in processes):
+            raise SystemExit(f"{served.name}: a client failed")
+        return [float(line) for text in told for line in text.splitlines()[:-1]]
 
     def hashes(self, served: Served) -> list[str]:
         return [line.split()[-1] for line in self.read(served, "hash")]
@@ -234,6 +254,100 @@ def measure_warm(
     tell(found, "plain, warm, raw client", ours, local, size, (0.8, None))
 
 
+def measure_latency(found: Findings, folder: pathlib.Path, rounds: int) -> None:
+    """1 MiB that is cached, beside pread and send of as many bytes: one client, and a hundred."""
+    folder.mkdir(parents=True)
+    root = folder / "bucket"
+    ends = large_segment(root)
+    client = Client(folder, "large-0", {"0": ends})
+    server = folder / "pread_server"
+    compiler = ["cc", "-O2", str(ROOT / "bench" / "pread_server.c"), "-lpthread", "-o", str(server)]
+    subprocess.run(compiler, check=True)
+    port = broker.free_port()
+    log = next(root.rglob("*.log"))
+    bare = subprocess.Popen([str(server), str(port), str(log), str(PARTITION_BYTES)])
+    try:
+        with replica_over(root, folder) as ours:
+            theirs = Served("pread + send", f"127.0.0.1:{port}", bare.pid)
+            client.read(ours, "discard")
+            for count in (1, 100):
+                times: dict[str, list[list[float]]] = {ours.name: [], theirs.name: []}
+                for _ in range(rounds + 1):
+                    for side in (theirs, ours):
+                        times[side.name].append(client.repeat(side, clients=count, requests=2000 // count))
+                _tell_latency(found, times[ours.name][1:], times[theirs.name][1:], count)
+    finally:
+        bare.terminate()
+        bare.wait()
+    shutil.rmtree(folder)
+
+
+def _tell_latency(found: Findings, ours: list[list[float]], theirs: list[list[float]], clients: int) -> None:
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        mine, bare = ([sorted(each)[int(len(each) * share)] / 1000 for each in side] for side in (ours, theirs))
+        told = f"{spread(mine, '.2f')} ms, pread + send {spread(bare, '.2f')} ms"
+        value = statistics.median(mine) / statistics.median(bare)
+        bar = 2.0 if clients == 1 and name == "p50" else None
+        found.add(f"1 MiB fetch, cached, {clients} clients, {name} × pread + send", told, value, bar)
+
+
+def measure_polls(found: Findings, folder: pathlib.Path, rounds: int) -> None:
+    """Empty long polls of 200 partitions in a fetch session."""
+    folder.mkdir(parents=True)
+    root = folder / "bucket"
+    ends = many_segments(root, partitions=200, segments=2, topics=1)
+    with replica_over(root, folder) as ours:
+        client = RawClient(ours.bootstrap)
+        asked = request_class(1, 12)
+        inner = sys.modules[asked.__module__]
+        common = {"max_wait": datetime.timedelta(milliseconds=1), "min_bytes": 1, "forgotten_topics_data": ()}
+        partitions = tuple(
+            inner.FetchPartition(partition=number, fetch_offset=ends, partition_max_bytes=PARTITION_BYTES)
+            for number in range(200)
+        )
+        topics = (inner.FetchTopic(topic="topic-0", partitions=partitions),)
+        session = client.ask(asked(topics=topics, session_id=0, session_epoch=0, **common)).session_id
+        assert session, "the server made no session"
+        spent, number, count = [], 0, 1000
+        for _ in range(rounds + 1):
+            cpu = cpu_seconds(ours.pid)
+            for _ in range(count):
+                number += 1
+                answer = client.ask(asked(topics=(), session_id=session, session_epoch=number, **common))
+                assert not answer.error_code and not answer.responses, answer
+            spent.append((cpu_seconds(ours.pid) - cpu) / count * 1000)
+        client.close()
+    found.add(
+        "empty poll of 200 partitions in a session, CPU ms", spread(spent[1:], ".3f"), statistics.median(spent[1:]), 0.3
+    )
+    shutil.rmtree(folder)
+
+
+def measure_memory(found: Findings, folder: pathlib.Path) -> None:
+    """10⁴ partitions, all resolved, and a thousand connections that each fetch once."""
+    folder.mkdir(parents=True)
+    root = folder / "bucket"
+    ends = many_segments(root, partitions=10_000, segments=1)
+    with replica_over(root, folder) as ours:
+        clients = [RawClient(ours.bootstrap) for _ in range(1000)]
+        asked = request_class(1, 12)
+        inner = sys.modules[asked.__module__]
+        for number, client in enumerate(clients):
+            partitions = tuple(
+                inner.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=PARTITION_BYTES)
+                for _ in range(1)
+            )
+            topics = tuple(inner.FetchTopic(topic=f"topic-{each}", partitions=partitions) for each in range(10))
+            wait = {"max_wait": datetime.timedelta(seconds=30), "min_bytes": 1, "forgotten_topics_data": ()}
+            answer = client.ask(asked(topics=topics, **wait))
+            got = sum(part.high_watermark == ends for topic in answer.responses for part in topic.partitions)
+            assert got == 10, answer
+        found.add("10⁴ partitions, 10³ connections, MiB", "resident", resident_mib(ours.pid), 200)
+        for client in clients:
+            client.close()
+    shutil.rmtree(folder)
+
+
 def metric(port: int, name: str) -> float:
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     return max(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
@@ -261,7 +375,7 @@ def measure_start(found: Findings, folder: pathlib.Path, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["tier", "start"])
+    parser.add_argument("parts", nargs="*", default=["tier", "start", "latency", "polls", "memory"])
     parser.add_argument("--scale", type=float, default=1.0, help="of 2 GB")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--forms", default="plain,zstd + AES" if plugin.jars() else "plain")
@@ -274,6 +388,12 @@ def main() -> None:
                 measure_tier(found, folder / form.replace(" + ", "-"), form, arguments.scale, arguments.rounds)
         if "start" in arguments.parts:
             measure_start(found, folder / "start", arguments.rounds)
+        if "latency" in arguments.parts:
+            measure_latency(found, folder / "latency", arguments.rounds)
+        if "polls" in arguments.parts:
+            measure_polls(found, folder / "polls", arguments.rounds)
+        if "memory" in arguments.parts:
+            measure_memory(found, folder / "memory")
     found.save("replica", install.versions())
 
 

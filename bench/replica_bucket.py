@@ -26,3 +26,11 @@ def many_segments(root: pathlib.Path, *, partitions: int, segments: int, topics:
             ]
             bucket.segment(f"s{number}-{segment}", batches, lineage={0: 0})
     return segments * BATCHES
+
+
+def large_segment(root: pathlib.Path, *, size_bytes: int = 8 << 20) -> int:
+    """Write a topic ``large-0`` of one segment of batches of 16 KiB. Returns its end offset, exclusive."""
+    count = size_bytes // (16 << 10)
+    batches = [Batch(each, (bytes(16 << 10),), 0, timestamp_ms=1_700_000_000_000 + each) for each in range(count)]
+    Bucket(root, "large-0", index_interval_bytes=4096).segment("large", batches, lineage={0: 0})
+    return count
