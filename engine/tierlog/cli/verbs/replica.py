@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -88,30 +89,38 @@ def replica(
     group.max.size …). SIGTERM ends the server with 0.
     """
     require_extra("server", "serving Kafka's clients")
-    from tierlog.broker.replica.replica_config import CONFIG_KEYS, ReplicaConfig
+    from tierlog.broker.replica.replica_config import (
+        CONFIG_KEYS,
+        MetadataSource,
+        parse_address,
+        read_replica_config,
+        with_security,
+    )
     from tierlog.broker.replica.serving import serve_replica
 
     check_command_config(metadata, command_config)
     choice = TopicChoice.of(path, topic)
     if (tls_cert is None) is not (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
-    made = ReplicaConfig.of(
-        path,
+    keys = config_keys(config, CONFIG_KEYS) or {}
+    made = read_replica_config(path, keys, cluster_id=cluster_id)
+    made = with_security(made, keys, certificate=_text(tls_cert), key=_text(tls_key), users=_text(users))
+    host, port = parse_address("--listen", listen)
+    advertised = ("", 0) if advertise is None else parse_address("--advertise", advertise)
+    made = replace(
+        made,
+        server=replace(made.server, host=host, port=port, advertised_host=advertised[0], advertised_port=advertised[1]),
         topics=(*choice.names, *choice.patterns),
         layout=layout.value,
-        keys=config_keys(config, CONFIG_KEYS) or {},
-        listen=listen,
-        advertise=advertise,
-        monitor=monitor,
-        state=None if state is None else str(state),
+        state=_text(state),
         refresh_seconds=refresh,
-        metadata=tuple(metadata or ()),
-        client_keys=command_keys(command_config),
-        log_start_offsets=tuple(log_start or ()),
-        cluster_id=cluster_id,
-        tls_cert=None if tls_cert is None else str(tls_cert),
-        tls_key=None if tls_key is None else str(tls_key),
-        users=None if users is None else str(users),
+        metadata=MetadataSource(tuple(metadata or ()), command_keys(command_config)),
+        log_starts=tuple(log_start or ()),
+        monitor=None if monitor is None else parse_address("--monitor", monitor),
     )
     serve_replica(made, on_ready=lambda host, port: complain(f"{path} is served on {host}:{port}"))
     return ExitCode.DONE
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
