@@ -40,8 +40,8 @@ class MetadataSource:
     """Where metadata of segments comes from, as ``open_metadata`` takes it.
 
     Args:
-        sources: Folders of the metadata topic, a snapshot, or the bootstrap servers of a running Kafka; none: the bucket
-            alone says what it holds.
+        sources: Folders of the metadata topic, a snapshot, or the bootstrap servers of a running Kafka; none: the
+            bucket alone says what it holds.
         client_keys: Of Kafka's client.
     """
 
@@ -80,8 +80,8 @@ class ReplicaConfig:
     metadata: MetadataSource = MetadataSource()
     log_starts: tuple[str, ...] = ()
     monitor: tuple[str, int] | None = None
-    fetch: FetchLimits = FetchLimits()
-    groups: GroupConfig = GroupConfig()
+    fetch: FetchLimits = field(default_factory=FetchLimits)
+    groups: GroupConfig = field(default_factory=GroupConfig)
 
 
 def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str | None = None) -> ReplicaConfig:
