@@ -107,7 +107,7 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
         sessions = replace(sessions, eviction_seconds=_number(keys, _EVICTION, 1) / 1000)
     return ReplicaConfig(
         path,
-        ServerConfig(**server),
+        replace(ServerConfig(), **server),
         cluster_id or _cluster_id(path),
         tier_keys={name: value for name, value in given.items() if name not in CONFIG_KEYS},
         fetch=replace(fetch, sessions=sessions),
