@@ -206,7 +206,7 @@ class FetchManager:
         if not session.partitions:
             self._sessions.remove(session)
             return SessionlessContext(request.partitions)
-        if not self._sessions.touch(session):
+        if not self._sessions.note_use(session):
             return SessionErrorContext(ErrorCode.fetch_session_id_not_found)
         session.epoch = next_epoch(session.epoch)
         return IncrementalContext(session, session.epoch)

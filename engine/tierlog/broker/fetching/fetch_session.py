@@ -137,7 +137,7 @@ class FetchSessionCache:
         self._note(session, now)
         return session
 
-    def touch(self, session: FetchSession) -> bool:
+    def note_use(self, session: FetchSession) -> bool:
         """Note that a session was used, and perhaps changed. False: all sessions hold too much, and it is gone."""
         if not self._has_room(len(session.partitions) - session.size):
             self.remove(session)
