@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
@@ -46,6 +46,34 @@ class Alarm:
             timer.cancel()
             if self._waiter.done():
                 self._waiter = self._loop.create_future()
+
+
+class LoopCalls:
+    """Calls that are handed to the loop it is made on. Any thread may hand them over; they run there, in that order."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Have a call made on the loop, soon. Does not block; a loop that is closed makes no more calls."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+
+class Reply(Generic[Result]):
+    """A value that one task waits for and something else on the same loop gives. Not for threads."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def give(self, value: Result) -> None:
+        """Wake the waiting task with a value. Nothing happens if it was cancelled; a second value is an error."""
+        if not self._future.cancelled():
+            self._future.set_result(value)
+
+    async def wait(self) -> Result:
+        """The value, once it is there."""
+        return await self._future
 
 
 class Worker:
