@@ -127,7 +127,7 @@ class LogLife:
         if expected.loose_from is not None:
             expected.start_offset = max(expected.start_offset, log.log_start_offset)
         expected.cut_to(log.log_end_offset)
-        if not log.size():
+        if not log.size() and log.log_start_offset == log.log_end_offset:  # else the tier has records, and producers
             expected.batches.clear()
         self.leader_epoch = leader_epoch
 
