@@ -4,8 +4,8 @@
 
 *tier*: a real broker copies 2 GB to its tier (the plugin's where TIERLOG_PLUGIN_JARS names its jars, else Kafka's
 LocalTieredStorage, which knows plain objects alone) and deletes them locally; a C client (bench/fetch_client.c) and
-Kafka's and librdkafka's own consumers read the topic from the broker and from the replica in turn. Another topic stays on
-the broker's disk, for its sendfile. The hash of all batches is equal before a time counts; CPU seconds are those of the
+Kafka's and librdkafka's own consumers read the topic from the broker and from the replica in turn. Another topic stays
+on the broker's disk, for its sendfile. The hash of all batches is equal before a time counts; CPU seconds are those of the
 server's process.
 """
 
@@ -314,7 +314,8 @@ def measure_polls(found: Findings, folder: pathlib.Path, rounds: int) -> None:
             for _ in range(count):
                 number += 1
                 answer = client.ask(asked(topics=(), session_id=session, session_epoch=number, **common))
-                assert not answer.error_code and not answer.responses, answer
+                assert not answer.error_code, answer
+                assert not answer.responses, answer
             spent.append((cpu_seconds(ours.pid) - cpu) / count * 1000)
         client.close()
     found.add(

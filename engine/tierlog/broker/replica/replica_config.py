@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.broker.fetching.fetch_session import SessionLimits
@@ -96,7 +96,9 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
         ConfigError: a key's value is malformed or out of range.
     """
     keys = {name: value.strip() for name, value in given.items() if name in CONFIG_KEYS}
-    server = {field: _number(keys, name, least) for name, (field, least) in _SERVER_KEYS.items() if name in keys}
+    server: dict[str, Any] = {
+        field: _number(keys, name, least) for name, (field, least) in _SERVER_KEYS.items() if name in keys
+    }
     fetch = FetchLimits()
     if _FETCH_MAX in keys:
         fetch = replace(fetch, fetch_max_bytes=_number(keys, _FETCH_MAX, 1024))
@@ -107,7 +109,7 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
         sessions = replace(sessions, eviction_seconds=_number(keys, _EVICTION, 1) / 1000)
     return ReplicaConfig(
         path,
-        replace(ServerConfig(), **server),
+        ServerConfig(**server),
         cluster_id or _cluster_id(path),
         tier_keys={name: value for name, value in given.items() if name not in CONFIG_KEYS},
         fetch=replace(fetch, sessions=sessions),
