@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -171,14 +172,27 @@ def check_lineage(log: UnifiedLog, found: Found, have: list[ExpectedBatch]) -> N
 
 
 def check_transactions(log: UnifiedLog, found: Found, have: list[ExpectedBatch], expected: ExpectedLog) -> None:
-    """What is aborted and what is open is what a replay of the batches says."""
+    """What is aborted and what is open is what a replay of the batches says.
+
+    A transaction is told by those of its batches that a reader gets: a log that has to replay its producers from its
+    start on, as Kafka's does, knows none in front of it, and says that it begins there.
+    """
     if not have:
         return
     first = max(have[0].base_offset, found.log_start_offset)
     replay = replayed([batch for batch in expected.batches if batch.base_offset < found.log_end_offset])
-    aborted = log.collect_aborted_transactions(first, found.log_end_offset)
-    wanted = [entry for entry in replay.aborted if entry[1] >= first]
-    assert [entry for entry in aborted if entry[1] >= first] == wanted
+
+    def told(aborted: Iterable[tuple[int, int, int]]) -> list[tuple[int, list[int], int]]:
+        readable = [batch for batch in have if batch.base_offset >= first and batch.producer.marker is None]
+        ranges = []
+        for producer_id, from_offset, last_offset in aborted:
+            sent = [batch.base_offset for batch in readable if batch.producer.producer_id == producer_id]
+            inside = [offset for offset in sent if from_offset <= offset < last_offset]
+            if inside:
+                ranges.append((producer_id, inside, last_offset))
+        return ranges
+
+    assert told(log.collect_aborted_transactions(first, found.log_end_offset)) == told(replay.aborted)
     open_from = replay.first_open_offset
     if open_from is None:
         assert log.last_stable_offset == found.log_end_offset

@@ -203,7 +203,9 @@ class Rig:
         assert asked.error is ErrorCode.member_id_required
         return asked.member_id, self.join(asked.member_id, group_id, **changes)
 
-    def sync(self, joined: JoinAnswer, assignments: dict[str, bytes] | None = None, **changes: Any) -> Answers[SyncAnswer]:
+    def sync(
+        self, joined: JoinAnswer, assignments: dict[str, bytes] | None = None, **changes: Any
+    ) -> Answers[SyncAnswer]:
         request = SyncRequest(
             "readers",
             joined.member_id,
@@ -220,7 +222,9 @@ class Rig:
     def heartbeat(self, joined: JoinAnswer, group_id: str = "readers", instance_id: str | None = None) -> ErrorCode:
         return self.coordinator.heartbeat(group_id, joined.member_id, instance_id, joined.generation_id)
 
-    def leave(self, *members: tuple[str, str | None, str], group_id: str = "readers") -> tuple[ErrorCode, list[ErrorCode]]:
+    def leave(
+        self, *members: tuple[str, str | None, str], group_id: str = "readers"
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
         answers = Answers[tuple[ErrorCode, list[ErrorCode]]]()
         self.coordinator.leave(group_id, members, lambda error, each: answers((error, each)))
         self.settle()

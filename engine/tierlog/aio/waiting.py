@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
-from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
@@ -117,3 +117,28 @@ class Worker:
     def close(self) -> None:
         """Wait for the calls under way. Calls that have not begun do not run."""
         self._pool.close()
+
+
+class SharedCall(Generic[Result]):
+    """A call that all who ask for it at once share; who asks after its end begins another one. On one event loop.
+
+    Args:
+        call: Makes the coroutine. One who is cancelled ends her waiting alone: the call goes on, also for nobody.
+    """
+
+    def __init__(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> None:
+        self._call = call
+        self._task: asyncio.Task[Result] | None = None
+
+    async def result(self) -> Result:
+        """The result of the call under way, or of one that begins now. Raises what it raises."""
+        task = self._task
+        if task is None:
+            task = self._task = asyncio.get_running_loop().create_task(self._call())
+            task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Result]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()  # looked at: it may be nobody's

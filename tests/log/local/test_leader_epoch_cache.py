@@ -67,6 +67,16 @@ def test_lookups_of_the_interface() -> None:
     )  # fmt: skip
 
 
+def test_a_write_that_nobody_wants_any_more_is_left() -> None:
+    """Else a log that went offline while its write waited for another is written to all the same."""
+    cache, checkpoint = cache_of((1, 5), (2, 7))
+    cache.truncate_from_end(6)
+    cache.flush(is_wanted=lambda: False)
+    assert (checkpoint.written, cache.is_unwritten) == ([LeaderEpochs([(1, 5), (2, 7)])], True)
+    cache.flush(is_wanted=lambda: True)
+    assert (checkpoint.written[-1], cache.is_unwritten) == (LeaderEpochs([(1, 5)]), False)
+
+
 def test_an_assignment_is_written_before_it_is_seen() -> None:
     """Else after a crash the log holds batches of an epoch that its lineage does not know."""
     cache, checkpoint = cache_of((1, 5))

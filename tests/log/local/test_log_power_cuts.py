@@ -35,12 +35,13 @@ def machine_of(files: MemoryFiles | None = None) -> Machine:
     return Machine(clock=clock, files=MemoryFiles(clock) if files is None else files)
 
 
-def opened(machine: Machine, recovery_point: int | None = 0, **config: int) -> UnifiedLog:
+def opened(machine: Machine, recovery_point: int | None = 0, log_start_offset: int = 0, **config: int) -> UnifiedLog:
     return UnifiedLog.open(
         FOLDER,
         machine=machine,
         config=LogConfig(**config),  # type: ignore[arg-type]
-        checkpoints=LogCheckpoints(recovery_point=recovery_point),
+        checkpoints=LogCheckpoints(recovery_point, log_start_offset),
+        remote_log_enabled=True,  # the topic's own key decides
         is_sole_replica=True,
         tasks=Never(),
     )
@@ -51,13 +52,15 @@ def crashed(machine: Machine, seed: int) -> Machine:
     return machine_of(machine.files.crash(SeededRng(seed)))
 
 
-def batch(timestamp_ms: int = NOW, *, producer_id: int = -1, sequence: int = -1, size: int = 10) -> bytearray:
+def batch(
+    timestamp_ms: int = NOW, *, producer_id: int = -1, sequence: int = -1, size: int = 10, transactional: bool = True
+) -> bytearray:
     builder = RecordBatchBuilder(
         0,
         producer_id=producer_id,
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=sequence,
-        transactional=producer_id >= 0,
+        transactional=transactional and producer_id >= 0,
     )
     builder.append(None, bytes(size), timestamp_ms=timestamp_ms)
     return bytearray(builder.build())
@@ -180,3 +183,58 @@ def test_the_epochs_of_what_is_recovered_are_those_of_its_batches() -> None:
     left = crashed(machine, 1)
     left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(((1, 3),))))
     assert opened(left).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 3}
+
+
+class Rolled:
+    """A log whose producer 7 has one batch, at offset 0, and whose last roll was at offset 2."""
+
+    def __init__(self, *, flushed: int, **config: int) -> None:
+        self.machine = machine_of()
+        self.log = opened(self.machine, **config)
+        self.sent = batch(producer_id=7, sequence=0, transactional=False)
+        self.log.append_as_leader(bytearray(self.sent), leader_epoch=0)
+        if flushed == 1:
+            self.log.flush()
+        self.log.append_as_leader(batch(), leader_epoch=0)
+        if flushed == 2:
+            self.log.flush()
+        self.log.roll()
+
+    def assert_known(self, machine: Machine, **config: int) -> None:
+        """The start behind a power cut knows the producer, though the record is not there to tell."""
+        log, self.log = self.log, opened(machine, self.log.recovery_point, self.log.log_start_offset, **config)
+        assert (log.recovery_point, log.log_end_offset) == (2, 2)
+        assert self.log.append_as_leader(self.sent, leader_epoch=0).is_duplicate
+
+
+@pytest.mark.parametrize("seed", SEEDS[:30])
+@pytest.mark.parametrize("flushed", range(3))
+def test_what_was_flushed_has_its_producers(seed: int, flushed: int) -> None:
+    """The snapshot's content was durable and its name not: a producer whose records were deleted is forgotten, and what
+    it sends once more is in the log twice. ``flushed`` is how far the log was flushed before it was rolled.
+    """
+    rolled = Rolled(flushed=flushed)
+    rolled.log.flush(2)  # as the roll has it done in the background
+    rolled.log.maybe_increment_log_start_offset(1, "records were deleted")
+    rolled.assert_known(crashed(rolled.machine, seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_copied_and_deleted_has_its_producers(seed: int) -> None:
+    """The recovery point moved with the local log's start, past a snapshot that nobody had synced: the tier has the
+    records, and the log doubles what is sent once more.
+    """
+    tiered = {"remote_storage_enable": True, "local_retention_bytes": 0, "retention_bytes": 1 << 20}
+    rolled = Rolled(flushed=0, **tiered)
+    rolled.log.update_highest_offset_in_remote_storage(1)
+    assert rolled.log.delete_old_segments() == 1
+    rolled.assert_known(crashed(rolled.machine, seed), **tiered)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_clean_stop_leaves_the_snapshot_of_the_last_roll(seed: int) -> None:
+    """Whoever rolled and stopped at once had the end's snapshot already, and nobody synced it."""
+    rolled = Rolled(flushed=0)
+    rolled.log.maybe_increment_log_start_offset(1, "records were deleted")
+    rolled.log.close()
+    rolled.assert_known(crashed(rolled.machine, seed))

@@ -18,6 +18,7 @@ From the bottom:
   a value that is replaced as a whole: readers take it without a lock, and a file is closed when its last reader has
   gone.
 - ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.
+- ``log_flusher``: what is synced, and when: beside appends, and what nobody waits for.
 - ``unified_log``: one partition, which holds the one lock: offsets, listeners, roll, retention, truncation.
 - ``log_directory``: the folders of one directory, its lock, its checkpoints, its jobs (retention, flushes by time), and
   whether it was closed cleanly; ``directory`` has its parts, ``config`` Kafka's keys.

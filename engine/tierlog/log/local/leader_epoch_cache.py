@@ -197,10 +197,17 @@ class LeaderEpochCache:
         with self._writing:
             self._write(LeaderEpochs())
 
-    def flush(self) -> None:
-        """Write what a truncation left unwritten; nothing if there is nothing. Raises StoreError."""
+    def flush(self, *, is_wanted: Callable[[], bool] | None = None) -> None:
+        """Write what a truncation left unwritten; nothing if there is nothing.
+
+        Args:
+            is_wanted: Asked last, when the writes of others have been waited for: False, and nothing is written.
+
+        Raises:
+            StoreError
+        """
         with self._writing:
-            if self._unwritten:
+            if self._unwritten and (is_wanted is None or is_wanted()):
                 self._write(self._epochs)
 
     def with_checkpoint(self, checkpoint: EpochCheckpoint | None) -> LeaderEpochCache:

@@ -8,17 +8,19 @@ Source: Kafka LocalLog.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from tierlog.errors import StoreError
+from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import UpdatableFile
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +105,19 @@ class LocalLog:
                 self._on_offline(error)
         return LogOfflineError(self._failure[0])
 
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """A block that changes the log, or its files: a file that fails in it takes the log offline.
+
+        Raises:
+            LogOfflineError: now, or before. LogClosedError.
+        """
+        self.check_usable()
+        try:
+            yield
+        except (StoreError, CorruptDataError) as error:
+            raise self.fail(error) from error
+
     # ---- rolling
 
     def set_config(self, config: LogConfig) -> None:
@@ -145,7 +160,7 @@ class LocalLog:
             return active
         active.on_become_inactive()
         if base_offset <= self.recovery_point:  # no recovery would find out that its last entries are missing
-            self.sync((active,), known_before=active.base_offset)
+            self.sync((active,), (), known_before=active.base_offset)
         self._set_segments(self.segments.with_added(self._create(base_offset)))
         return self.active
 
@@ -158,14 +173,27 @@ class LocalLog:
             segment.write_out()
         return segments
 
-    def sync(self, segments: Sequence[LogSegment], *, known_before: int) -> None:
-        """Sync segments, and the folder if one of them is newer than the recovery point of before.
+    def sync(self, segments: Sequence[LogSegment], snapshots: Sequence[UpdatableFile], *, known_before: int) -> None:
+        """Sync segments and producer snapshots, which are closed, and the folder if one of these has a new name.
 
-        Raises StoreError: never try again.
+        Args:
+            segments: Their index entries are written out.
+            snapshots: All of them are new.
+            known_before: Segments from here on are new: the ``synced_offset`` of before.
+
+        Raises:
+            StoreError: never try again. LogOfflineError: another thread's failure; nothing more is synced.
+                LogClosedError.
         """
+        for snapshot in snapshots:
+            self.check_usable()
+            with snapshot:
+                snapshot.fsync()
         for segment in segments:
+            self.check_usable()
             segment.fsync()
-        if any(segment.base_offset >= known_before for segment in segments):
+        if snapshots or any(segment.base_offset >= known_before for segment in segments):
+            self.check_usable()
             self._machine.files.fsync_directory(self.folder)
 
     def note_synced(self, up_to_offset: int) -> None:
@@ -237,9 +265,13 @@ class LocalLog:
         self._later(remove)
 
     def _later(self, remove: Callable[[], None]) -> None:
-        """Remove files after a delay. What cannot be removed stays: the next start removes it by its suffix."""
+        """Remove files after a delay. What cannot be removed stays, and so does all of an offline log: the next start
+        removes it by its suffix.
+        """
 
         def attempt() -> None:
+            if self._failure is not None:
+                return
             try:
                 remove()
             except StoreError as error:

@@ -49,8 +49,7 @@ class LogContents:
         state: The log as readers see it: that of the last ``publish``.
         copied: Last offset that the tier has, inclusive; -1 if it has none.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
-        rolled_at: Base offset of the last segment that was begun; 0 once the sync of what lies before was left to
-            somebody.
+        rolled_at: Base offset of the last segment that was begun; 0 once somebody sees to the sync of what lies before.
     """
 
     state: LogState
@@ -75,7 +74,6 @@ class LogContents:
         self.snapshots: ProducerSnapshots = loaded.snapshots
         self.is_tiered = is_tiered
         self.rolled_at = 0
-        self._unsynced_snapshots: list[int] = []
         self.log_start = loaded.log_start_offset
         self.local_start = loaded.local_log_start_offset
         self.high_watermark = 0
@@ -127,8 +125,7 @@ class LogContents:
         """Roll, take a snapshot of the producers, and leave the sync of what is closed for later."""
         segment = self._local.roll(max(expected_next_offset, self._local.log_end_offset))
         self.producers.end_offset = segment.base_offset
-        if self.snapshots.take(self.producers, fsync=False) is not None:
-            self._unsynced_snapshots.append(segment.base_offset)
+        self.snapshots.take(self.producers, fsync=False)
         self.rolled_at = segment.base_offset
         return segment
 
@@ -167,12 +164,6 @@ class LogContents:
         self._local.recovery_point = max(self._local.recovery_point, offset)
         self.publish()
         return True
-
-    def fsync_snapshots(self) -> None:
-        """Sync the producer snapshots that rolls took, as far as they are still there."""
-        for offset in self._unsynced_snapshots:
-            self.snapshots.fsync(offset)
-        self._unsynced_snapshots.clear()
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Set segments aside that retention lets go; how many went."""
@@ -214,6 +205,8 @@ class LogContents:
                 segments = segments[:-1]
         if not segments:
             return 0
+        if copies:  # the recovery point will cover the snapshots
+            self._local.sync((), self.snapshots.open_unsynced(), known_before=0)
         self._local.remove(segments)
         self._forget_snapshots(segments)
         first = self._local.segments.first.base_offset

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Self
 
 from typing_extensions import Buffer
 
-from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, StoreError
+from tierlog.errors import CorruptIndexError, CorruptRecordError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.appending.recompression import assign_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
@@ -25,7 +24,8 @@ from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpoc
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
-from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.log_flusher import LogFlusher
 from tierlog.log.local.log_identity import LogIdentity, agreed_topic_id, is_tiered, partition_of
 from tierlog.log.local.log_offsets import OffsetsListener
 from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
@@ -87,15 +87,12 @@ class UnifiedLog(LogView):
         )
         super().__init__(local, contents, LogIdentity(topic, partition, topic_id), loaded.report)
         self._machine = machine
-        self._tasks = tasks
         self._broker_tiers = remote_log_enabled
         self._epoch_file = epoch_file
         self._checks = LeaderChecks(LeaderRules.of_config(config))
         self._lock = machine.scheduler.lock()
-        #: Held over fsyncs, taken before the lock: whoever waits for it finds the work done.
-        self._syncing = machine.scheduler.lock()
         self._listeners: tuple[OffsetsListener, ...] = ()
-        self._flushed_ms = machine.clock.time_ms()
+        self._flusher = LogFlusher(machine, local, contents, lock=self._lock, tasks=tasks, on_flushed=self._notify)
 
     @classmethod
     def open(
@@ -351,32 +348,12 @@ class UnifiedLog(LogView):
         Raises:
             LogOfflineError. LogClosedError.
         """
-        self._local.check_usable()
-        wanted = self._contents.state.offsets.log_end_offset if up_to_offset is None else up_to_offset
-        with self._syncing:
-            with self._changing(settles=False):
-                local = self._local
-                wanted = min(wanted, local.log_end_offset)
-                if wanted <= local.recovery_point:
-                    return
-                before, generation = local.synced_offset, local.generation
-                segments = local.unsynced(wanted)
-                self._contents.fsync_snapshots()
-            try:
-                local.sync(segments, known_before=before)
-            except StoreError as error:
-                raise local.fail(error) from error
-            with self._changing(settles=False):
-                if generation == local.generation and wanted > local.recovery_point:
-                    local.note_synced(wanted)
-                    self._flushed_ms = self._machine.clock.time_ms()
-                    self._contents.publish()
-        self._notify()
+        self._flusher.flush(up_to_offset)
 
     @property
     def last_flush_ms(self) -> int:
         """When the log was flushed last, or opened, ms since 1970 UTC: for ``flush.ms``."""
-        return self._flushed_ms
+        return self._flusher.last_flush_ms
 
     # ---- offsets
 
@@ -493,19 +470,13 @@ class UnifiedLog(LogView):
         Raises:
             LogOfflineError: a file could not be written; the log is closed, and the next start has to recover it.
         """
-        with self._syncing, self._lock:
+        with self._flusher.syncing, self._lock:
             local = self._local
             if local.is_closed:
                 return
             try:
                 if local.is_usable:
-                    local.active.on_become_inactive()
-                    local.sync(local.unsynced(local.log_end_offset), known_before=local.synced_offset)
-                    local.note_synced(local.log_end_offset)
-                    self._contents.epochs.flush()
-                    self._contents.snapshots.take(self._contents.producers)
-                    self._machine.files.fsync_directory(self.folder)
-                    self._contents.publish()
+                    self._flusher.sync_all()
             except StoreError as error:
                 raise local.fail(error) from error
             finally:
@@ -513,7 +484,7 @@ class UnifiedLog(LogView):
 
     def delete(self) -> None:
         """Close, and remove the folder with all files in it. Raises StoreError: some are still there."""
-        with self._syncing, self._lock:
+        with self._flusher.syncing, self._lock:
             self._local.close()
             self._contents.epochs.clear()
             files = self._machine.files
@@ -524,7 +495,7 @@ class UnifiedLog(LogView):
 
     def rename_folder(self, folder: str) -> None:
         """Go on under another folder of the same log directory (``…-delete``, ``…-stray``). Raises LogOfflineError."""
-        with self._syncing, self._changing():
+        with self._flusher.syncing, self._changing():
             self._machine.files.rename(self.folder, folder)
             for segment in self._local.segments:
                 segment.move_to(folder)
@@ -541,29 +512,20 @@ class UnifiedLog(LogView):
     # ---- inside: the caller holds the lock
 
     @contextlib.contextmanager
-    def _changing(self, *, settles: bool = True) -> Iterator[None]:
+    def _changing(self) -> Iterator[None]:
         """A block that changes the log, under its lock: a file that fails in it takes the log offline."""
-        with self._lock:
-            self._local.check_usable()
-            try:
-                yield
-            except (StoreError, CorruptDataError) as error:
-                raise self._local.fail(error) from error
-        if settles:
-            self._settle()
+        with self._lock, self._local.changing():
+            yield
+        self._settle()
 
     def _settle(self, *, appended: bool = False) -> None:
         """What follows a change once the lock is free: syncs that are due, and who listens."""
         contents = self._contents
         local = self._local
         if appended and local.log_end_offset - local.recovery_point >= local.config.flush_messages:
-            self.flush()
-        if contents.rolled_at > local.recovery_point:
-            rolled_at, contents.rolled_at = contents.rolled_at, 0
-            if self._tasks is None:
-                self.flush(rolled_at)
-            else:
-                self._tasks.submit(partial(self._flush_quietly, rolled_at))
+            self._flusher.flush()
+        if contents.rolled_at:
+            self._flusher.flush_closed()
         if self._listeners:
             self._notify()
 
@@ -571,22 +533,6 @@ class UnifiedLog(LogView):
         for listener in self._listeners:
             listener(self._contents.state.offsets)
 
-    def _flush_quietly(self, up_to_offset: int) -> None:
-        """Flush in the background: whoever calls the log next is told of a failure."""
-        with contextlib.suppress(LogOfflineError, LogClosedError):
-            self.flush(up_to_offset)
-
     def flush_epochs_later(self) -> None:
         """Have the epochs that a truncation left written in the background. The epoch cache calls it."""
-        if self._tasks is None:
-            self._flush_epochs()
-        else:
-            self._tasks.submit(self._flush_epochs)
-
-    def _flush_epochs(self) -> None:
-        if self._local.is_usable:
-            try:
-                self._contents.epochs.flush()
-            except StoreError as error:
-                if self._local.is_usable:  # else the folder is gone, and with it what was to be written
-                    self._local.fail(error)
+        self._flusher.write_epochs_later()

@@ -20,6 +20,7 @@ from tierlog.log.formats.producer_snapshot import (
 from tierlog.log.formats.segment_files import SegmentFileKind, find_segment_file, segment_file_name
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import UpdatableFile
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class ProducerSnapshots:
         self.folder = folder
         #: Replaced as a whole: other threads ask it.
         self._offsets: tuple[int, ...] = ()
+        self._unsynced: list[int] = []
         self.relist()
 
     def relist(self) -> None:
@@ -88,7 +90,7 @@ class ProducerSnapshots:
 
         Args:
             state: Its ``snapshot_offset`` moves on.
-            fsync: Whether file and name survive a crash on return; else the caller sees to it with ``fsync``.
+            fsync: Whether file and name survive a crash on return; else the caller sees to it (``open_unsynced``).
 
         Raises:
             StoreError: the file may be there in part; nobody takes it for sound.
@@ -104,16 +106,20 @@ class ProducerSnapshots:
         """A snapshot without producers (after a clean stop of a version that wrote none). Raises as ``take``."""
         self._write(offset, (), fsync=True)
 
-    def fsync(self, offset: int) -> None:
-        """Make the snapshot of an offset survive a crash, its name not; nothing if it went meanwhile.
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether a crash may take snapshots that were taken."""
+        return bool(self._unsynced)
 
-        Raises:
-            StoreError: never try again.
+    def open_unsynced(self) -> list[UpdatableFile]:
+        """Open the snapshots that were taken without fsync since the last call, but for those that went meanwhile.
+
+        The caller fsyncs and closes them, in any thread, and then fsyncs the folder for their names. Raises StoreError.
         """
-        path = self.path_at(offset)
-        if path is not None and self._machine.files.find(path) is not None:
-            with self._machine.files.open_update(path) as file:
-                file.fsync()
+        files = self._machine.files
+        offsets, self._unsynced = self._unsynced, []
+        paths = [path for offset in offsets if (path := self.path_at(offset)) is not None]
+        return [files.open_update(path) for path in paths if files.find(path) is not None]
 
     # ---- reading
 
@@ -208,6 +214,7 @@ class ProducerSnapshots:
             with files.open_update(path) as file:
                 file.truncate(0)
                 file.append(data)
+            self._unsynced.append(offset)
         if offset not in self._offsets:
             self._offsets = tuple(sorted((*self._offsets, offset)))
         return path

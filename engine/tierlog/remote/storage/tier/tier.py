@@ -74,8 +74,18 @@ class Tier:
         return self._layout.name
 
     @property
+    def listing(self) -> Layout:
+        """What lists and describes the tier's segments."""
+        return self._layout
+
+    @property
     def store(self) -> ObjectStore:
         return self._store
+
+    @property
+    def key_ring(self) -> KeyRing:
+        """Opens its encrypted segments."""
+        return self._key_ring
 
     @property
     def machine(self) -> Machine:

@@ -1,0 +1,133 @@
+"""What a log syncs, and when: beside its appends, and in the background where nobody waits for it.
+
+The recovery point moves when all that it covers is durable: segments, the snapshots of the producers that rolls took,
+and the names of both. Kafka leaves out the names of snapshots: without the one at the recovery point a start behind a
+power cut forgets the producers whose records were deleted.
+
+Source: Kafka UnifiedLog#flush, #roll, LocalLog#flush.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+
+from tierlog.errors import StoreError
+from tierlog.log.local.background_tasks import BackgroundTasks
+from tierlog.log.local.local_log import LocalLog
+from tierlog.log.local.log_contents import LogContents
+from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.scheduling import Lock
+
+
+class LogFlusher:
+    """The syncs of one log, one at a time; appends do not wait for them.
+
+    Args:
+        lock: The log's, which its writers hold.
+        tasks: Where is left what nobody waits for; None: the caller's thread does it.
+        on_flushed: Called when the recovery point has moved, in the thread that moved it, which holds no lock.
+
+    Attributes:
+        syncing: Held over fsyncs, and taken before the log's lock: whoever waits for it finds the work done.
+        last_flush_ms: When the log was flushed last, or opened, ms since 1970 UTC.
+
+    Thread safety: any number of threads, none of which holds the log's lock, but for ``sync_all``.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        local: LocalLog,
+        contents: LogContents,
+        *,
+        lock: Lock,
+        tasks: BackgroundTasks | None,
+        on_flushed: Callable[[], None],
+    ) -> None:
+        self._machine = machine
+        self._local = local
+        self._contents = contents
+        self._lock = lock
+        self._tasks = tasks
+        self._on_flushed = on_flushed
+        self.syncing = machine.scheduler.lock()
+        self.last_flush_ms = machine.clock.time_ms()
+
+    def flush(self, up_to_offset: int | None = None) -> None:
+        """Fsync what lies below an offset (None: all there is now), and move the recovery point there.
+
+        Raises:
+            LogOfflineError: now, or before; a failed fsync is never tried again. LogClosedError.
+        """
+        local, contents = self._local, self._contents
+        local.check_usable()
+        wanted = contents.state.offsets.log_end_offset if up_to_offset is None else up_to_offset
+        with self.syncing:
+            with self._lock, local.changing():
+                wanted = min(wanted, local.log_end_offset)
+                moves = wanted > local.recovery_point
+                if not moves and not contents.snapshots.has_unsynced:
+                    return
+                before, generation = local.synced_offset, local.generation
+                segments = local.unsynced(wanted) if moves else ()
+                snapshots = contents.snapshots.open_unsynced()
+            with local.changing():
+                local.sync(segments, snapshots, known_before=before)
+            with self._lock, local.changing():
+                if generation == local.generation and wanted > local.recovery_point:
+                    local.note_synced(wanted)
+                    self.last_flush_ms = self._machine.clock.time_ms()
+                    contents.publish()
+        self._on_flushed()
+
+    def flush_closed(self) -> None:
+        """Have what lies in front of the last roll synced in the background, if it is not yet."""
+        with self._lock:
+            rolled_at, self._contents.rolled_at = self._contents.rolled_at, 0
+        if rolled_at <= self._local.recovery_point and not self._contents.snapshots.has_unsynced:
+            return
+        if self._tasks is None:
+            self.flush(rolled_at)
+        else:
+            self._tasks.submit(partial(self._flush_quietly, rolled_at))
+
+    def write_epochs_later(self) -> None:
+        """Have the epochs that a truncation left written in the background."""
+        if self._tasks is None:
+            self._write_epochs()
+        else:
+            self._tasks.submit(self._write_epochs)
+
+    def sync_all(self) -> None:
+        """Write and sync everything, with a snapshot of the producers at the log's end: the log is about to close. The
+        caller holds ``syncing`` and the log's lock.
+
+        Raises:
+            StoreError: a file could not be written or synced.
+        """
+        local, contents = self._local, self._contents
+        local.active.on_become_inactive()
+        segments, snapshots = local.unsynced(local.log_end_offset), contents.snapshots.open_unsynced()
+        local.sync(segments, snapshots, known_before=local.synced_offset)
+        local.note_synced(local.log_end_offset)
+        contents.epochs.flush()
+        contents.snapshots.take(contents.producers)
+        self._machine.files.fsync_directory(local.folder)
+        contents.publish()
+
+    def _flush_quietly(self, up_to_offset: int) -> None:
+        """Flush in the background: whoever calls the log next is told of a failure."""
+        with contextlib.suppress(LogOfflineError, LogClosedError):
+            self.flush(up_to_offset)
+
+    def _write_epochs(self) -> None:
+        local = self._local
+        try:
+            # Asked where the write is next: the write that was waited for may be what took the log offline.
+            self._contents.epochs.flush(is_wanted=lambda: local.is_usable)
+        except StoreError as error:
+            if local.is_usable:  # else the folder is gone, and with it what was to be written
+                local.fail(error)
