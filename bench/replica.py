@@ -5,8 +5,8 @@
 *tier*: a real broker copies 2 GB to its tier (the plugin's where TIERLOG_PLUGIN_JARS names its jars, else Kafka's
 LocalTieredStorage, which knows plain objects alone) and deletes them locally; a C client (bench/fetch_client.c) and
 Kafka's and librdkafka's own consumers read the topic from the broker and from the replica in turn. Another topic stays
-on the broker's disk, for its sendfile. The hash of all batches is equal before a time counts; CPU seconds are those of the
-server's process.
+on the broker's disk, for its sendfile. The hash of all batches is equal before a time counts; CPU seconds are those of
+the server's process.
 """
 
 from __future__ import annotations

@@ -116,9 +116,9 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: pathlib.Path) -> No
     """Otherwise a path that was mistyped looks like an empty database."""
     with pytest.raises((StoreError, ObjectNotFoundError)):
         opened(tmp_path / "nowhere")
+    folder = tmp_path / "folder"
+    (folder / "t.sqlite").mkdir(parents=True)
     with pytest.raises(StoreError):
-        folder = tmp_path / "folder"
-        (folder / "t.sqlite").mkdir(parents=True)
         opened(folder)
 
 
