@@ -62,7 +62,7 @@ def test_as_plain_python(
             break
         if first < 0 and base + delta >= wanted:
             first = position
-            stop = position + max(max_bytes, size)
+            stop = min(position + max(max_bytes, size), len(log))
             assert (found.first_size_bytes, found.first_base_offset) == (size, base)
         position += size
         if first >= 0 and position <= min(stop, len(data)):

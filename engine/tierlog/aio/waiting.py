@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError, StoreUnavailableError
@@ -46,6 +47,55 @@ class Alarm:
             timer.cancel()
             if self._waiter.done():
                 self._waiter = self._loop.create_future()
+
+
+class Broadcast:
+    """Wakes all tasks that wait, as often as it is rung. On its event loop alone; a task that waits costs nothing."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiters: set[asyncio.Future[bool]] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            _settle(waiter, rung=True)
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the next ring, no longer than ``seconds``. Whether it came."""
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiters.add(waiter)
+        timer = None if seconds is None else self._loop.call_later(seconds, partial(_settle, waiter, rung=False))
+        try:
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def _settle(waiter: asyncio.Future[bool], *, rung: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(rung)
+
+
+class LoopCalls:
+    """Runs calls on the event loop that made this, at the wish of any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Have a call made soon, behind those that were submitted before. Does not block, raises nothing; after the
+        loop's end it is not made.
+        """
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Have a call made after a time. On the event loop alone."""
+        self._loop.call_later(seconds, call)
 
 
 class Worker:
