@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_SetFromErrno
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc cimport errno
 from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -24,7 +25,11 @@ from tl_core cimport (
     tl_batch_search_run,
     tl_batch_stream_open,
     tl_batch_table,
+    tl_batch_walk,
+    tl_batch_walk_begin,
+    tl_batch_walk_run,
     tl_fault,
+    tl_piece,
     tl_posix_files,
     tl_range_check,
     tl_range_check_begin,
@@ -184,6 +189,84 @@ cdef class BatchSearch:
     @property
     def greatest_timestamp(self):
         return self.search.greatest_timestamp, self.search.greatest_timestamp_offset
+
+
+BatchWalk = namedtuple(
+    "BatchWalk",
+    (
+        "first_position",
+        "first_size_bytes",
+        "first_base_offset",
+        "position",
+        "is_ended",
+        "least_offset",
+        "whole_position",
+        "whole_offset",
+    ),
+)
+
+cdef size_t _WALK_WITHOUT_GIL_BYTES = 4 << 20
+
+
+def walk_batches(
+    pieces,
+    *,
+    int64_t start_position,
+    int64_t log_size_bytes,
+    int64_t least_offset,
+    int64_t greatest_offset,
+    int64_t wanted_offset,
+    int64_t end_offset_exclusive,
+    int64_t max_bytes,
+):
+    cdef Py_ssize_t count = len(pieces), held = 0, index
+    cdef Py_buffer *views
+    cdef tl_piece *parts
+    cdef tl_batch_walk walk
+    cdef tl_fault fault
+    cdef tl_status status
+    cdef size_t total = 0
+    if start_position < 0 or log_size_bytes < start_position:
+        raise ValueError(f"position {start_position} is not within a log of {log_size_bytes} bytes")
+    tl_batch_walk_begin(&walk, start_position)
+    walk.log_size = log_size_bytes
+    walk.least_offset = least_offset
+    walk.greatest_offset = greatest_offset
+    walk.wanted_offset = wanted_offset
+    walk.end_offset = end_offset_exclusive
+    walk.max_bytes = max_bytes
+    views = <Py_buffer *>PyMem_Malloc((count + 1) * sizeof(Py_buffer))
+    parts = <tl_piece *>PyMem_Malloc((count + 1) * sizeof(tl_piece))
+    try:
+        if views == NULL or parts == NULL:
+            raise MemoryError()
+        for index in range(count):
+            PyObject_GetBuffer(pieces[index], &views[index], PyBUF_SIMPLE)
+            held += 1
+            parts[index].data = <const uint8_t *>views[index].buf
+            parts[index].size = <size_t>views[index].len
+            total += parts[index].size
+        if total > _WALK_WITHOUT_GIL_BYTES:
+            with nogil:
+                status = tl_batch_walk_run(&walk, parts, <size_t>count, start_position, &fault)
+        else:
+            status = tl_batch_walk_run(&walk, parts, <size_t>count, start_position, &fault)
+    finally:
+        for index in range(held):
+            PyBuffer_Release(&views[index])
+        PyMem_Free(views)
+        PyMem_Free(parts)
+    found = BatchWalk(
+        walk.first_position,
+        walk.first.size_bytes if walk.is_found else 0,
+        walk.first.base_offset if walk.is_found else -1,
+        walk.position,
+        bool(walk.is_ended),
+        walk.least_offset,
+        walk.whole_position,
+        walk.whole_offset,
+    )
+    return found, None if status == TL_OK else error_of(status, &fault, CorruptRecordError)
 
 
 _RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", TL_RULE_SIZE: "size"}

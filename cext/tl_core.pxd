@@ -153,6 +153,32 @@ cdef extern from "batch_search.h" nogil:
                                   tl_fault *fault) noexcept
 
 
+cdef extern from "batch_walk.h" nogil:
+    ctypedef struct tl_piece:
+        const uint8_t *data
+        size_t size
+
+    ctypedef struct tl_batch_walk:
+        int64_t wanted_offset
+        int64_t end_offset
+        int64_t least_offset
+        int64_t greatest_offset
+        int64_t log_size
+        int64_t max_bytes
+        int64_t position
+        int64_t first_position
+        int64_t first_last_offset
+        int64_t whole_position
+        int64_t whole_offset
+        tl_batch_header first
+        tl_bool is_found
+        tl_bool is_ended
+
+    void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position) noexcept
+    tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start,
+                                tl_fault *fault) noexcept
+
+
 cdef extern from "range_check.h" nogil:
     ctypedef enum tl_range_rule:
         TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE

@@ -16,7 +16,8 @@ static void sum_anew(uint8_t *log, size_t size) {
     for (size_t at = 0; at < size && tl_batch_parse(log + at, size - at, &header, &fault) == TL_OK;) {
         uint32_t sum = header.magic == 2 ? tl_crc32c(0, log + at + 21, (size_t)header.size_bytes - 21)
                                          : tl_crc32(0, log + at + 16, (size_t)header.size_bytes - 16);
-        for (int i = 0; i < 4; i++) log[at + (header.magic == 2 ? 17 : 12) + i] = (uint8_t)(sum >> (24 - 8 * i));
+        uint8_t *at_sum = log + at + (header.magic == 2 ? 17 : 12);
+        for (int i = 0; i < 4; i++) at_sum[i] = (uint8_t)(sum >> (24 - 8 * i));
         at += (size_t)header.size_bytes;
     }
 }

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < entries && timestamps[i] <= target; i++) expected = timestamps[i];
         REQUIRE(timestamp == expected);
     }
-    size_t targets = 2 * entries + 1; /* many side by side are as one by one, whatever the bytes say */
+    size_t targets = 2 * entries + 1; /* many side by side are as one by one, where the file is in order */
     int64_t *wanted = malloc(targets * sizeof *wanted), *times = malloc(targets * sizeof *times);
     int64_t *found = malloc(targets * sizeof *found);
     REQUIRE(wanted && times && found);
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tl_time_index_lookup_many(index, entries, base, wanted, targets, times, found);
     for (size_t i = 0; i < targets; i++) {
         tl_time_index_lookup(index, entries, base, wanted[i], &timestamp, &offset);
-        REQUIRE(times[i] == timestamp && found[i] == offset);
+        REQUIRE(status != TL_OK || (times[i] == timestamp && found[i] == offset));
     }
     free(found);
     free(times);

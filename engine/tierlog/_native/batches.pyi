@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +83,61 @@ class BatchSearch:
         """The greatest max timestamp of the batches that were passed over, ms, and the last offset of the first that
         has it; (-1, -1) if none has one.
         """
+
+class BatchWalk(NamedTuple):
+    """What a walk over batches found; positions are in the log, bytes.
+
+    Attributes:
+        first_position, first_size_bytes, first_base_offset: Of the first batch that counts; -1, 0 and -1 without one.
+        position: Of the next header to look at.
+        is_ended: Nothing counts from there on: the end offset, or the log's end.
+        least_offset: Behind the last offset of the batch in front of ``position``.
+        whole_position, whole_offset: Behind the last batch that counts and is within the bytes that are wanted, and
+            behind its last offset; without such a batch where the walk began, and 0.
+    """
+
+    first_position: int
+    first_size_bytes: int
+    first_base_offset: int
+    position: int
+    is_ended: bool
+    least_offset: int
+    whole_position: int
+    whole_offset: int
+
+def walk_batches(
+    pieces: Sequence[Buffer],
+    *,
+    start_position: int,
+    log_size_bytes: int,
+    least_offset: int,
+    greatest_offset: int,
+    wanted_offset: int,
+    end_offset_exclusive: int,
+    max_bytes: int,
+) -> tuple[BatchWalk, CorruptRecordError | None]:
+    """Walk over the headers of a range that begins at a batch border. No checksum and no record is looked at.
+
+    Args:
+        pieces: The range's bytes, one buffer behind another; not copied.
+        start_position: Of their first byte in the log.
+        log_size_bytes: No batch may end behind it.
+        least_offset: No batch may begin below.
+        greatest_offset: No batch may end above; **inclusive**.
+        wanted_offset: The first batch that counts is the first with this last offset or a later one.
+        end_offset_exclusive: A batch that begins here or later does not count, nor does any behind it.
+        max_bytes: Wanted from the first batch that counts on; that one is wanted whole.
+
+    Returns:
+        How far the walk came, and the fault of the batch at ``position`` if there is one: a size or format that no
+        batch has, or offsets that do not rise or lie outside (BAD_OFFSET).
+
+    Raises:
+        ValueError: the range does not begin in the log.
+
+    Thread safety: any number of threads; the GIL is released for ranges above 4 MiB.
+    Source: Kafka LogSegment#translateOffset, RemoteLogManager#findFirstBatch.
+    """
 
 def find_batch_size(data: Buffer) -> int | None:
     """How many bytes the batch has that begins with these; None with fewer than 17 of them.

@@ -4,7 +4,7 @@ What belongs here: awaitables made of blocking calls and of reads that hold no t
 uvloop's. Why: a broker with one loop thread must neither block it nor pay a thread for each fetch. What does not: a
 loop of our own (none is started or remembered: a call uses the loop that runs it), or knowledge of segments.
 
-Only this room and ``runtime`` (the write half of buckets) import asyncio.
+Only this room, ``broker.server`` and ``runtime`` (the write half of buckets) import asyncio.
 """
 
 from tierlog.aio.segment_stream import AsyncSegmentStream

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
@@ -46,6 +47,55 @@ class Alarm:
             timer.cancel()
             if self._waiter.done():
                 self._waiter = self._loop.create_future()
+
+
+class Broadcast:
+    """Wakes all tasks that wait, as often as it is rung. On its event loop alone; a task that waits costs nothing."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiters: set[asyncio.Future[bool]] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            _settle(waiter, rung=True)
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the next ring, no longer than ``seconds``. Whether it came."""
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiters.add(waiter)
+        timer = None if seconds is None else self._loop.call_later(seconds, partial(_settle, waiter, rung=False))
+        try:
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def _settle(waiter: asyncio.Future[bool], *, rung: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(rung)
+
+
+class LoopCalls:
+    """Runs calls on the event loop that made this, at the wish of any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Have a call made soon, behind those that were submitted before. Does not block, raises nothing; after the
+        loop's end it is not made.
+        """
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Have a call made after a time. On the event loop alone."""
+        self._loop.call_later(seconds, call)
 
 
 class Worker:
@@ -89,3 +139,28 @@ class Worker:
     def close(self) -> None:
         """Wait for the calls under way. Calls that have not begun do not run."""
         self._pool.close()
+
+
+class SharedCall(Generic[Result]):
+    """A call that all who ask for it at once share; who asks after its end begins another one. On one event loop.
+
+    Args:
+        call: Makes the coroutine. One who is cancelled ends her waiting alone: the call goes on, also for nobody.
+    """
+
+    def __init__(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> None:
+        self._call = call
+        self._task: asyncio.Task[Result] | None = None
+
+    async def result(self) -> Result:
+        """The result of the call under way, or of one that begins now. Raises what it raises."""
+        task = self._task
+        if task is None:
+            task = self._task = asyncio.get_running_loop().create_task(self._call())
+            task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Result]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()  # looked at: it may be nobody's

@@ -72,6 +72,43 @@ def find_offset_by_timestamp(
     return None
 
 
+def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffset | None:
+    """The first record with the largest timestamp; None if there is no record with one.
+
+    Segments are searched from the largest timestamp that their metadata claim on down, until no other can have a larger
+    one. Where the claim is of a record that does not count, the segment's headers are read.
+
+    Raises:
+        As ``find_offset_by_timestamp``.
+    """
+    best: TimestampedOffset | None = None
+    for span in sorted(history.spans, key=lambda span: (-span.segment.metadata.max_timestamp_ms, span.first_offset)):
+        claimed_ms = span.segment.metadata.max_timestamp_ms
+        if claimed_ms < 0 or (best is not None and claimed_ms < best.timestamp_ms):
+            break
+        found = _search(tier, span, claimed_ms)
+        if found is None:
+            least_ms = 0 if best is None else best.timestamp_ms
+            found = next(filter(None, (_search(tier, span, ms) for ms in _timestamps_down(tier, span, least_ms))), None)
+        if found is not None and (
+            best is None or (-found.timestamp_ms, found.offset) < (-best.timestamp_ms, best.offset)
+        ):
+            best = found
+    return best
+
+
+def _timestamps_down(tier: Tier, span: StoredSpan, least_ms: int) -> list[int]:
+    """The largest timestamps of the batches of a span, ms, down to ``least_ms``."""
+    found: set[int] = set()
+    with closing(iter_batch_runs(tier, span.segment)) as runs:  # type: ignore[type-var]
+        for run in runs:
+            inside = (run.column("last_offset") >= span.first_offset) & (
+                run.column("base_offset") < span.end_offset_exclusive
+            )
+            found.update(run.column("max_timestamp")[inside].tolist())
+    return sorted((ms for ms in found if ms >= least_ms), reverse=True)
+
+
 def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:
     """An offset below which no record of the segment is of that time or later, as far as its time index knows."""
     try:

@@ -16,7 +16,8 @@ from tierlog.remote.storage.cache.index_cache import IndexCache
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
 from tierlog.remote.storage.cache.weighted_cache import CacheFigures
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.chunks.segment_log import SegmentLog, open_log
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
@@ -24,16 +25,19 @@ from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
 from tierlog.remote.storage.fetch.range_reader import RangeReader, StreamLimits
 from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, same_error
-from tierlog.remote.storage.layouts.segment_lookup import make_lookup
+from tierlog.remote.storage.layouts.segment_lookup import SegmentLookup, make_lookup
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.requests.awaiting import WaitingThreads, Waits
 from tierlog.remote.storage.requests.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 #: What the metadata of a partition says of the segment behind one: None if there is none, or nobody knows.
 NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]
+#: The same for who has the segments of a listing, so that nothing need be looked up; it may open keys.
+NextLog = Callable[[RemoteLogSegmentMetadata], SegmentLog | None]
 
 
 class SegmentFetcher:
@@ -45,12 +49,14 @@ class SegmentFetcher:
         key_ring: Opens those that are encrypted.
         limiter: Of downloads; None for no limit.
         layout: In place of the configured one ("local-tiered" can be read, not written).
+        lookup: In place of the layout's: NoLookup for who has all segments from a listing.
         machine: Its clock, threads and files.
         metrics: Where it counts.
         translate: Errors of streams as their reader is to see them.
 
     Attributes:
         next_segment: Set by who knows the metadata of partitions, so that prefetch crosses the border of a segment.
+        next_log: Set, in its place, by who has the segments of a listing; called in a thread of its own.
 
     Raises:
         ConfigError: the disk cache's directory cannot be used, or the layout is not fetched by ids.
@@ -66,18 +72,23 @@ class SegmentFetcher:
         *,
         limiter: RateLimiter | None = None,
         layout: str | None = None,
+        lookup: SegmentLookup | None = None,
         machine: Machine | None = None,
         metrics: StorageMetrics | None = None,
         translate: Translate = same_error,
     ) -> None:
         machine = machine or Machine()
         self.next_segment: NextSegment = lambda _: None
+        self.next_log: NextLog | None = None
         self._machine = machine
         self._threads = WaitingThreads(machine)
         self._config = config
         self._translate = translate
         self._metrics = metrics = metrics or StorageMetrics()
-        lookup = make_lookup(layout or config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask)
+        lookup = lookup or make_lookup(
+            layout or config.layout, key_prefix=config.key_prefix, mask=config.key_prefix_mask
+        )
+        self._key_ring = key_ring
         self._cache = make_chunk_cache(
             config,
             machine,
@@ -163,7 +174,9 @@ class SegmentFetcher:
         opened = self._manifests.find(metadata)
         if opened is None:
             opened = self._threads.run(self._manifests.fetch(metadata))
-        return self._stream(metadata, opened.log, start_position, end, end_position is not None, began)
+        return self._stream(
+            metadata, opened.log, start_position, end, is_whole_wanted=end_position is not None, began_seconds=began
+        )
 
     def fetch_log_segment_waits(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
@@ -173,7 +186,9 @@ class SegmentFetcher:
         opened = self._manifests.find(metadata)
         if opened is None:
             opened = yield from self._manifests.fetch(metadata)
-        return self._stream(metadata, opened.log, start_position, end, end_position is not None, began)
+        return self._stream(
+            metadata, opened.log, start_position, end, is_whole_wanted=end_position is not None, began_seconds=began
+        )
 
     def _asked(self, metadata: RemoteLogSegmentMetadata, start: int, end_position: int | None) -> tuple[float, int]:
         """Count a fetch. Returns when it began and where its range ends; raises as ``fetch_log_segment``."""
@@ -191,15 +206,16 @@ class SegmentFetcher:
         log: SegmentLog,
         start: int,
         end: int,
+        *,
         is_whole_wanted: bool,
         began_seconds: float,
+        is_checked: bool = True,
     ) -> ViewStream:
         partition = metadata.topic_id_partition
         seen, again = (None, False) if self._prefetcher.is_off else self._prefetcher.begin(metadata, log, start)
         progress = None if seen is None else partial(self._prefetcher.advance, seen)
-        check = (
-            BatchCheck(metadata, position=start, name=log.name) if self._config.fetch_check_batches_enabled else None
-        )
+        is_checked = is_checked and self._config.fetch_check_batches_enabled
+        check = BatchCheck(metadata, position=start, name=log.name) if is_checked else None
         reader = RangeReader(
             log,
             self._chunks,
@@ -249,6 +265,108 @@ class SegmentFetcher:
             data = yield from self._indexes.fetch(opened.segment, index_type)
         return bytes_stream(data, translate=self._translate)
 
+    # --- segments that the caller has from a listing ---
+
+    def open_log(self, segment: StoredSegment) -> SegmentLog:
+        """The log of a segment, for the calls below. Opens its key: work for a thread where it is encrypted.
+
+        Raises:
+            EncryptionKeyError: no key of the ring opens it.
+        """
+        return open_log(self._key_ring, segment)
+
+    def find_range(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview] | None:
+        """The bytes of a range whose chunks are all in the cache in memory; None if one is not. Waits for nothing.
+
+        The views are the chunks' own memory, which stays as it is when the cache drops them.
+
+        Args:
+            log: Of ``open_log``.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
+            end_exclusive: Behind the last byte.
+            again: The same reader asked for the first chunk just before.
+
+        Raises:
+            CorruptObjectError: the log's description says that a chunk is larger than one can be.
+        """
+        cache = self._cache
+        if cache is None or cache.is_slow:
+            return None
+        views = log.views(start, end_exclusive)
+        if not cache.holds(log.key(views[-1])):  # what a reader who reads on lacks first
+            return None
+        found: list[memoryview] = []
+        for view in views:
+            data = cache.find(log.key(view), again=again and not found)
+            if data is None:
+                return None
+            found.append(data[view.start : view.end])
+        self._count_fetch()
+        self._count_requested(end_exclusive - start)
+        self._count_returned(end_exclusive - start)
+        if not self._prefetcher.is_off:
+            seen, _ = self._prefetcher.begin(log.segment.metadata, log, start)
+            self._prefetcher.advance(seen, end_exclusive, end_exclusive)
+        return found
+
+    def reads_directly(self, log: SegmentLog) -> bool:
+        """Whether ``read_directly`` may be called: files of this machine that are stored as they are."""
+        return not log.segment.transformed and self._chunks.is_local and self._chunks.requests.reads_directly
+
+    def read_directly(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview:
+        """The bytes of a range in memory of their own, read in this thread past the caches.
+
+        Raises:
+            CorruptObjectError: the file ends before. ObjectNotFoundError. StoreError and its kinds.
+        """
+        self._count_fetch()
+        self._count_requested(end_exclusive - start)
+        out = new_buffer(end_exclusive - start)
+        self._chunks.read_into(log, start, out)
+        self._count_returned(end_exclusive - start)
+        return out.toreadonly()
+
+    def read_range_waits(self, log: SegmentLog, start: int, end_exclusive: int) -> Waits[list[memoryview]]:
+        """The bytes of a range, as the views of its chunks: from the cache, or from loads that all who ask share.
+
+        Batches are not checked.
+
+        Args: as ``find_range``.
+
+        Raises: as a stream of ``fetch_log_segment``, when it is read.
+        """
+        began, end = self._asked(log.segment.metadata, start, end_exclusive - 1)
+        found: list[memoryview] = []
+        stream = self._stream(
+            log.segment.metadata, log, start, end, is_whole_wanted=True, began_seconds=began, is_checked=False
+        )
+        with stream:
+            while left := stream.left_bytes:
+                found.append((yield from stream.take_waits(left, lean=False)))
+        return found
+
+    def find_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
+        """A part of a segment beside its log if it is at hand, else None; b"" for an empty one. Waits for nothing.
+
+        Raises:
+            ObjectNotFoundError: the segment has none.
+        """
+        return self._indexes.find(segment, index_type)
+
+    def read_index_waits(self, segment: StoredSegment, index_type: IndexType) -> Waits[bytes]:
+        """A part of a segment beside its log, which ``find_index`` did not have.
+
+        Raises:
+            ObjectNotFoundError: its object is gone. Else as ``fetch_index``.
+        """
+        return self._indexes.fetch(segment, index_type)
+
+    def forget_indexes(self, segment: StoredSegment) -> None:
+        """Drop the indexes of a segment that has grown."""
+        self._indexes.forget(segment.log.key)
+
+    # --- the end of segments, and of this ---
+
     def forget(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Drop a deleted segment from all caches."""
         known = self._manifests.peek(metadata)
@@ -268,6 +386,11 @@ class SegmentFetcher:
 
     def _open_next(self, metadata: RemoteLogSegmentMetadata, opened: Callable[[SegmentLog], None]) -> None:
         """Find the next segment and begin to describe it, in a thread that waits for the metadata alone."""
+        if self.next_log is not None:
+            log = self.next_log(metadata)
+            if log is not None:
+                opened(log)
+            return
         following = self.next_segment(metadata)
         if following is None:
             return

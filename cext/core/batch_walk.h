@@ -1,0 +1,51 @@
+/* The batches of a range of a log that lies in pieces of memory, by their headers alone: where the one begins that
+ * holds an offset, and up to where the batches behind it may be handed out. */
+#ifndef TIERLOG_BATCH_WALK_H
+#define TIERLOG_BATCH_WALK_H
+
+#include "batch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes that lie behind those of the piece before. */
+typedef struct tl_piece {
+    const uint8_t *data;
+    size_t size;
+} tl_piece;
+
+/* A walk: what is wanted, and how far it came. */
+typedef struct tl_batch_walk {
+    int64_t wanted_offset;     /* the first batch that counts is the first with this last offset or a later one */
+    int64_t end_offset;        /* a batch that begins here or later does not count, nor does any behind it */
+    int64_t least_offset;      /* no batch may begin below; behind each batch it is the offset behind its last one */
+    int64_t greatest_offset;   /* no batch may end above */
+    int64_t log_size;          /* no batch may end behind it */
+    int64_t max_bytes;         /* wanted from the first batch that counts on; that one is wanted whole */
+    int64_t position;          /* of the next header to look at */
+    int64_t first_position;    /* of the first batch that counts */
+    int64_t first_last_offset; /* of it */
+    int64_t whole_position;    /* behind the last batch that counts and lies in the bytes as a whole */
+    int64_t whole_offset;      /* behind its last offset */
+    tl_batch_header first;     /* of the first batch that counts */
+    bool is_found;             /* whether there is one so far */
+    bool is_ended;             /* nothing counts from `position` on: the end offset, or the log's end */
+} tl_batch_walk;
+
+/* A walk from `position` on, where a batch begins. The fields of what is wanted are the caller's to set. */
+TL_API void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position);
+
+/* Walks over the pieces, which begin at `start` <= walk->position of the log, as far as they go, or as much is wanted.
+ * No checksum is compared and no record looked at. To go on, call again with bytes from walk->position on.
+ *   TL_OK            so far all is right
+ *   TL_BAD_OFFSET    the batch's offsets do not rise, or lie outside; fault->expected = the least, found = its base
+ *   TL_BAD_SIZE      and the log ends inside the batch; or as tl_batch_parse_header
+ *   else             the fault of the batch at walk->position; what was found before it counts */
+TL_API tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start,
+                                   tl_fault *fault);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

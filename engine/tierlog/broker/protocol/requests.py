@@ -1,0 +1,115 @@
+"""The bytes of a request to its header and its entity."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from kio.index import KioIndexError, load_request_schema
+from kio.schema.index import api_key_map, schema_name_map
+
+from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
+
+__all__ = ["MalformedRequestError", "RequestHeader", "api_name", "read_body", "read_header"]
+
+_START: Final = struct.Struct(">hhih")
+_API_VERSIONS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What stands before the body of every request.
+
+    Args:
+        api_key: Kafka's number of the API; one that nobody knows is possible.
+        api_version: As the client says; it may be one that nobody knows, and below zero.
+        correlation_id: What the response repeats.
+        client_id: As the client calls itself; "" if it does not.
+        body_position: Of the first byte behind the header.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    body_position: int
+
+
+def read_header(frame: memoryview) -> RequestHeader:
+    """Read the header of a request, of any API and version.
+
+    A header has tagged fields if the version is a flexible one. Of a version above those known it is taken for as
+    flexible as the newest known one, as Kafka does; of an unknown API for not flexible.
+
+    Args:
+        frame: The request behind its length.
+
+    Raises:
+        MalformedRequestError: the bytes are no header.
+    """
+    try:
+        api_key, api_version, correlation_id, client_id_bytes = _START.unpack_from(frame)
+    except struct.error:
+        raise MalformedRequestError(f"a request of {len(frame)} bytes has no whole header") from None
+    cursor = Cursor(frame, _START.size)
+    try:
+        if client_id_bytes < -1:
+            raise MalformedRequestError(f"the client id has a length of {client_id_bytes}")
+        client_id = str(cursor.take(max(client_id_bytes, 0)), "utf-8")
+        if _is_flexible(api_key, api_version):
+            cursor.skip_tagged_fields()
+    except MalformedRequestError as error:
+        raise MalformedRequestError(f"header of {api_name(api_key)} {api_version}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"header of {api_name(api_key)} {api_version}: the client id: {error}") from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, cursor.position)
+
+
+def read_body(header: RequestHeader, frame: memoryview) -> Any:
+    """Read the body of a request: the entity of kio's module for its API and version.
+
+    Tagged fields that the version does not know are passed over. Bytes behind the body are too, as Kafka does.
+
+    Args:
+        header: As ``read_header`` gave it for this frame.
+        frame: The request behind its length. The entity keeps no hold of it.
+
+    Raises:
+        MalformedRequestError: kio has no such API and version, or the bytes are no such request.
+
+    Memory: at most 250,000 elements of arrays are made of any request.
+    """
+    name = f"{api_name(header.api_key)} {header.api_version}"
+    try:
+        decoder = decoder_of(load_request_schema(header.api_key, header.api_version))
+    except KioIndexError:
+        raise MalformedRequestError(f"{name}: no such API and version") from None
+    try:
+        return decoder.read(Cursor(frame, header.body_position))
+    except struct.error:
+        raise MalformedRequestError(f"{name}: the request of {len(frame)} bytes ends in the midst of a field") from None
+    except (MalformedRequestError, UnicodeDecodeError, OverflowError) as error:
+        raise MalformedRequestError(f"{name}: {error}") from None
+
+
+@cache
+def api_name(api_key: int) -> str:
+    """Kafka's name of an API, as ``ListOffsets``; ``API 1234`` for an unknown one."""
+    name = api_key_map.get(api_key)
+    return f"API {api_key}" if name is None else "".join(word.capitalize() for word in name.split("_"))
+
+
+@cache
+def _flexible_from(api_key: int) -> int | None:
+    """The first version of an API whose headers have tagged fields; None if there is none."""
+    name = api_key_map.get(api_key)
+    versions = sorted(schema_name_map[name]) if name is not None else []
+    flexible = (version for version in versions if load_request_schema(api_key, version).__flexible__)
+    return next(flexible, None)
+
+
+def _is_flexible(api_key: int, api_version: int) -> bool:
+    first = _flexible_from(api_key)
+    return first is not None and api_version >= first

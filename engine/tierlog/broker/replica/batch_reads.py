@@ -1,0 +1,185 @@
+"""Batches of one segment from an offset on, as they lie in its log: where they begin, and up to where they are sent.
+
+The position comes from where the reader's last read ended, or from the offset index; headers are walked from there to
+the batch that holds the offset (Kafka RemoteLogManager#findFirstBatch, LogSegment#translateOffset). What follows is
+cut at the bytes that are wanted, as Kafka cuts it, and exactly where what counts ends: a batch of an abandoned branch,
+or of an open transaction, is never sent, not even in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tierlog._native.batches import BatchWalk, walk_batches
+from tierlog._native.indexes import lookup_offset
+from tierlog.broker.replica.segment_reads import SegmentReads
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
+from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
+from tierlog.remote.api import IndexType
+from tierlog.remote.metadata.batch_stream import place_of
+from tierlog.remote.storage.chunks.segment_log import SegmentLog
+
+#: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.
+_SLACK_BYTES: Final = 64 << 10
+#: The least that is read of a log: some headers.
+_LEAST_BYTES: Final = 4 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatches:
+    """Batches of a segment.
+
+    Attributes:
+        pieces: Their bytes, in order; none where the first batch is larger than what is wanted.
+        position: Of the first byte in the log.
+        size_bytes: Of all pieces.
+        first_base_offset: Of the first batch.
+    """
+
+    pieces: Sequence[memoryview]
+    position: int
+    size_bytes: int
+    first_base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedBatches:
+    """What a read asks of a segment.
+
+    Args:
+        offset: The first batch that is wanted is the first with this last offset or a later one.
+        end_offset_exclusive: No batch that begins here or later.
+        max_bytes: At most so many, > 0 …
+        is_first_whole: … but all of the first batch.
+    """
+
+    offset: int
+    end_offset_exclusive: int
+    max_bytes: int
+    is_first_whole: bool
+
+
+async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
+    """Read batches of a segment; None if none of those that count holds the offset or a later one.
+
+    Raises:
+        CorruptRecordError: the header of a batch cannot be, in front of the first one that could be sent.
+        SizeLimitError: a first batch that is larger than any broker writes. Else as ``SegmentReads.read`` and
+            ``index``.
+    """
+    position = reads.hints.find(log.segment.log.key, wanted.offset)
+    if position is not None:
+        try:
+            return await _read_from(reads, log, wanted, position, is_known=True)
+        except CorruptRecordError:  # another object has its name now
+            reads.hints.drop(log.segment.log.key, wanted.offset)
+    position = await _indexed_position(reads, log, wanted.offset)
+    if position:
+        try:
+            return await _read_from(reads, log, wanted, position, is_known=False)
+        except CorruptRecordError:  # the index is wrong, or the log is: a walk over all of it tells
+            pass
+    return await _read_from(reads, log, wanted, 0, is_known=True)
+
+
+async def _indexed_position(reads: SegmentReads, log: SegmentLog, offset: int) -> int:
+    """A position at or before the batch that holds an offset; 0 where no index tells."""
+    segment = log.segment
+    if offset <= segment.start_offset:
+        return 0
+    try:
+        data = await reads.index(segment, IndexType.OFFSET)
+    except CorruptDataError:  # slower without it, never wrong
+        return 0
+    if not data:
+        return 0
+    try:
+        _, position = lookup_offset(data, segment.start_offset, offset)
+    except CorruptIndexError:
+        return 0
+    return position if 0 <= position < segment.size_bytes else 0
+
+
+async def _read_from(
+    reads: SegmentReads, log: SegmentLog, wanted: WantedBatches, position: int, *, is_known: bool
+) -> FoundBatches | None:
+    """Walk from a position on; ``is_known``: the batch there is at or before the one that is wanted.
+
+    Raises:
+        CorruptRecordError: also where that was only said, and is not so.
+    """
+    segment = log.segment
+    start, least = position, segment.start_offset
+    window = max(wanted.max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+    while True:
+        end = min(start + window, segment.size_bytes)
+        pieces = await reads.read(log, start, end, again=is_known and start == position)
+        walk, fault = walk_batches(
+            pieces,
+            start_position=start,
+            log_size_bytes=segment.size_bytes,
+            least_offset=least,
+            greatest_offset=segment.end_offset,
+            wanted_offset=wanted.offset,
+            end_offset_exclusive=wanted.end_offset_exclusive,
+            max_bytes=wanted.max_bytes,
+        )
+        if not is_known and _begins_behind(walk, position, wanted.offset):
+            raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
+        if walk.first_position >= 0:
+            return await _cut(reads, log, wanted, walk, pieces, start)
+        if fault is not None:
+            raise fault.located(place_of(segment))
+        if walk.is_ended:
+            return None
+        start, least = walk.position, walk.least_offset
+
+
+def _begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:
+    """Whether the batch at a position lies behind an offset, so that others may be between."""
+    if walk.first_position == position:
+        return walk.first_base_offset > offset
+    return walk.is_ended and walk.position == position
+
+
+async def _cut(
+    reads: SegmentReads,
+    log: SegmentLog,
+    wanted: WantedBatches,
+    walk: BatchWalk,
+    pieces: list[memoryview],
+    start: int,
+) -> FoundBatches:
+    """What is sent of the pieces, which begin at ``start``: no byte at or behind the header where the walk ended."""
+    first, size = walk.first_position, walk.first_size_bytes
+    if size > wanted.max_bytes and not wanted.is_first_whole:
+        return FoundBatches((), first, 0, walk.first_base_offset)
+    if size > BATCH_SIZE_BYTES_MAX:
+        text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
+        raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
+    end = start + sum(map(len, pieces))
+    whole_position, whole_offset = walk.whole_position, walk.whole_offset
+    if first + size > end:
+        pieces = [*pieces, *await reads.read(log, end, first + size, again=True)]
+        stop = whole_position = first + size
+        whole_offset = walk.least_offset
+    else:
+        stop = min(first + max(wanted.max_bytes, size), end, walk.position)
+    if whole_position < log.size_bytes:
+        reads.hints.put(log.segment.log.key, whole_offset, whole_position)
+    return FoundBatches(_cut_pieces(pieces, start, first, stop), first, stop - first, walk.first_base_offset)
+
+
+def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:
+    """The bytes [first, end) of pieces that begin at ``start``."""
+    cut: list[memoryview] = []
+    at = start
+    for piece in pieces:
+        size = len(piece)
+        low, high = max(first - at, 0), min(end_exclusive - at, size)
+        if low < high:
+            cut.append(piece if high - low == size else piece[low:high])
+        at += size
+    return cut

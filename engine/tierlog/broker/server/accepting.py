@@ -1,0 +1,176 @@
+"""Accepting connections: within limits, and on through a lack of descriptors."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - this room is the loop's
+import collections
+import errno
+import socket  # noqa: TID251 - this room is the sockets'
+from collections.abc import Callable
+from typing import Final
+
+from tierlog.broker.server.server_config import ServerConfig
+
+#: Connections that are accepted before the loop looks at other sockets again.
+_ACCEPTS_MAX: Final = 16
+_RETRY_SECONDS: Final = 0.5
+#: No descriptor or no memory is to be had now.
+_LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+#: What Linux says of a connection that broke before it was accepted.
+_BROKEN: Final = frozenset(
+    (
+        *(errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT, errno.EHOSTDOWN),
+        *(errno.ENONET, errno.EHOSTUNREACH, errno.EOPNOTSUPP, errno.ENETUNREACH, errno.EINTR, errno.ETIMEDOUT),
+    )
+)
+_MAPPED: Final = "::ffff:"
+
+
+def host_of(address: tuple[object, ...]) -> str:
+    """The host of a socket's address; of an IPv4 one within IPv6 the IPv4 address, as clients know it."""
+    host = str(address[0])
+    return host[len(_MAPPED) :] if host.startswith(_MAPPED) and "." in host else host
+
+
+class Acceptor:
+    """Accepts connections on one listening socket. For the loop's thread.
+
+    At ``max_connections`` nothing is accepted until one is gone: the next ones wait in the system's queue, as with
+    Kafka. Those above ``max_connections_per_ip`` are closed at once.
+
+    Args:
+        config: Where to listen, and how many connections there may be.
+        refused: Told of what is not accepted: the kind, the client's host ("-" if it is not known), the reason.
+        accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed.
+
+    Attributes:
+        open_count: Connections that were accepted and are not closed.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        refused: Callable[[str, str, str], None],
+        accepted: Callable[[socket.socket, str], None],
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._refused = refused
+        self._accepted = accepted
+        self._listener: socket.socket | None = None
+        self._is_watching = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._spare: socket.socket | None = None
+        self.open_count = 0
+        self._by_host: collections.Counter[str] = collections.Counter()
+
+    async def listen(self) -> tuple[str, int]:
+        """Begin to accept; returns the address. Raises OSError: it cannot be listened on."""
+        config = self._config
+        found = await self._loop.getaddrinfo(
+            config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = min(found, key=lambda each: bool(config.host) and each[0] != socket.AF_INET)
+        listener = socket.create_server(
+            address[:2],
+            family=family,
+            backlog=config.socket_listen_backlog_size,
+            dualstack_ipv6=family == socket.AF_INET6 and not config.host,
+        )
+        listener.settimeout(0)
+        self._listener = listener
+        self._spare = socket.socket()
+        self._watch()
+        bound = listener.getsockname()
+        return host_of(bound), bound[1]
+
+    def close(self) -> None:
+        """Accept nothing more; idempotent."""
+        self._unwatch()
+        if self._retry is not None:
+            self._retry.cancel()
+        for each in (self._listener, self._spare):
+            if each is not None:
+                each.close()
+        self._listener = self._spare = None
+
+    def closed(self, host: str) -> None:
+        """A connection that was accepted is closed."""
+        self.open_count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if self._retry is None:
+            self._watch()
+
+    def _watch(self) -> None:
+        if not self._is_watching and self._listener is not None and self.open_count < self._config.max_connections:
+            self._is_watching = True
+            self._loop.add_reader(self._listener.fileno(), self._accept_some)
+
+    def _unwatch(self) -> None:
+        if self._is_watching and self._listener is not None:
+            self._is_watching = False
+            self._loop.remove_reader(self._listener.fileno())
+
+    def _accept_some(self) -> None:
+        for _ in range(_ACCEPTS_MAX):
+            if self.open_count >= self._config.max_connections:
+                self._unwatch()
+                return
+            if self._listener is None or not self._accept(self._listener):
+                return
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept one connection; False if there is none for now."""
+        try:
+            accepted, address = listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in _LACKS:
+                self._pause(listener, error)
+                return False
+            if error.errno in _BROKEN:
+                return True
+            raise
+        host = host_of(address)
+        if self._by_host[host] >= self._config.max_connections_per_ip:
+            accepted.close()
+            self._refused("connections_per_ip", host, f"it has {self._by_host[host]} connections")
+            return True
+        accepted.settimeout(0)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.open_count += 1
+        self._by_host[host] += 1
+        self._accepted(accepted, host)
+        return True
+
+    def _pause(self, listener: socket.socket, error: OSError) -> None:
+        """Accept nothing for a while. The spare descriptor lets the first who waits be told now rather than never."""
+        self._unwatch()
+        self._refused("descriptors", "-", f"no connection can be accepted: {error}")
+        if self._spare is not None:
+            self._spare.close()
+            try:
+                listener.accept()[0].close()
+            except OSError as again:
+                self._refused("descriptors", "-", f"the spare descriptor did not help: {again}")
+            self._spare = self._new_spare()
+        self._retry = self._loop.call_later(_RETRY_SECONDS, self._go_on)
+
+    def _new_spare(self) -> socket.socket | None:
+        try:
+            return socket.socket()
+        except OSError as error:
+            self._refused("descriptors", "-", f"there is no spare descriptor: {error}")
+            return None
+
+    def _go_on(self) -> None:
+        self._retry = None
+        if self._spare is None and self._listener is not None:
+            self._spare = self._new_spare()
+        self._watch()

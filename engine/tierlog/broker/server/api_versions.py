@@ -1,0 +1,107 @@
+"""The APIs about the connection itself: which APIs there are, and SASL where it is over or not asked for."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import ResponsePayload
+
+from tierlog.broker.handling import Answer, Handler, RequestContext
+from tierlog.broker.protocol.entities import entities_of, field_of
+
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+SASL_AUTHENTICATE: Final = 36
+
+_NO_THROTTLE: Final = datetime.timedelta(0)
+#: What a client may call its software, as Kafka's ApiVersionsRequest demands.
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class ApiVersionsHandler:
+    """ApiVersions: the ranges of all handlers.
+
+    No features are told: neither supported nor finalized ones, as of a Kafka cluster that has none (their epoch is -1).
+
+    Args:
+        handlers: Of the other APIs.
+    """
+
+    api_key: ClassVar[int] = API_VERSIONS
+    versions: ClassVar[range] = range(5)
+
+    def __init__(self, handlers: Iterable[Handler]) -> None:
+        self._ranges = {handler.api_key: handler.versions for handler in (*handlers, self)}
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """List the APIs."""
+        return self.answer(request, context.api_version)
+
+    def answer(self, request: Any, version: int) -> ResponsePayload:
+        """The list; INVALID_REQUEST for a client whose software has no name that Kafka allows."""
+        if version >= 3:
+            names = (field_of(request, "client_software_name"), field_of(request, "client_software_version"))
+            if not all(_SOFTWARE.fullmatch(name) for name in names):
+                return self.answer_error(version, ErrorCode.invalid_request)
+        return self._response(version, ErrorCode.none, sorted(self._ranges))
+
+    def answer_unsupported(self) -> ResponsePayload:
+        """What a client gets for a version that is not served: version 0 of the answer, with the range of this API, so
+        that it can ask again.
+        """
+        return self._response(0, ErrorCode.unsupported_version, (API_VERSIONS,))
+
+    def answer_error(self, version: int, error_code: ErrorCode) -> ResponsePayload:
+        """An answer that names no API."""
+        return self._response(version, error_code, ())
+
+    def _response(self, version: int, error_code: ErrorCode, api_keys: Iterable[int]) -> ResponsePayload:
+        entities = entities_of(API_VERSIONS, version)
+        ranges = tuple(
+            entities.make(
+                "ApiVersion",
+                api_key=key,
+                min_version=self._ranges[key].start,
+                max_version=self._ranges[key].stop - 1,
+            )
+            for key in api_keys
+        )
+        response: ResponsePayload = entities.make(
+            "ApiVersionsResponse", error_code=error_code, api_keys=ranges, throttle_time=_NO_THROTTLE
+        )
+        return response
+
+
+class SaslHandshakeHandler:
+    """SaslHandshake of a client that is through with SASL, or on a listener without it: refused, as Kafka does."""
+
+    api_key: ClassVar[int] = SASL_HANDSHAKE
+    versions: ClassVar[range] = range(2)
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:  # noqa: ARG002
+        """Refuse the request."""
+        response: ResponsePayload = entities_of(SASL_HANDSHAKE, context.api_version).make(
+            "SaslHandshakeResponse", error_code=ErrorCode.illegal_sasl_state, mechanisms=()
+        )
+        return response
+
+
+class SaslAuthenticateHandler:
+    """SaslAuthenticate of a client that is through with SASL, or on a listener without it: refused, as Kafka does."""
+
+    api_key: ClassVar[int] = SASL_AUTHENTICATE
+    versions: ClassVar[range] = range(3)
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:  # noqa: ARG002
+        """Refuse the request."""
+        response: ResponsePayload = entities_of(SASL_AUTHENTICATE, context.api_version).make(
+            "SaslAuthenticateResponse",
+            error_code=ErrorCode.illegal_sasl_state,
+            error_message="SaslAuthenticate request received after successful authentication",
+            auth_bytes=b"",
+        )
+        return response

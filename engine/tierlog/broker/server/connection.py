@@ -1,0 +1,396 @@
+"""One client's connection: frames in, one request at work, its response out, and the next one."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - this room is the loop's
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Protocol, cast
+
+from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.protocol.requests import MalformedRequestError
+from tierlog.broker.server.client import Client
+from tierlog.broker.server.deadlines import Deadlines
+from tierlog.broker.server.metrics.server_metrics import ServerMetrics
+from tierlog.broker.server.refusals import Refusals, RefusedError
+from tierlog.broker.server.request_memory import RequestMemory
+from tierlog.broker.server.response_writer import Reply, ResponseWriter
+from tierlog.broker.server.server_config import ServerConfig
+from tierlog.broker.server.turns import Turns
+from tierlog.runtime.machine.clock import Clock
+
+_LENGTH: Final = struct.Struct(">i")
+#: What is read of a socket at once, until the length of a frame is known. All connections share the memory; one that
+#: has sent more than a request at a time holds as much of its own.
+SCRATCH_BYTES: Final = 16 << 10
+#: The memory of a long frame grows from here, by doubling, as its bytes come: a length alone costs the client nothing.
+_FRAME_BYTES_FIRST: Final = 64 << 10
+
+
+class Answers(Protocol):
+    """What makes replies of requests."""
+
+    async def answer(self, client: Client, frame: memoryview) -> Reply | None:
+        """The reply to a request; None if the client expects none.
+
+        Raises:
+            RefusedError, MalformedRequestError, ApiError: the connection is to be closed. Else: a fault of ours, and it
+            is closed too.
+        """
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all connections of a server have in common."""
+
+    loop: asyncio.AbstractEventLoop
+    config: ServerConfig
+    clock: Clock
+    answers: Answers
+    turns: Turns
+    memory: RequestMemory
+    refusals: Refusals
+    metrics: ServerMetrics
+    #: Without a request; without proof of who it is; in the midst of a request; in the midst of a response.
+    idle: Deadlines[Connection]
+    unauthenticated: Deadlines[Connection]
+    receiving: Deadlines[Connection]
+    sending: Deadlines[Connection]
+    scratch: memoryview
+    made: Callable[[Connection], None]
+    lost: Callable[[Connection], None]
+
+
+class _State(Enum):
+    RECEIVING = auto()
+    #: A request's length is known, and there is no memory for it.
+    WAITING_FOR_MEMORY = auto()
+    #: A request waits for its turn, is worked on, or its response is held back.
+    AT_WORK = auto()
+    SENDING = auto()
+    LOST = auto()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection. One request is worked on at a time, in order, as Kafka mutes a channel.
+
+    While a request is at work the socket is still read, so that a client that goes is noticed and the work ends; but
+    once more has come than that request (``SCRATCH_BYTES`` at most), reading stops until its turn.
+    """
+
+    def __init__(self, shared: Shared, client: Client) -> None:
+        self._shared = shared
+        self.client = client
+        self._state = _State.RECEIVING
+        self._transport: asyncio.Transport | None = None
+        self._writer: ResponseWriter | None = None
+        #: Bytes that came behind the request at work, or less than a length.
+        self._ahead = b""
+        #: The frame that is received, how much of it is there, and its size.
+        self._filling: bytearray | None = None
+        self._filled_bytes = 0
+        self._frame_bytes = 0
+        self._frame: memoryview | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._delay: asyncio.TimerHandle | None = None
+        self._is_reading = True
+        self._is_finishing = False
+        self._bytes_left_seen = 0
+
+    @property
+    def client_host(self) -> str:
+        """The address of the client."""
+        return self.client.host
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the socket is closed."""
+        return self._state is _State.LOST
+
+    # ---- the socket tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open, and through with TLS."""
+        shared = self._shared
+        self._transport = cast("asyncio.Transport", transport)
+        self._writer = ResponseWriter(
+            self._transport,
+            has_tls=shared.config.security_protocol.has_tls,
+            call_soon=shared.loop.call_soon,
+            written=self._sent,
+        )
+        now = shared.clock.monotonic_seconds()
+        shared.idle.start(self, now)
+        if self.client.authenticator is not None:
+            shared.unauthenticated.start(self, now)
+        shared.made(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's hint is a constant
+        """Where the next bytes go."""
+        if self._filling is None:
+            return self._shared.scratch
+        return memoryview(self._filling)[self._filled_bytes :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes have come."""
+        shared = self._shared
+        shared.metrics.received_bytes += nbytes
+        if self._filling is not None:
+            self._filled_bytes += nbytes
+            self._grow()
+        elif self._state is not _State.RECEIVING:
+            self._ahead += bytes(shared.scratch[:nbytes])
+            self._pause_reading()
+        elif self._ahead:
+            self._take(memoryview(self._ahead + bytes(shared.scratch[:nbytes])))
+        else:
+            self._take(shared.scratch[:nbytes])
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more: Kafka closes then, and nothing is left to be answered."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The transport holds bytes that the client has not taken."""
+        if self._writer is not None:
+            self._writer.pause()
+
+    def resume_writing(self) -> None:
+        """The transport holds nothing any more."""
+        if self._writer is not None:
+            self._writer.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - clients come and go
+        """The socket is closed. Work under way ends, memory is given back."""
+        if self._state is _State.LOST:
+            return
+        shared = self._shared
+        # Memory that is waited for is given back when it comes, that of work when the task ends.
+        if self._frame is not None or self._filling is not None:
+            shared.memory.give(self._frame_bytes)
+        self._state = _State.LOST
+        self._frame = self._filling = None
+        self._ahead = b""
+        for deadlines in (shared.idle, shared.unauthenticated, shared.receiving, shared.sending):
+            deadlines.stop(self)
+        if self._delay is not None:
+            self._delay.cancel()
+        if self._writer is not None:
+            self._writer.lose()
+        if self._task is not None:
+            self._task.cancel()
+        shared.lost(self)
+
+    # ---- the server tells
+
+    def finish(self) -> None:
+        """Close the connection once the request at work is answered; at once if there is none."""
+        self._is_finishing = True
+        if self._state in (_State.RECEIVING, _State.WAITING_FOR_MEMORY):
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection once the bytes of a response that is being sent are out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_progress(self) -> bool:
+        """Whether the client has taken a byte of its response since the last call (or since its beginning)."""
+        left = self._writer.left_bytes if self._writer is not None else 0
+        has_progress = left < self._bytes_left_seen
+        self._bytes_left_seen = left
+        return has_progress
+
+    def refuse(self, kind: str, text: str, *, error: BaseException | None = None) -> None:
+        """Close the connection, count it and log why."""
+        self._shared.metrics.count_refused(kind)
+        self._shared.refusals.tell(kind, self.client.host, text, error=error)
+        self.abort()
+
+    # ---- frames
+
+    def _take(self, data: memoryview) -> None:
+        """Take the bytes from the beginning of a frame on."""
+        shared = self._shared
+        if len(data) < _LENGTH.size:
+            self._ahead = bytes(data)
+            self._begin_receiving()
+            return
+        (size_bytes,) = _LENGTH.unpack_from(data)
+        limit = shared.config.socket_request_max_bytes
+        if self.client.authenticator is not None:
+            limit = min(limit, shared.config.sasl_server_max_receive_size)
+        if not 0 <= size_bytes <= limit:
+            self.refuse("frame_size", f"a request of {size_bytes} bytes: between 0 and {limit} are allowed")
+            return
+        self._frame_bytes = size_bytes
+        if shared.memory.take(size_bytes):
+            self._begin_frame(data)
+            return
+        self._ahead = bytes(data)
+        self._state = _State.WAITING_FOR_MEMORY
+        shared.idle.stop(self)
+        shared.receiving.stop(self)
+        self._pause_reading()
+        shared.memory.wait(size_bytes, self._memory_given)
+
+    def _memory_given(self) -> None:
+        if self._state is not _State.WAITING_FOR_MEMORY:
+            self._shared.memory.give(self._frame_bytes)
+            return
+        self._state = _State.RECEIVING
+        self._shared.loop.call_soon(self._go_on_receiving)
+
+    def _go_on_receiving(self) -> None:
+        """Begin the frame for which memory was given."""
+        if self._state is not _State.RECEIVING:  # lost meanwhile
+            self._shared.memory.give(self._frame_bytes)
+            return
+        data, self._ahead = self._ahead, b""
+        self._begin_frame(memoryview(data))
+
+    def _begin_frame(self, data: memoryview) -> None:
+        """Begin a frame whose memory is given."""
+        end = _LENGTH.size + self._frame_bytes
+        if len(data) >= end:
+            self._ahead = bytes(data[end:])
+            self._received(bytes(data[_LENGTH.size : end]))
+            return
+        self._ahead = b""
+        self._filled_bytes = len(data) - _LENGTH.size
+        self._filling = bytearray(min(self._frame_bytes, max(_FRAME_BYTES_FIRST, 2 * self._filled_bytes)))
+        self._filling[: self._filled_bytes] = data[_LENGTH.size :]
+        self._begin_receiving()
+
+    def _begin_receiving(self) -> None:
+        """Begin the time in which the rest of a request must come, unless it runs already."""
+        shared = self._shared
+        shared.idle.stop(self)
+        if self not in shared.receiving:
+            shared.receiving.start(self, shared.clock.monotonic_seconds())
+        self._resume_reading()
+
+    def _grow(self) -> None:
+        """Have room for the rest of the frame, or take the whole frame."""
+        filling = self._filling
+        if filling is None or self._filled_bytes < len(filling):
+            return
+        if self._filled_bytes == self._frame_bytes:
+            self._filling = None
+            self._received(filling)
+            return
+        # The transport still holds the old memory here: it cannot be made longer in place.
+        longer = bytearray(min(self._frame_bytes, 2 * len(filling)))
+        longer[: len(filling)] = filling
+        self._filling = longer
+
+    def _received(self, frame: bytes | bytearray) -> None:
+        """A whole request is there."""
+        shared = self._shared
+        shared.idle.stop(self)
+        shared.receiving.stop(self)
+        self._state = _State.AT_WORK
+        self._frame = memoryview(frame)
+        if self._ahead:
+            self._pause_reading()
+        shared.turns.enter(self)
+
+    # ---- work
+
+    def begin(self) -> bool:
+        """Begin to work on the request, as it is this client's turn."""
+        frame, self._frame = self._frame, None
+        if frame is None:  # the client has gone
+            return False
+        self._task = self._shared.loop.create_task(self._work(frame))
+        self._task.add_done_callback(self._worked)
+        return True
+
+    async def _work(self, frame: memoryview) -> None:
+        try:
+            reply = await self._shared.answers.answer(self.client, frame)
+        except RefusedError as error:
+            self.refuse(error.kind, str(error))
+        except MalformedRequestError as error:
+            self.refuse("malformed", str(error))
+        except ApiError as error:
+            self.refuse("api_error", f"{error.code.name}: {error.text}")
+        except Exception as error:  # noqa: BLE001 - no answer can be made of it, and other clients go on
+            self.refuse("fault", f"{type(error).__name__}: {error}", error=error)
+        else:
+            self._reply(reply)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        """The task is over, also if it was cancelled before it began."""
+        self._task = None
+        self._shared.memory.give(self._frame_bytes)
+        self._shared.turns.leave()
+        if not task.cancelled():
+            task.result()
+        if self._state is _State.RECEIVING:
+            self._next()
+
+    def _reply(self, reply: Reply | None) -> None:
+        if reply is None:
+            if self._state is not _State.LOST:
+                self._state = _State.RECEIVING
+        elif self._state is _State.LOST:
+            reply.release()
+        elif reply.delay_seconds:
+            self._delay = self._shared.loop.call_later(reply.delay_seconds, self._send, reply)
+        else:
+            self._send(reply)
+
+    def _send(self, reply: Reply) -> None:
+        shared = self._shared
+        self._delay = None
+        self._state = _State.SENDING
+        self._is_finishing |= reply.is_last
+        shared.metrics.sent_bytes += reply.size_bytes
+        if self._writer is not None:
+            self._writer.write(reply)
+        if self._state is _State.SENDING:
+            self.check_progress()
+            shared.sending.start(self, shared.clock.monotonic_seconds())
+
+    def _sent(self) -> None:
+        """The bytes of the reply are out."""
+        self._shared.sending.stop(self)
+        if self._state is not _State.SENDING:
+            return
+        self._state = _State.RECEIVING
+        if self._task is None:
+            self._next()
+
+    def _next(self) -> None:
+        """Take the next request, which may be there."""
+        shared = self._shared
+        if self._is_finishing:
+            self.close()
+            return
+        if self.client.authenticator is None:
+            shared.unauthenticated.stop(self)
+        data, self._ahead = self._ahead, b""
+        if data:
+            self._take(memoryview(data))
+        else:
+            shared.idle.start(self, shared.clock.monotonic_seconds())
+        if self._state is _State.RECEIVING:
+            self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = True
+            self._transport.resume_reading()

@@ -1,0 +1,129 @@
+"""From the bytes of a request to those of its reply, by the handler of its API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext
+from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body, read_header
+from tierlog.broker.protocol.responses import encode_prefix, encode_response
+from tierlog.broker.server.api_versions import (
+    API_VERSIONS,
+    ApiVersionsHandler,
+    SaslAuthenticateHandler,
+    SaslHandshakeHandler,
+)
+from tierlog.broker.server.client import Client
+from tierlog.broker.server.metrics.server_metrics import ServerMetrics
+from tierlog.broker.server.refusals import Refusals, RefusedError
+from tierlog.broker.server.response_writer import Reply
+from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
+from tierlog.errors import ConfigError
+from tierlog.runtime.machine.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+
+class RequestAnswers:
+    """Answers the requests of all connections.
+
+    Args:
+        handlers: Of the APIs that are served; one each.
+        failure_delay_seconds: How long the answer to a failed authentication is held back.
+
+    Raises:
+        ConfigError: two handlers have the same API.
+    """
+
+    def __init__(
+        self,
+        handlers: Sequence[Handler],
+        *,
+        clock: Clock,
+        metrics: ServerMetrics,
+        refusals: Refusals,
+        failure_delay_seconds: float,
+    ) -> None:
+        own: tuple[Handler, ...] = (SaslHandshakeHandler(), SaslAuthenticateHandler())
+        self.api_versions = ApiVersionsHandler((*own, *handlers))
+        self._handlers: dict[int, Handler] = {}
+        for handler in (*own, *handlers, self.api_versions):
+            if handler.api_key in self._handlers:
+                raise ConfigError(f"{api_name(handler.api_key)} has two handlers")
+            self._handlers[handler.api_key] = handler
+        self._clock = clock
+        self._metrics = metrics
+        self._refusals = refusals
+        self._failure_delay_seconds = failure_delay_seconds
+
+    async def answer(self, client: Client, frame: memoryview) -> Reply | None:
+        """The reply to a request; None if the client expects none.
+
+        Raises:
+            RefusedError, MalformedRequestError, ApiError: the connection is to be closed. Else what a handler raises
+            that it should not.
+        """
+        if client.authenticator is not None:
+            return await self._authenticate(client, client.authenticator, frame)
+        header = read_header(frame)
+        handler = self._handlers.get(header.api_key)
+        if handler is None or header.api_version not in handler.versions:
+            return self._answer_unsupported(header)
+        request = read_body(header, frame)
+        context = RequestContext(
+            header.api_version,
+            header.client_id,
+            client.principal,
+            client.host,
+            client.connection_id,
+            client.advertised_host,
+            client.advertised_port,
+        )
+        api = self._metrics.api(header.api_key)
+        api.at_work += 1
+        began = self._clock.monotonic_seconds()
+        sent_bytes = 0
+        try:
+            reply = _encoded(header, await handler.handle(request, context))
+            if reply is not None:
+                sent_bytes = reply.size_bytes
+            return reply
+        finally:
+            api.at_work -= 1
+            api.count(len(frame), sent_bytes, self._clock.monotonic_seconds() - began)
+            self._metrics.count_client(header.client_id, len(frame), sent_bytes)
+
+    def _answer_unsupported(self, header: RequestHeader) -> Reply:
+        """Kafka answers an unknown version of ApiVersions alone, so that a newer client can ask again; it closes the
+        connection for any other API.
+        """
+        if header.api_key == API_VERSIONS:
+            response = encode_response(header, self.api_versions.answer_unsupported())
+            return Reply((response,), len(response))
+        raise RefusedError("unsupported", f"{api_name(header.api_key)} {header.api_version} is not served")
+
+    async def _authenticate(self, client: Client, authenticator: SaslAuthenticator, frame: memoryview) -> Reply:
+        step = await authenticator.take(frame)
+        buffers, size_bytes = (step.response,) if step.response else (), len(step.response)
+        if step.failure is not None:
+            self._metrics.count_refused("authentication")
+            self._refusals.tell("authentication", client.host, step.failure)
+            return Reply(buffers, size_bytes, is_last=True, delay_seconds=self._failure_delay_seconds)
+        if step.principal is not None:
+            client.principal, client.authenticator = step.principal, None
+            line = "event=authenticated client=%s connection=%d mechanism=%s principal=%r"
+            _log.info(line, client.host, client.connection_id, authenticator.mechanism, step.principal)
+            self._metrics.authentications += 1
+        return Reply(buffers, size_bytes)
+
+
+def _encoded(header: RequestHeader, answer: Answer) -> Reply | None:
+    """The bytes of an answer: a body that is encoded is passed on as it is."""
+    if answer is None:
+        return None
+    if isinstance(answer, EncodedBody):
+        prefix = encode_prefix(header, answer.size_bytes)
+        return Reply((prefix, *answer.buffers), len(prefix) + answer.size_bytes, answer.release)
+    encoded = encode_response(header, answer)
+    return Reply((encoded,), len(encoded))

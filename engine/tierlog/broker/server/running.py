@@ -1,0 +1,77 @@
+"""A server as what a process does: until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - this room is the loop's
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import uvloop
+
+_log = logging.getLogger(__name__)
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Runnable(Protocol):
+    """What runs: a Server, or one with more around it."""
+
+    async def start(self) -> tuple[str, int]:
+        """Begin; returns the host and the port."""
+
+    async def stop(self) -> None:
+        """End; idempotent."""
+
+    async def reload_certificate(self) -> None:
+        """Read a changed certificate."""
+
+
+def run_server(
+    make_server: Callable[[], Awaitable[Runnable]], on_ready: Callable[[str, int], None] = lambda _host, _port: None
+) -> int:
+    """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT; SIGHUP has it read its certificate.
+
+    Args:
+        make_server: Called on the loop.
+        on_ready: Called on the loop with host and port, once clients can connect.
+
+    Returns:
+        The exit code: 0.
+
+    Raises:
+        What ``make_server``, ``start``, ``on_ready`` and ``stop`` raise.
+
+    Only for the main thread: it alone gets signals.
+    """
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ending = asyncio.Event()
+        reloads: set[asyncio.Task[None]] = set()
+        server = await make_server()
+
+        def reload() -> None:
+            task = loop.create_task(server.reload_certificate())
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        def end(number: signal.Signals) -> None:
+            _log.info("event=signal name=%s", number.name)
+            ending.set()
+
+        for number in _ENDING:
+            loop.add_signal_handler(number, end, number)
+        loop.add_signal_handler(signal.SIGHUP, reload)
+        try:
+            host, port = await server.start()
+            on_ready(host, port)
+            await ending.wait()
+        finally:
+            await server.stop()
+            await asyncio.gather(*reloads)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    return 0

@@ -1,0 +1,192 @@
+"""The users of a server, from a file: names, and what proves that somebody is one.
+
+One user a line, ``name:password`` or ``name:`` and a salted form, which tells nobody the password:
+
+- ``alice:SCRAM-SHA-256$8192:<salt>$<stored key>:<server key>``, as RFC 5803 and PostgreSQL write it, in base 64;
+- ``alice:SCRAM-SHA-256=salt=<…>,stored_key=<…>,server_key=<…>,iterations=8192``, as Kafka stores it.
+
+A user may have one line for each mechanism. Empty lines and those that begin with ``#`` count for nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierlog.errors import ConfigError
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.secret_files import read_secret_file
+
+_FILE_BYTES_MAX: Final = 16 << 20
+#: Kafka's ScramMechanism demands no fewer.
+ITERATIONS_MIN: Final = 4096
+#: Kafka allows 16,384; more are taken from other systems, up to where one login is half a second of a core.
+ITERATIONS_MAX: Final = 1_000_000
+_SALT_BYTES_MIN: Final = 12
+_SALT_BYTES: Final = 24
+
+#: The mechanisms with salted credentials, and their hashes.
+HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+_RFC_5803: Final = re.compile(r"\$([0-9]{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
+_SALTED: Final = re.compile(r"(SCRAM-SHA-[0-9]+)([$=].*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What RFC 5802 lets a server keep of a password: enough to check it, not enough to log in.
+
+    Args:
+        salt, iterations: Of PBKDF2; clients are told of them.
+        stored_key, server_key: As the RFC calls them.
+    """
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
+    """The credential of a password. Takes a millisecond for 4,096 iterations.
+
+    The password is taken as it is, in UTF-8, as Kafka does: not prepared by RFC 4013.
+    """
+    name = HASHES[mechanism]
+    salted_password = hashlib.pbkdf2_hmac(name, password.encode("utf-8", "surrogatepass"), salt, iterations)
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    server_key = hmac.digest(salted_password, b"Server Key", name)
+    return ScramCredential(salt, iterations, hashlib.new(name, client_key).digest(), server_key)
+
+
+class Users:
+    """Names and salted credentials. No password is kept. Immutable.
+
+    A name that nobody has gets a credential too, the same at each call, that no password fits: its salt and iterations
+    look like those of the others, so that nobody learns which names there are. (A server that was started anew makes up
+    other salts.)
+
+    Args:
+        credentials: By name, and by mechanism.
+        secret: What salts are made up from.
+    """
+
+    def __init__(self, credentials: Mapping[str, Mapping[str, ScramCredential]], secret: bytes) -> None:
+        self._credentials = credentials
+        self._secret = secret
+        self._models = {
+            mechanism: tuple(found[mechanism] for _, found in sorted(credentials.items()) if mechanism in found)
+            for mechanism in HASHES
+        }
+
+    def __len__(self) -> int:
+        return len(self._credentials)
+
+    def credential(self, name: str, mechanism: str) -> ScramCredential:
+        """The credential of a user, or one that no password fits."""
+        found = self._credentials.get(name, {}).get(mechanism)
+        made_up = self._made_up(name, mechanism)
+        return made_up if found is None else found
+
+    def is_password(self, name: str, password: str) -> bool:
+        """Whether a user has a password. Takes milliseconds, for a name that nobody has as for others."""
+        found = self._credentials.get(name, {})
+        mechanism = next((each for each in HASHES if each in found), None)
+        if mechanism is None:
+            mechanism = next((each for each in HASHES if self._models[each]), "SCRAM-SHA-256")
+        expected = self.credential(name, mechanism)
+        given = salted(mechanism, password, expected.salt, expected.iterations)
+        return hmac.compare_digest(given.stored_key, expected.stored_key) and bool(found)
+
+    def _made_up(self, name: str, mechanism: str) -> ScramCredential:
+        drawn = hmac.digest(self._secret, f"{mechanism}:{name}".encode("utf-8", "surrogatepass"), "sha512")
+        models = self._models[mechanism]
+        iterations, salt_bytes = ITERATIONS_MIN, _SALT_BYTES
+        if models:
+            model = models[int.from_bytes(drawn[:4]) % len(models)]
+            iterations, salt_bytes = model.iterations, len(model.salt)
+        salt = hashlib.shake_256(drawn).digest(salt_bytes)
+        key_bytes = hashlib.new(HASHES[mechanism]).digest_size
+        keys = hashlib.shake_256(drawn + b"keys").digest(2 * key_bytes)
+        return ScramCredential(salt, iterations, keys[:key_bytes], keys[key_bytes:])
+
+
+def load_users(path: str, machine: Machine) -> Users:
+    """Read the file of users. A password in it takes a few milliseconds, as its credentials are made now.
+
+    Raises:
+        ConfigError: a line is malformed; no line is quoted. StoreError and its kinds: the file cannot be read.
+    """
+    key = "sasl_users_location"
+    data = read_secret_file(key, path, machine.files, limit_bytes=_FILE_BYTES_MAX)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{key}: {path} is not UTF-8") from None
+    return parse_users(text, path, machine)
+
+
+def parse_users(text: str, where: str, machine: Machine) -> Users:
+    """The users of a file's text. Raises ConfigError, with ``where`` and the line's number in it."""
+    credentials: dict[str, dict[str, ScramCredential]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        content = line.removesuffix("\r")
+        if not content.strip() or content.startswith("#"):
+            continue
+        name, separator, proof = content.partition(":")
+        if not separator or not name or not proof:
+            raise ConfigError(f"{where}:{number}: name:password is expected, or name: and a salted form")
+        found = _credentials_of(proof, f"{where}:{number}", machine)
+        known = credentials.setdefault(name, {})
+        if known.keys() & found.keys():
+            raise ConfigError(f"{where}:{number}: the user has a line for this mechanism already")
+        known.update(found)
+    return Users(credentials, machine.rng.secret_bytes(32))
+
+
+def _credentials_of(proof: str, where: str, machine: Machine) -> dict[str, ScramCredential]:
+    given = _SALTED.fullmatch(proof)
+    if given is None:
+        return {
+            mechanism: salted(mechanism, proof, machine.rng.secret_bytes(_SALT_BYTES), ITERATIONS_MIN)
+            for mechanism in HASHES
+        }
+    mechanism, form = given.groups()
+    if mechanism not in HASHES:
+        raise ConfigError(f"{where}: the mechanism is none of {', '.join(HASHES)}")
+    if form.startswith("$"):
+        matched = _RFC_5803.fullmatch(form)
+        if matched is None:
+            raise ConfigError(f"{where}: {mechanism}$<iterations>:<salt>$<stored key>:<server key> is expected")
+        iterations, salt, stored_key, server_key = matched.groups()
+    else:
+        values = _kafka_values(form[1:], where, mechanism)
+        iterations, salt, stored_key, server_key = values
+    return {mechanism: _checked(mechanism, iterations, (salt, stored_key, server_key), where)}
+
+
+def _kafka_values(form: str, where: str, mechanism: str) -> tuple[str, ...]:
+    pairs = dict(part.strip().split("=", 1) for part in form.strip("[]").split(",") if "=" in part)
+    names = ("iterations", "salt", "stored_key", "server_key")
+    if pairs.keys() != set(names):
+        raise ConfigError(f"{where}: {mechanism}=salt=…,stored_key=…,server_key=…,iterations=… is expected")
+    return tuple(pairs[name] for name in names)
+
+
+def _checked(mechanism: str, iterations: str, encoded: tuple[str, ...], where: str) -> ScramCredential:
+    if not re.fullmatch("[0-9]{1,9}", iterations) or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+        raise ConfigError(f"{where}: the iterations are not between {ITERATIONS_MIN} and {ITERATIONS_MAX}")
+    try:
+        salt, stored_key, server_key = (base64.b64decode(value, validate=True) for value in encoded)
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{where}: a value is not base 64") from None
+    key_bytes = hashlib.new(HASHES[mechanism]).digest_size
+    if len(salt) < _SALT_BYTES_MIN or len(stored_key) != key_bytes or len(server_key) != key_bytes:
+        raise ConfigError(f"{where}: the salt is shorter than {_SALT_BYTES_MIN} bytes, or a key is not {key_bytes}")
+    return ScramCredential(salt, int(iterations), stored_key, server_key)

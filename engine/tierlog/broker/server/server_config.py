@@ -1,0 +1,124 @@
+"""The settings of a server of Kafka's protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tierlog.errors import ConfigError
+
+INT32_MAX: Final = 2**31 - 1
+_PORT_MAX: Final = 65535
+#: In the order in which clients are told of them.
+SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's names for what a listener speaks below the requests."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What a server listens on, and what it bounds. Names and defaults are Kafka's, "_" for ".", where Kafka has them.
+
+    Args:
+        host: The name or address to listen on; "" for all addresses.
+        port: 0 to 65535; 0 for any free one.
+        advertised_host, advertised_port: Under which clients are told to reach this server; by default the address
+            that the client reached.
+        security_protocol: What the listener speaks.
+        ssl_certificate_chain_location, ssl_key_location: PEM files: this server's certificate and those behind it, and
+            the key. The chain's file may hold the key too.
+        ssl_key_password: Of an encrypted key.
+        sasl_enabled_mechanisms: Some of SASL_MECHANISMS.
+        sasl_users_location: The file of users: see ``security.users``.
+        connection_failed_authentication_delay_ms: How long the answer to a failed authentication is held back.
+        sasl_server_max_receive_size: The largest request of a client that has not said who it is, bytes.
+        max_connections: The server accepts no further ones until one is gone.
+        max_connections_per_ip: More of one address are closed at once.
+        connections_max_idle_ms: After so long without a request a connection is closed.
+        socket_request_max_bytes: The largest request.
+        queued_max_request_bytes: Memory of all requests that are read or worked on; -1 for no bound, which is Kafka's
+            default: a client could make the server hold ``socket_request_max_bytes`` for each of its connections.
+        socket_listen_backlog_size: Connections that wait to be accepted.
+        authentication_deadline_ms: A client has so long to be through with TLS and SASL. (Kafka has none.)
+        request_deadline_ms: A request has so long to arrive, from its first byte on. (Kafka has none.)
+        response_deadline_ms: A client that takes no byte of a response for so long is cut off. (Kafka has none.)
+        requests_at_work_max: Requests that are worked on at once, those that wait for data included; the next ones
+            wait, and client hosts take turns. (Kafka has threads instead.)
+        stop_grace_ms: How long a stop waits for requests under way.
+
+    Raises:
+        ConfigError: a value is out of range, or two do not fit together.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str = ""
+    advertised_port: int = 0
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    ssl_certificate_chain_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: str = ""
+    sasl_enabled_mechanisms: tuple[str, ...] = ()
+    sasl_users_location: str = ""
+    connection_failed_authentication_delay_ms: int = 100
+    sasl_server_max_receive_size: int = 524288
+    max_connections: int = INT32_MAX
+    max_connections_per_ip: int = INT32_MAX
+    connections_max_idle_ms: int = 600_000
+    socket_request_max_bytes: int = 104857600
+    queued_max_request_bytes: int = 256 << 20
+    socket_listen_backlog_size: int = 1024
+    authentication_deadline_ms: int = 30_000
+    request_deadline_ms: int = 30_000
+    response_deadline_ms: int = 60_000
+    requests_at_work_max: int = 4096
+    stop_grace_ms: int = 2_000
+
+    def __post_init__(self) -> None:
+        for name in ("port", "advertised_port"):
+            _check(name, getattr(self, name), 0, _PORT_MAX)
+        for name in ("connection_failed_authentication_delay_ms", "stop_grace_ms"):
+            _check(name, getattr(self, name), 0, INT32_MAX)
+        for name in (
+            *("sasl_server_max_receive_size", "max_connections", "max_connections_per_ip", "connections_max_idle_ms"),
+            *("socket_request_max_bytes", "socket_listen_backlog_size", "authentication_deadline_ms"),
+            *("request_deadline_ms", "response_deadline_ms", "requests_at_work_max"),
+        ):
+            _check(name, getattr(self, name), 1, INT32_MAX)
+        if self.queued_max_request_bytes != -1:
+            _check("queued_max_request_bytes", self.queued_max_request_bytes, 1, 2**63 - 1)
+        self._check_security()
+
+    def _check_security(self) -> None:
+        protocol = self.security_protocol
+        if protocol.has_tls and not self.ssl_certificate_chain_location:
+            raise ConfigError(f"{protocol}: ssl_certificate_chain_location is missing")
+        if protocol.has_sasl and not self.sasl_enabled_mechanisms:
+            raise ConfigError(f"{protocol}: sasl_enabled_mechanisms is missing")
+        if protocol.has_sasl and not self.sasl_users_location:
+            raise ConfigError(f"{protocol}: sasl_users_location is missing")
+        for mechanism in self.sasl_enabled_mechanisms:
+            if mechanism not in SASL_MECHANISMS:
+                known = ", ".join(SASL_MECHANISMS)
+                raise ConfigError(f"sasl_enabled_mechanisms: {mechanism!r} is none of {known}")
+
+
+def _check(name: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise ConfigError(f"{name}: {value} is not in the range from {minimum} to {maximum}")

@@ -1,0 +1,89 @@
+"""Which request is worked on next: client hosts take turns."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Final, Protocol
+
+#: So many requests begin before the loop looks at its sockets again.
+_STARTS_MAX: Final = 32
+
+
+class Turn(Protocol):
+    """One request that waits to be worked on."""
+
+    @property
+    def client_host(self) -> str:
+        """The address of the client."""
+
+    def begin(self) -> bool:
+        """Begin the work, without waiting for it; False if it is not wanted any more. ``Turns.leave`` is called when
+        the work is over.
+        """
+
+
+class Turns:
+    """Begins requests, one client host after another, so that who has a thousand connections delays another host by
+    one request, not by a thousand. For one thread.
+
+    Args:
+        limit: Requests at work at once.
+        rested: Called when the last request at work is over.
+        call_soon: Has a function called when the loop has looked at its sockets.
+    """
+
+    def __init__(
+        self, limit: int, call_soon: Callable[[Callable[[], None]], object], rested: Callable[[], None]
+    ) -> None:
+        self._limit = limit
+        self._call_soon = call_soon
+        self._rested = rested
+        self._is_scheduled = False
+        self._at_work = 0
+        self._waiting: collections.OrderedDict[str, collections.deque[Turn]] = collections.OrderedDict()
+
+    @property
+    def at_work(self) -> int:
+        """Requests that began and are not over."""
+        return self._at_work
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun."""
+        return sum(map(len, self._waiting.values()))
+
+    def enter(self, turn: Turn) -> None:
+        """Have a request begun when it is its host's turn."""
+        queue = self._waiting.get(turn.client_host)
+        if queue is None:
+            queue = self._waiting[turn.client_host] = collections.deque()
+        queue.append(turn)
+        self._schedule()
+
+    def leave(self) -> None:
+        """The work of a request is over."""
+        self._at_work -= 1
+        if self._waiting:
+            self._schedule()
+        if not self._at_work:
+            self._rested()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and self._at_work < self._limit:
+            self._is_scheduled = True
+            self._call_soon(self._begin_some)
+
+    def _begin_some(self) -> None:
+        self._is_scheduled = False
+        left = _STARTS_MAX
+        while left and self._waiting and self._at_work < self._limit:
+            host, queue = self._waiting.popitem(last=False)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[host] = queue
+            if turn.begin():
+                self._at_work += 1
+            left -= 1
+        if self._waiting:
+            self._schedule()

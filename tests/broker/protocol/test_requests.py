@@ -1,0 +1,182 @@
+"""Requests of any client, hostile ones too, to values."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader
+
+from tests.support.kafka_entities import kio_bytes, requests, served_versions
+from tierlog.broker.protocol.decoding import MAXIMUM_ELEMENTS, MAXIMUM_TAGGED_FIELDS
+from tierlog.broker.protocol.requests import MalformedRequestError, api_name, read_body, read_header
+
+METADATA, API_VERSIONS, LIST_OFFSETS, FETCH, DESCRIBE_TOPIC_PARTITIONS = 3, 18, 2, 1, 75
+
+
+def frame_of(
+    api_key: int, api_version: int, body: bytes, *, client_id: bytes | None = b"me", tags: bytes = b""
+) -> bytes:
+    """A request behind its length."""
+    length = -1 if client_id is None else len(client_id)
+    return struct.pack(">hhih", api_key, api_version, 7, length) + (client_id or b"") + tags + body
+
+
+def read(frame: bytes) -> Any:
+    return read_body(read_header(memoryview(frame)), memoryview(frame))
+
+
+def framed(request: Any) -> bytes:
+    tags = b"\0" if type(request).__flexible__ else b""
+    return frame_of(request.__api_key__, request.__version__, kio_bytes(request), tags=tags)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_request_reads_as_it_was_written(data: st.DataObject) -> None:
+    """A client's request would mean something else here than on a broker."""
+    request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
+    assert read(framed(request)) == request
+    assert entity_reader(type(request))(kio_bytes(request), 0)[0] == request
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.data())
+def test_broken_requests_are_malformed_and_nothing_else(data: st.DataObject) -> None:
+    """One client's bytes would end the connection's task, or the process, with an error that nobody expects."""
+    request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
+    frame = bytearray(framed(request))
+    for _ in range(data.draw(st.integers(0, 3))):
+        frame[data.draw(st.integers(4, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    del frame[data.draw(st.integers(0, len(frame))) :]
+    with contextlib.suppress(MalformedRequestError):
+        entity = read(bytes(frame))
+        assert type(entity).__api_key__ == struct.unpack_from(">h", frame)[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(served_versions()), st.binary(max_size=60))
+def test_any_bytes_are_malformed_or_a_request(version: tuple[int, int], body: bytes) -> None:
+    """As above, for bytes that never were a request."""
+    with contextlib.suppress(MalformedRequestError):
+        entity = read(frame_of(*version, body, tags=b"\0"))
+        assert (type(entity).__api_key__, type(entity).__version__) == version
+
+
+@pytest.mark.parametrize(
+    ("api_version", "body"),
+    [
+        (1, struct.pack(">i", 2**31 - 1) + bytes(1000)),
+        (12, b"\xff\xff\xff\xff\x0f" + bytes(1000)),
+        (12, b"\xff\xff\xff\xff\x07" + bytes(1000)),
+        (1, struct.pack(">i", -2)),
+    ],
+)
+def test_a_count_beyond_the_bytes_is_refused_before_memory_is_asked_for(api_version: int, body: bytes) -> None:
+    """Twenty bytes of one client would take all memory: kio's own decoder ends the process."""
+    with pytest.raises(MalformedRequestError, match=r"^Metadata 1.*: an array of -?[0-9]+ elements at"):
+        read(frame_of(METADATA, api_version, body, tags=b"\0" if api_version == 12 else b""))
+
+
+def test_elements_of_all_arrays_together_are_bounded() -> None:
+    """A request of some megabytes would become gigabytes of objects."""
+    names = MAXIMUM_ELEMENTS // 2
+    topics = struct.pack(">i", names) + bytes(2 * names)
+    assert len(read(frame_of(METADATA, 1, topics)).topics) == names
+    with pytest.raises(MalformedRequestError, match=r"more than 250000 elements"):
+        read(frame_of(METADATA, 1, struct.pack(">i", MAXIMUM_ELEMENTS + 1) + bytes(2 * MAXIMUM_ELEMENTS + 2)))
+    partitions = struct.pack(">i", 9) + bytes(9 * 16)
+    topic = b"\0\1t" + partitions
+    many = MAXIMUM_ELEMENTS // 9
+    with pytest.raises(MalformedRequestError, match=r"more than 250000 elements"):
+        read(frame_of(LIST_OFFSETS, 4, struct.pack(">ibi", -1, 0, many) + topic * many))
+
+
+def test_tagged_fields_are_bounded() -> None:
+    """A request of many empty tagged fields would hold the loop for seconds."""
+    many = MAXIMUM_TAGGED_FIELDS + 1
+    tags = bytes([many & 0x7F | 0x80, many >> 7]) + b"\x63\0" * many
+    with pytest.raises(MalformedRequestError, match=r"more than 10000 tagged fields"):
+        read(frame_of(METADATA, 12, b"\0\0\0" + tags, tags=b"\0"))
+    with pytest.raises(MalformedRequestError, match=r"^header of Metadata 12: more than 10000 tagged fields"):
+        read(frame_of(METADATA, 12, b"\0\0\0\0", tags=tags))
+
+
+def test_tagged_fields_of_newer_clients_are_passed_over() -> None:
+    """A client that knows more than this server could not talk to it."""
+    request = read(frame_of(METADATA, 12, b"\0\1\0" + b"\2\x05\x02ab\x90\x4e\0", tags=b"\1\x07\3abc"))
+    assert (request.topics, request.allow_auto_topic_creation) == (None, True)
+
+
+def test_a_known_tagged_field_has_the_size_that_it_says() -> None:
+    """Two readings of one request: what follows the field would be read from another place."""
+    body = struct.pack(">iiibii", 500, 1, 1, 0, 0, -1) + b"\1\1\1"
+    assert read(frame_of(FETCH, 18, body + b"\1\0\2\2a", tags=b"\0")).cluster_id == "a"
+    with pytest.raises(MalformedRequestError, match=r"tagged field 0 at .* has 3 bytes, not 2"):
+        read(frame_of(FETCH, 18, body + b"\1\0\3\2aZ", tags=b"\0"))
+
+
+def test_null_where_nothing_may_be_null_is_refused() -> None:
+    """A handler would loop over None."""
+    body = struct.pack(">iiibii", 500, 1, 1, 0, 0, -1)
+    with pytest.raises(MalformedRequestError, match=r"^Fetch 18: topics at [0-9]+ is null"):
+        read(frame_of(FETCH, 18, body + b"\0\1\1\0", tags=b"\0"))
+    with pytest.raises(MalformedRequestError, match=r"^Metadata 1: name at 16 has a length of -1"):
+        read(frame_of(METADATA, 1, struct.pack(">ih", 1, -1)))
+    assert read(frame_of(METADATA, 1, struct.pack(">i", -1))).topics is None
+    assert read(frame_of(DESCRIBE_TOPIC_PARTITIONS, 0, b"\1\0\0\0\5\xff\0", tags=b"\0")).cursor is None
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    """A topic's name would be something else in each answer."""
+    with pytest.raises(MalformedRequestError, match=r"^Metadata 1: 'utf-8' codec"):
+        read(frame_of(METADATA, 1, struct.pack(">ih", 1, 2) + b"\xff\xfe"))
+    with pytest.raises(MalformedRequestError, match=r"^header of Metadata 1: the client id"):
+        read_header(memoryview(frame_of(METADATA, 1, b"", client_id=b"\xff")))
+
+
+def test_a_header_is_readable_whatever_its_api_and_version() -> None:
+    """A client that asks for ApiVersions of a version to come would get no list of versions, and give up."""
+    header = read_header(memoryview(frame_of(API_VERSIONS, 99, b"rest", tags=b"\1\5\2ab")))
+    assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (18, 99, 7, "me")
+    assert frame_of(API_VERSIONS, 99, b"rest", tags=b"\1\5\2ab")[header.body_position :] == b"rest"
+    with pytest.raises(MalformedRequestError, match=r"^ApiVersions 99: no such API and version"):
+        read(frame_of(API_VERSIONS, 99, b"", tags=b"\0"))
+    assert read_header(memoryview(frame_of(1234, -3, b""))).api_version == -3
+    with pytest.raises(MalformedRequestError, match=r"^API 1234 0: no such API and version"):
+        read(frame_of(1234, 0, b""))
+
+
+def test_a_client_without_a_name() -> None:
+    """Clients may be nameless, in flexible versions too: the name is never a compact string."""
+    header = read_header(memoryview(frame_of(METADATA, 12, b"", client_id=None, tags=b"\0")))
+    assert (header.client_id, header.body_position) == ("", 11)
+
+
+@pytest.mark.parametrize("length", range(10))
+def test_half_a_header_is_malformed(length: int) -> None:
+    """The length came, the rest did not."""
+    with pytest.raises(MalformedRequestError, match=r"has no whole header"):
+        read_header(memoryview(frame_of(METADATA, 1, b"")[:length]))
+
+
+@pytest.mark.parametrize("length", [-2, 3, 0x7FFF])
+def test_a_client_id_of_an_impossible_length(length: int) -> None:
+    """The body would be read from within the header, or from outside the request."""
+    with pytest.raises(MalformedRequestError, match=r"^header of Metadata 1: "):
+        read_header(memoryview(struct.pack(">hhih", METADATA, 1, 7, length) + b"me"))
+
+
+def test_names_of_apis() -> None:
+    """Logs and metrics would name other APIs than Kafka's documents do."""
+    assert [api_name(key) for key in (0, 3, 23, 75, 999)] == [
+        "Produce",
+        "Metadata",
+        "OffsetForLeaderEpoch",
+        "DescribeTopicPartitions",
+        "API 999",
+    ]
