@@ -1,9 +1,10 @@
 """The log of one partition: appended to by one writer at a time, read by any number of threads.
 
-Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole but for
-the end that usual appends move, and wait for nobody. The order of an append is Kafka's: check and assign, leader epoch (synced if it is new), roll, write,
-end offset, producers' new state, transaction index, last stable offset, flush. But producers are asked before the epoch
-and the roll: what they refuse leaves no trace, and a duplicate rolls nothing.
+Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole but
+for the end that usual appends move, and wait for nobody. The order of an append is Kafka's: check and assign, leader
+epoch (synced if it is new), roll, write, end offset, producers' new state, transaction index, last stable offset,
+flush. But producers are asked before the epoch and the roll: what they refuse leaves no trace, and a duplicate rolls
+nothing.
 
 Source: Kafka UnifiedLog.
 """
