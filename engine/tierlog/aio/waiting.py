@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
 from collections.abc import Callable, Coroutine
+from functools import partial
+from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError
@@ -48,16 +50,53 @@ class Alarm:
                 self._waiter = self._loop.create_future()
 
 
+class Broadcast:
+    """Wakes all tasks that wait, as often as it is rung. On its event loop alone; a task that waits costs nothing."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiters: set[asyncio.Future[bool]] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            _settle(waiter, rung=True)
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the next ring, no longer than ``seconds``. Whether it came."""
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiters.add(waiter)
+        timer = None if seconds is None else self._loop.call_later(seconds, partial(_settle, waiter, rung=False))
+        try:
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def _settle(waiter: asyncio.Future[bool], *, rung: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(rung)
+
+
 class LoopCalls:
-    """Calls that are handed to the loop it is made on. Any thread may hand them over; they run there, in that order."""
+    """Runs calls on the event loop that made this, at the wish of any thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Have a call made on the loop, soon. Does not block; a loop that is closed makes no more calls."""
+        """Have a call made soon, behind those that were submitted before. Does not block, raises nothing; after the
+        loop's end it is not made.
+        """
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Have a call made after a time. On the event loop alone."""
+        self._loop.call_later(seconds, call)
 
 
 class Reply(Generic[Result]):
@@ -142,3 +181,95 @@ class SharedCall(Generic[Result]):
         self._task = None
         if not task.cancelled():
             task.exception()  # looked at: it may be nobody's
+
+
+class Begun(Generic[Result]):
+    """A coroutine that has run up to its first wait. If it had to wait, it goes on as a task of the running loop; if
+    not, there was no task at all: what answers out of memory costs next to nothing.
+
+    Its first part runs inside the caller's task, so that a coroutine that remembers its task (``asyncio.timeout``) is
+    not for here.
+
+    Args:
+        coroutine: Owned from here on.
+    """
+
+    __slots__ = ("_error", "_result", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._result: Result | None = None
+        self._error: Exception | None = None
+        self._task: asyncio.Task[Result] | None = None
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as end:
+            self._result = end.value
+        except Exception as error:  # noqa: BLE001 - told by ``result``, as that of a task is
+            self._error = error
+        else:
+            self._task = asyncio.get_running_loop().create_task(_Rest(coroutine, awaited))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the coroutine has returned or raised, or was cancelled."""
+        return self._task is None or self._task.done()
+
+    def result(self) -> Result:
+        """What the coroutine returned, or the error that it raised. Not before it ``is_done``."""
+        if self._task is not None:
+            return self._task.result()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value] # it has returned
+
+    def add_done_callback(self, call: Callable[[], None]) -> None:
+        """Call a function on the loop once the coroutine is done; at once if it is."""
+        if self._task is None:
+            call()
+        else:
+            self._task.add_done_callback(lambda _: call())
+
+    async def cancel(self) -> None:
+        """Cancel the coroutine and wait for its end. What it returned or raised is gone; idempotent."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.exception()  # it is heard, so that nobody logs it
+
+
+class _Rest(Coroutine[Any, Any, Result]):
+    """What is left of a coroutine that waits for something, as a coroutine that has not begun.
+
+    A task throws a cancellation that comes before its first step into the coroutine: here it arrives where the
+    coroutine waits, and its ``finally`` blocks run.
+    """
+
+    __slots__ = ("_awaited", "_coroutine", "_has_begun")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result], awaited: object) -> None:
+        self._coroutine = coroutine
+        self._awaited: object = awaited
+        self._has_begun = False
+
+    def send(self, value: Any) -> Any:
+        if not self._has_begun:
+            self._has_begun = True
+            awaited, self._awaited = self._awaited, None
+            return awaited
+        return self._coroutine.send(value)
+
+    def throw(
+        self, kind: Any, error: BaseException | object | None = None, trace: TracebackType | None = None, /
+    ) -> Any:
+        self._has_begun = True
+        if isinstance(kind, BaseException):
+            return self._coroutine.throw(kind)
+        return self._coroutine.throw(kind, error, trace)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("a task runs it")

@@ -8,7 +8,7 @@ those that it takes to know where a segment ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,8 +72,15 @@ class Layout(Protocol):
     def name(self) -> str: ...
     @property
     def foreign_objects(self) -> int: ...
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
-        """From a listing alone, ordered by topic, partition, start offset, path. Incomplete uploads are left out."""
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
+        """From a listing alone, ordered by topic, partition, start offset, path. Incomplete uploads are left out.
+
+        Args:
+            wanted: Which segments.
+            objects: What somebody else listed, in place of a listing of the store; ``foreign_objects`` stays as it is.
+        """
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch what describes it. None if there is nothing to read in it (an empty active segment)."""

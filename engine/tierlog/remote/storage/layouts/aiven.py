@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tierlog.errors import CorruptIndexError, CorruptObjectError, ObjectNotFoundError, SizeLimitError
@@ -46,9 +46,11 @@ class AivenLayout:
     def foreign_objects(self) -> int:
         return self._listing.foreign_objects
 
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
         """As Layout says."""
-        yield from self._listing.find_whole(wanted, frozenset((MANIFEST,)))
+        yield from self._listing.find_whole(wanted, frozenset((MANIFEST,)), objects)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch and read the manifest.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from typing_extensions import Buffer
@@ -46,20 +46,23 @@ class KafkaLayout:
     def foreign_objects(self) -> int:
         return self._listing.foreign_objects
 
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
         """As Layout says."""
         partitions: dict[str, TopicIdPartition] = {}
         starts: dict[str, int] = {}
-        objects: dict[str, dict[str, ObjectInfo]] = {}
-        for key, info in self._listing.iter_objects(wanted):
+        parts: dict[str, dict[str, ObjectInfo]] = {}
+        for key, info in self._listing.iter_objects(wanted, objects):
             partitions[key.segment_path] = key.topic_id_partition
-            objects.setdefault(key.segment_path, {})[key.suffix] = info
+            parts.setdefault(key.segment_path, {})[key.suffix] = info
             if key.suffix == "log":
                 starts[key.segment_path] = key.start_offset
-        whole = [path for path, parts in objects.items() if DESCRIPTION in parts]
-        self._listing.count_foreign(sum(len(o) for o in objects.values()) - sum(len(objects[p]) for p in whole))
+        whole = [path for path, found in parts.items() if DESCRIPTION in found]
+        if objects is None:
+            self._listing.count_foreign(sum(len(found) for found in parts.values()) - sum(len(parts[p]) for p in whole))
         for path in sorted(whole, key=lambda path: (partitions[path], starts.get(path, -1), path)):
-            yield Candidate(partitions[path], starts.get(path, -1), path, objects[path])
+            yield Candidate(partitions[path], starts.get(path, -1), path, parts[path])
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch and read ``segment.json``. None if it was deleted since it was listed: then there is no segment."""

@@ -18,7 +18,7 @@ from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.remote.storage.layouts.segment_lookup import look_up, make_lookup
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 
 class KnownSegments(Protocol):
@@ -63,10 +63,14 @@ class KnownLayout:
         self._known = known
         self._lookup = make_lookup(name, key_prefix=scope.key_prefix, mask=scope.mask)
 
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+    def find_candidates(
+        self,
+        wanted: SegmentFilter,
+        objects: Iterable[ObjectInfo] | None = None,  # noqa: ARG002 - the metadata says what there is
+    ) -> Iterator[Candidate]:
         """As Layout says, without a request."""
         for partition in sorted(filter(wanted.accepts, self._known.partitions())):
-            yield from self._candidates_of(partition)
+            yield from self.candidates_of(partition)
 
     def finds_any(self, tried_max: int) -> bool:
         """Whether any of a few known segments is there: the newest of some partitions, which retention takes last.
@@ -75,7 +79,7 @@ class KnownLayout:
             StoreError and its kinds.
         """
         partitions = sorted(self._known.partitions())
-        newest = (found[-1] for partition in partitions if (found := self._candidates_of(partition)))
+        newest = (found[-1] for partition in partitions if (found := self.candidates_of(partition)))
         for candidate in itertools.islice(newest, tried_max):
             try:
                 self.load(candidate)
@@ -86,7 +90,8 @@ class KnownLayout:
             return True
         return False
 
-    def _candidates_of(self, partition: TopicIdPartition) -> list[KnownCandidate]:
+    def candidates_of(self, partition: TopicIdPartition) -> list[KnownCandidate]:
+        """The segments of one partition that lie in the scope, by start offset and path, without a request."""
         found = []
         for metadata in self._known.readable(partition):
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
@@ -53,31 +53,45 @@ class Listing:
         with self._lock:
             self._foreign_objects += more
 
-    def iter_objects(self, wanted: SegmentFilter) -> Iterator[tuple[ObjectKey, ObjectInfo]]:
-        """The wanted objects with their parsed keys, without the configured prefix. All others are counted."""
-        with self._lock:
-            self._foreign_objects = 0
-        prefix = self.scope.key_prefix
+    def iter_objects(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[tuple[ObjectKey, ObjectInfo]]:
+        """The wanted objects with their parsed keys, without the configured prefix. All others are counted, but of
+        ``objects``, which somebody else listed.
+        """
+        if objects is None:
+            with self._lock:
+                self._foreign_objects = 0
         foreign = 0
-        for info in self._iter_listed(wanted):
-            key = self._parse(info.key[len(prefix) :])
-            if key is None or (prefix and key.prefix):
+        for info in self._iter_listed(wanted) if objects is None else objects:
+            key = self.parse(info.key)
+            if key is None:
                 foreign += 1
             elif wanted.accepts(key.topic_id_partition):
                 yield key, info
-        self.count_foreign(foreign)
+        if objects is None:
+            self.count_foreign(foreign)
 
-    def find_whole(self, wanted: SegmentFilter, required: frozenset[str]) -> list[Candidate]:
+    def parse(self, key: str) -> ObjectKey | None:
+        """A key of the store taken apart, without the configured prefix; None for a foreign one."""
+        prefix = self.scope.key_prefix
+        found = self._parse(key[len(prefix) :])
+        return None if found is None or (prefix and found.prefix) else found
+
+    def find_whole(
+        self, wanted: SegmentFilter, required: frozenset[str], objects: Iterable[ObjectInfo] | None = None
+    ) -> list[Candidate]:
         """Segments that have every required object, by partition, start offset and path; other objects are foreign."""
         found: dict[str, Candidate] = {}
-        for key, info in self.iter_objects(wanted):
+        for key, info in self.iter_objects(wanted, objects):
             known = found.get(key.segment_path)
             if known is None:
                 known = Candidate(key.topic_id_partition, key.start_offset, key.segment_path, {})
                 found[key.segment_path] = known
             known.objects[key.suffix] = info
         whole = [candidate for candidate in found.values() if candidate.objects.keys() >= required]
-        self.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
+        if objects is None:
+            self.count_foreign(sum(len(c.objects) for c in found.values()) - sum(len(c.objects) for c in whole))
         return sorted(whole, key=lambda c: (c.topic_id_partition, c.start_offset, c.segment_path))
 
     def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
@@ -26,7 +26,7 @@ from tierlog.remote.storage.objects.part_suffixes import (
     TRANSACTION_INDEX,
 )
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 
 class LocalTieredLayout:
@@ -43,9 +43,11 @@ class LocalTieredLayout:
     def foreign_objects(self) -> int:
         return self._listing.foreign_objects
 
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
         """As Layout says."""
-        yield from self._listing.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES)
+        yield from self._listing.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES, objects)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Find where the segment ends. None if a file was deleted since it was listed."""

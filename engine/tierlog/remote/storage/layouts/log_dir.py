@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,10 +66,12 @@ class LogDirLayout:
     def foreign_objects(self) -> int:
         return self._listing.foreign_objects
 
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
         """As Layout says; the topic id is in ``partition.metadata``, which is read here."""
         folders: dict[str, _Folder] = {}
-        for key, info in self._listing.iter_objects(wanted):
+        for key, info in self._listing.iter_objects(wanted, objects):
             folder = folders.setdefault(key.segment_path, _Folder(key.topic_id_partition))
             if key.suffix in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
                 folder.shared[key.suffix] = info
@@ -78,15 +80,17 @@ class LogDirLayout:
             else:
                 folder.segments.setdefault(key.start_offset, {})[key.suffix] = info
         with self._lock:
-            self._checkpoints.clear()
+            for path in tuple(self._checkpoints) if objects is None else folders:
+                self._checkpoints.pop(path, None)
         for path in sorted(folders, key=lambda path: (folders[path].partition, path)):
-            yield from self._candidates(path, folders[path])
+            yield from self._candidates(path, folders[path], is_listing=objects is None)
 
-    def _candidates(self, path: str, folder: _Folder) -> Iterator[Candidate]:
+    def _candidates(self, path: str, folder: _Folder, *, is_listing: bool) -> Iterator[Candidate]:
         partition = self._identified(folder)
         starts = sorted(start for start, objects in folder.segments.items() if LOG in objects)
-        orphans = [objects for objects in folder.segments.values() if LOG not in objects]
-        self._listing.count_foreign(sum(len(objects) for objects in orphans))
+        if is_listing:
+            orphans = [objects for objects in folder.segments.values() if LOG not in objects]
+            self._listing.count_foreign(sum(len(objects) for objects in orphans))
         for start in starts:
             place = bisect.bisect_right(starts, start)
             following = starts[place] if place < len(starts) else None

@@ -7,7 +7,7 @@ folders above where they are those of a known layout; else the topic is the file
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tierlog.errors import ObjectNotFoundError
@@ -58,23 +58,25 @@ class SingleFileLayout:
         self._key = _find_key(path)
         self.foreign_objects = 0
 
-    def find_candidates(self, wanted: SegmentFilter) -> Iterator[Candidate]:
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
         """The one file. Raises ObjectNotFoundError if it is not there."""
-        beside = {info.key: info for info in self._store.list_folder().objects}
+        beside = {info.key: info for info in (self._store.list_folder().objects if objects is None else objects)}
         if self._file_name not in beside:
             raise ObjectNotFoundError(f"{self._path}: not there")
-        objects: dict[str, ObjectInfo] = {LOG: beside[self._file_name]}
+        parts: dict[str, ObjectInfo] = {LOG: beside[self._file_name]}
         for suffix in LOCAL_TIERED_SUFFIXES.values():
             if (info := beside.get(f"{self._stem}.{suffix}")) is not None:
-                objects[suffix] = info
+                parts[suffix] = info
         if self._key is None or self._key.segment_id is None:
             # On a broker's disk a snapshot covers what lies before its name: the one under this name is not ours.
-            objects.pop(SNAPSHOT, None)
+            parts.pop(SNAPSHOT, None)
             if (info := beside.get(LEADER_EPOCH_CHECKPOINT)) is not None:
-                objects[LOCAL_TIERED_CHECKPOINT] = info
+                parts[LOCAL_TIERED_CHECKPOINT] = info
         partition = self._key.topic_id_partition if self._key else TopicIdPartition(ZERO_UUID, self._stem or "log", 0)
         if wanted.accepts(partition):
-            yield Candidate(partition, self._start_offset(objects[LOG]), self._stem, objects)
+            yield Candidate(partition, self._start_offset(parts[LOG]), self._stem, parts)
 
     def _start_offset(self, log: ObjectInfo) -> int:
         found = _OFFSET_NAME.fullmatch(self._stem)

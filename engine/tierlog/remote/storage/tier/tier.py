@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,7 +20,7 @@ from tierlog.remote.storage.layouts import Candidate, Layout, SegmentFilter
 from tierlog.remote.storage.layouts.listing import Scope
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 #: Store calls that one tier has under way at once.
 CONCURRENCY = 16
@@ -136,10 +136,8 @@ class Tier:
             EncryptionKeyError: only of a segment whose manifest lacks its description, which is then in its bytes.
             ConfigError: both a topic and a pattern. StoreError and its kinds.
         """
-        wanted = SegmentFilter.of(topic, topic_pattern, partitions)
-        candidates = self._layout.find_candidates(wanted)
-        ahead = 0 if self._store.is_local else 2 * CONCURRENCY
-        with closing(self._calls.map(self._layout.load, candidates, ahead=ahead)) as loads:
+        candidates = self.find_candidates(SegmentFilter.of(topic, topic_pattern, partitions))
+        with closing(self.iter_loads(candidates)) as loads:
             for outcome in loads:
                 if isinstance(outcome, TierlogError):
                     if faults is None:
@@ -147,6 +145,35 @@ class Tier:
                     faults.append(outcome)
                 elif outcome is not None:
                     yield outcome
+
+    def find_candidates(
+        self, wanted: SegmentFilter | None = None, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
+        """The whole segments of a listing, as its keys show them, ordered as ``iter_segments``.
+
+        Args:
+            wanted: Which of them; None for all.
+            objects: What somebody else listed; then nothing is listed here, and at most the small file is fetched that
+                says the topic id of a log directory's partition.
+
+        Raises:
+            StoreError and its kinds.
+        """
+        return self._layout.find_candidates(wanted or SegmentFilter(), objects)
+
+    def iter_loads(
+        self, candidates: Iterable[Candidate], *, ahead: int | None = None
+    ) -> Generator[StoredSegment | TierlogError | None]:
+        """For each candidate in order what ``load`` returns or raises.
+
+        Args:
+            candidates: Of this tier.
+            ahead: How many are loaded beyond the one that is waited for; 0 loads in the calling thread. By default 0 of
+                a local disk, else enough that latency does not count.
+        """
+        if ahead is None:
+            ahead = 0 if self._store.is_local else 2 * CONCURRENCY
+        return self._calls.map(self._layout.load, candidates, ahead=ahead)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """The segment of objects that somebody else listed: its description is fetched.

@@ -1,0 +1,289 @@
+"""The topics of a bucket as a server serves them: told by keys alone, resolved when somebody asks, followed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from tierlog.aio.waiting import Broadcast, LoopCalls, Worker
+from tierlog.broker.partitions import Partition, Topic
+from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
+from tierlog.broker.replica.catalog.following import Following
+from tierlog.broker.replica.catalog.resolution import Listed, Resolver
+from tierlog.broker.replica.catalog.resolution_line import ResolutionLine
+from tierlog.broker.replica.catalog.served_topics import ServedTopics
+from tierlog.broker.replica.catalog.tier_listing import (
+    ListedPartition,
+    TierListing,
+    find_candidates,
+    list_tier,
+    relist_partition,
+)
+from tierlog.broker.replica.partition_histories import PartitionHistories
+from tierlog.errors import TierlogError
+from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
+from tierlog.remote.storage.layouts import Candidate
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+#: What a close waits for the thread that follows.
+_CLOSE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSettings:
+    """How a bucket is served.
+
+    Args:
+        topics: As ServedTopics takes them.
+        refresh_seconds: Pause between two listings.
+        refresh_deadline_seconds: After which a listing is given up.
+        log_start_offsets: Topic -> partition -> offset below which records are deleted.
+        segments_ahead_max: Segments that are described before anybody asks for their partitions, at most.
+    """
+
+    topics: tuple[str, ...] = ()
+    refresh_seconds: float = 60.0
+    refresh_deadline_seconds: float = 600.0
+    log_start_offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    segments_ahead_max: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a listing found, and what of it is served."""
+
+    listing: TierListing
+    topics: Mapping[str, Topic]
+    by_id: Mapping[Uuid, Topic]
+
+
+class _TierSource:
+    """A tier's keys as a source of candidates."""
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+
+    def find_candidates(self, listed: Listed) -> list[Candidate]:
+        assert isinstance(listed, ListedPartition)
+        return find_candidates(self._tier, listed)
+
+    def relist(self, listed: Listed) -> ListedPartition | None:
+        assert isinstance(listed, ListedPartition)
+        return relist_partition(self._tier, listed)
+
+
+class BucketCatalog:
+    """See Catalog. What is served is a bucket, which nobody but others writes.
+
+    The version rises when topics or partitions come or go, and when a history that a reader knows is another one now;
+    also once when all partitions have been resolved that are resolved before anybody asks. It does not rise when a
+    partition is resolved for the first time: nobody has known anything of it that could have changed.
+
+    Args:
+        tier: What is served; stays the caller's.
+        make_partition: Makes what serves a partition of its histories; called on the event loop, once for each
+            partition that is asked for.
+        settings: How.
+        machine: Its clock, chance, threads.
+
+    Made and used on one event loop; ``start`` before anything else, ``close`` at the end.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        make_partition: Callable[[PartitionHistories], Partition],
+        settings: CatalogSettings | None = None,
+        *,
+        machine: Machine | None = None,
+    ) -> None:
+        self._settings = settings or CatalogSettings()
+        self._tier = tier
+        self._make_partition = make_partition
+        self._machine = machine or Machine()
+        self._served = ServedTopics(self._settings.topics)
+        self._following: Following[_Look] = Following(
+            tier.describe(),
+            self._look,
+            lambda look: self._loop.submit(partial(self._take, look)),
+            lambda error: self._loop.submit(partial(self._miss, error)),
+            seconds=self._settings.refresh_seconds,
+            deadline_seconds=self._settings.refresh_deadline_seconds,
+            machine=self._machine,
+        )
+        self._loop = LoopCalls()
+        self._line = ResolutionLine(
+            Resolver(tier, _TierSource(tier), self._settings.log_start_offsets),
+            note_change=self._rise,
+            ahead_done=self._rise,
+            machine=self._machine,
+        )
+        self._changes = Broadcast()
+        self._version = 1
+        self._topics: Mapping[str, Topic] = {}
+        self._by_id: Mapping[Uuid, Topic] = {}
+        self._listed: Mapping[TopicIdPartition, Listed] = {}
+        self._histories: dict[TopicIdPartition, BucketHistories] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._refreshed_at: float | None = None
+        self._refresh_error: TierlogError | None = None
+        self._listings = 0
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """List the bucket and begin to follow it.
+
+        Raises:
+            StoreError and its kinds: it cannot be listed.
+        """
+        pool = self._machine.scheduler.pool(1, name="tierlog-replica-start")
+        worker = Worker(pool)
+        try:
+            look = await worker.run(lambda: self._following.look(None))
+        finally:
+            pool.close(wait_seconds=0)
+        self._take(look)
+        self._following.start(look)
+
+    async def close(self) -> None:
+        """Stop following; what is under way is cancelled. Partitions that were handed out know nothing new any more."""
+        self._is_closed = True
+        self._line.stop()
+        pool = self._machine.scheduler.pool(1, name="tierlog-replica-close")
+        try:
+            await Worker(pool).run(self._close_threads)
+        finally:
+            pool.close(wait_seconds=0)
+
+    def _close_threads(self) -> None:
+        thread = self._following.close()
+        self._line.close()
+        if thread is not None:
+            try:
+                thread.result(timeout=_CLOSE_SECONDS)
+            except TimeoutError:
+                _log.warning("%s: the thread that follows it does not end", self._tier.describe())
+
+    @property
+    def version(self) -> int:
+        """See Catalog."""
+        return self._version
+
+    def refresh_soon(self) -> None:
+        """Have the bucket listed now, and not only after the pause."""
+        self._following.hurry()
+
+    @property
+    def listings(self) -> int:
+        """How many listings came to an end, those that failed included."""
+        return self._listings
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a listing is at hand."""
+        return self._refreshed_at is not None
+
+    @property
+    def refresh_age_seconds(self) -> float | None:
+        """How old the newest listing is that came to an end; None without one."""
+        return None if self._refreshed_at is None else self._machine.clock.monotonic_seconds() - self._refreshed_at
+
+    @property
+    def refresh_error(self) -> TierlogError | None:
+        """Why the newest listing failed; None if it did not."""
+        return self._refresh_error
+
+    def topics(self) -> Collection[Topic]:
+        """See Catalog."""
+        return self._topics.values()
+
+    def find(self, name: str) -> Topic | None:
+        """See Catalog."""
+        return self._topics.get(name)
+
+    def find_by_id(self, topic_id: Uuid) -> Topic | None:
+        """See Catalog."""
+        return self._by_id.get(topic_id)
+
+    def partition(self, name: str, partition: int) -> Partition | None:
+        """See Catalog."""
+        known = self._partitions.get((name, partition))
+        if known is not None:
+            return known
+        topic = self._topics.get(name)
+        if topic is None or partition < 0:
+            return None
+        found = TopicIdPartition(topic.topic_id, name, partition)
+        if found not in self._listed:
+            return None
+        made = self._partitions[name, partition] = self._make_partition(self._histories_of(found))
+        return made
+
+    async def wait(self, version: int, seconds: float) -> bool:
+        """See Catalog."""
+        if self._version == version and seconds > 0:
+            await self._changes.wait(seconds)
+        return self._version != version
+
+    def _histories_of(self, partition: TopicIdPartition) -> BucketHistories:
+        known = self._histories.get(partition)
+        if known is None:
+            known = BucketHistories(self._listed[partition], self._line, self._machine)
+            self._histories[partition] = known
+        return known
+
+    def _look(self, before: _Look | None) -> _Look:
+        listing = list_tier(self._tier, before.listing if before else None)
+        if before is not None and before.listing.partitions == listing.partitions:
+            return _Look(listing, before.topics, before.by_id)
+        newest_ms = {partition: listed.newest_ms for partition, listed in listing.partitions.items()}
+        topics = self._served.choose(newest_ms)
+        return _Look(listing, topics, {each.topic_id: each for each in topics.values() if each.topic_id != ZERO_UUID})
+
+    def _take(self, look: _Look) -> None:
+        """Serve what a listing found."""
+        if self._is_closed:
+            return
+        self._listings += 1
+        self._refreshed_at, self._refresh_error = self._machine.clock.monotonic_seconds(), None
+        before, self._topics = self._topics, look.topics
+        self._by_id = look.by_id
+        self._listed = look.listing.partitions
+        for partition, histories in list(self._histories.items()):
+            topic = look.topics.get(partition.topic)
+            listed = self._listed.get(partition)
+            if listed is not None and topic is not None and topic.topic_id == partition.topic_id:
+                histories.take_listing(listed)
+            else:
+                del self._histories[partition]
+                self._partitions.pop((partition.topic, partition.partition), None)
+                histories.vanish()
+        if before is not look.topics and before != look.topics:
+            self._rise()
+        self._line.resolve_ahead(self._iter_ahead())
+
+    def _iter_ahead(self) -> Iterator[BucketHistories]:
+        """Partitions to resolve before anybody asks: as many as may be."""
+        left = self._settings.segments_ahead_max
+        listed, topics = self._listed, self._topics
+        for topic in topics.values():
+            for number in topic.partitions:
+                partition = TopicIdPartition(topic.topic_id, topic.name, number)
+                left -= listed[partition].segments
+                if left < 0 or self._listed is not listed:
+                    return
+                yield self._histories_of(partition)
+
+    def _miss(self, error: TierlogError) -> None:
+        self._listings += 1
+        self._refresh_error = error
+
+    def _rise(self) -> None:
+        self._version += 1
+        self._changes.ring()

@@ -1,0 +1,209 @@
+"""The history of one partition of a bucket: made when a reader asks, renewed when its listing changes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.aio.waiting import Broadcast
+from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.replica.catalog.resolution import Listed, Resolution
+from tierlog.remote.api import TopicIdPartition
+from tierlog.runtime.machine import Machine
+from tierlog.scan.history import PartitionHistory
+
+_log = logging.getLogger(__name__)
+
+#: What is waited after a resolution that failed: doubled from failure to failure, with jitter.
+RETRY_SECONDS_MIN: Final = 1.0
+RETRY_SECONDS_MAX: Final = 60.0
+#: A partition whose objects are missed is listed again no sooner than this after its last resolution began.
+RELIST_SECONDS_MIN: Final = 1.0
+
+
+class ResolutionLine(Protocol):
+    """Where resolutions are asked for. On the event loop."""
+
+    def begin(self, histories: BucketHistories, *, relist: bool) -> None:
+        """Begin a resolution in a thread; ``settle`` or ``fail`` of the histories is called on the event loop, once."""
+
+    def begin_later(self, histories: BucketHistories, seconds: float) -> None:
+        """Call ``look_again`` of the histories after a time."""
+
+    def note_change(self) -> None:
+        """Take note that a history that was known is another one now."""
+
+
+class BucketHistories:
+    """See PartitionHistories. What was told of a partition stays until something newer is known, also where a newer
+    listing cannot be resolved.
+
+    Args:
+        listed: The partition as it was listed.
+        line: Where it is resolved.
+        machine: Its clock and chance.
+    """
+
+    def __init__(self, listed: Listed, line: ResolutionLine, machine: Machine) -> None:
+        self._partition = listed.topic_id_partition
+        self._listed: Listed | None = listed
+        self._line = line
+        self._machine = machine
+        self._resolution: Resolution | None = None
+        self._error: Exception | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._began_at = -RELIST_SECONDS_MIN
+        self._is_under_way = False
+        self._is_hastened = False
+        self._is_missed = False
+        self._begun: Listed | None = None
+        self._settled: Broadcast | None = None
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return self._partition
+
+    @property
+    def listed(self) -> Listed | None:
+        """The partition as it was listed last; None if it is gone."""
+        return self._listed
+
+    @property
+    def resolution(self) -> Resolution | None:
+        """The last one that came to an end."""
+        return self._resolution
+
+    @property
+    def current(self) -> PartitionHistory | None:
+        """See PartitionHistories."""
+        return self._resolution.history if self._resolution is not None and self._listed is not None else None
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether it was resolved, is being resolved, or could not be."""
+        return self._resolution is not None or self._is_under_way or self._error is not None
+
+    @property
+    def is_hastened(self) -> bool:
+        """Whether somebody waits for a resolution that was begun ahead. From any thread."""
+        return self._is_hastened
+
+    def begin_ahead(self) -> None:
+        """Note that a resolution begins that nobody asked for; ``settle`` or ``fail`` is called, or it begins anew."""
+        self._is_under_way = True
+        self._began_at = self._now()
+        self._begun = self._listed
+
+    async def resolve(self) -> PartitionHistory:
+        """See PartitionHistories. After a failure the same error is raised again for a while, without a request."""
+        while True:
+            if self._listed is None:
+                raise ApiError(ErrorCode.unknown_topic_or_partition)
+            if (known := self.current) is not None:
+                return known
+            if self._is_under_way:
+                self._is_hastened = True
+            else:
+                if self._error is not None and self._now() < self._retry_at:
+                    raise self._error.with_traceback(None)
+                self._begin()
+            await self._wait()
+
+    def report_missing(self, error: Exception) -> None:
+        """See PartitionHistories. Any number of readers may say so at once: it is listed once."""
+        if self._is_missed or self._listed is None:
+            return
+        _log.info("%s is listed again: %s", self._partition, error)
+        self._is_missed = True
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Resolve what is to be resolved: now, or when it may be tried again."""
+        if self._listed is None or self._is_under_way or not self._is_behind:
+            return
+        due = max(self._retry_at, self._began_at + RELIST_SECONDS_MIN if self._is_missed else 0.0)
+        if (seconds := due - self._now()) > 0:
+            self._line.begin_later(self, seconds)
+        else:
+            self._begin()
+
+    def take_listing(self, listed: Listed) -> None:
+        """The partition as it is listed now. It is resolved anew if that differs and somebody has asked for it."""
+        if self._listed is listed:
+            return
+        if self._listed != listed:
+            self._error, self._failures, self._retry_at = None, 0, 0.0
+        self._listed = listed
+        if self._resolution is not None:
+            self.look_again()
+
+    def vanish(self) -> None:
+        """The partition is gone."""
+        self._listed = None
+        self._resolution = None
+        self._ring()
+
+    def settle(self, resolution: Resolution) -> None:
+        """What the resolution under way gave."""
+        self._is_under_way = self._is_hastened = False
+        if self._listed is None:
+            return
+        before = self.current
+        self._error, self._failures, self._retry_at = None, 0, 0.0
+        if resolution.listed is None or resolution.history is None:
+            self.vanish()  # until a listing finds it again
+        else:
+            if self._is_relisted(resolution):
+                self._listed = resolution.listed
+            self._resolution = resolution
+        if before is not None and self.current is not before:
+            self._line.note_change()
+        self._ring()
+        self.look_again()
+
+    def fail(self, error: Exception) -> None:
+        """Why the resolution under way gave nothing."""
+        self._is_under_way = self._is_hastened = False
+        if self._listed is None:
+            return
+        if self._error is None or str(self._error) != str(error):
+            kept = "" if self._resolution is None else "; what was known before is served"
+            _log.warning("%s cannot be resolved: %s%s", self._partition, error, kept)
+        self._error = error
+        self._failures += 1
+        seconds = min(RETRY_SECONDS_MIN * 2.0 ** min(self._failures - 1, 16), RETRY_SECONDS_MAX)
+        self._retry_at = self._now() + self._machine.rng.uniform(seconds / 2, seconds)
+        self._ring()
+        if self._resolution is not None:
+            self.look_again()
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._is_missed or self._resolution is None or self._resolution.listed != self._listed
+
+    def _begin(self) -> None:
+        relist, self._is_missed = self._is_missed, False
+        self._is_under_way = True
+        self._began_at = self._now()
+        self._begun = self._listed
+        self._is_hastened = True
+        self._line.begin(self, relist=relist)
+
+    def _is_relisted(self, resolution: Resolution) -> bool:
+        """Whether the resolution saw a newer listing than the one at hand: none has come since it began."""
+        return self._listed is self._begun and resolution.listed is not self._begun
+
+    def _now(self) -> float:
+        return self._machine.clock.monotonic_seconds()
+
+    async def _wait(self) -> None:
+        if self._settled is None:
+            self._settled = Broadcast()
+        await self._settled.wait()
+
+    def _ring(self) -> None:
+        if self._settled is not None:
+            self._settled.ring()

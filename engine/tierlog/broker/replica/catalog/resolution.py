@@ -1,0 +1,230 @@
+"""The history of one listed partition: its segments loaded, their lineage told, or why that cannot be.
+
+What a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the records and
+never know. A segment that cannot be described may be missing only where another one holds its offsets, and one whose
+log is gone also where retention may have taken it: below all that is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import xxhash
+
+from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.layouts import Candidate
+from tierlog.remote.storage.objects.part_suffixes import LOG
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.scan.history import PartitionHistory, TierHistory
+
+_log = logging.getLogger(__name__)
+
+#: By name: the digest of the objects as listed, and the segment that was made of them.
+LoadedSegments = Mapping[str, tuple[bytes, StoredSegment]]
+
+
+class Listed(Protocol):
+    """A partition as something listed it. Equal where nothing has changed."""
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition: ...
+    @property
+    def newest_ms(self) -> int:
+        """When the youngest of its objects was written."""
+
+    @property
+    def segments(self) -> int:
+        """How many whole segments it has."""
+
+
+class ListingSource(Protocol):
+    """Where partitions are listed. Thread safety: any number of threads."""
+
+    def find_candidates(self, listed: Listed) -> Sequence[Candidate]:
+        """The segments of a partition."""
+
+    def relist(self, listed: Listed) -> Listed | None:
+        """The same partition as it is now; None if it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A partition, resolved.
+
+    Args:
+        listed: Of which listing.
+        history: What counts; None if nothing of the partition is left.
+        loaded: What the next resolution need not load again.
+    """
+
+    listed: Listed | None
+    history: PartitionHistory | None
+    loaded: LoadedSegments
+
+
+#: How often a partition is listed again while its objects vanish under the reader.
+_LISTINGS_MAX: Final = 3
+
+
+class Resolver:
+    """Resolves partitions.
+
+    Args:
+        tier: Stays the caller's.
+        source: Where candidates come from.
+        log_start_offsets: Topic -> partition -> offset below which records are deleted.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self, tier: Tier, source: ListingSource, log_start_offsets: Mapping[str, Mapping[int, int]] | None = None
+    ) -> None:
+        self._tier = tier
+        self._source = source
+        self._log_start_offsets = log_start_offsets
+
+    def resolve_partition(
+        self,
+        listed: Listed,
+        before: Resolution | None = None,
+        *,
+        relist: bool = False,
+        ahead: int | None = None,
+        require_wanted: Callable[[], None] = lambda: None,
+    ) -> Resolution:
+        """Make the history of a partition.
+
+        Args:
+            listed: As it was listed last.
+            before: The resolution before, of which segments are taken over, and the history itself if nothing changed.
+            relist: List it again first.
+            ahead: As ``Tier.iter_loads``.
+            require_wanted: Asked after each segment; what it raises ends the call.
+
+        Raises:
+            StoreError and its kinds, CorruptDataError and its kinds, EncryptionKeyError: nothing can be said of the
+            partition.
+        """
+        now: Listed | None = listed
+        for attempt in range(_LISTINGS_MAX):
+            if relist or attempt:
+                now = self._source.relist(listed)
+            if now is None:
+                break
+            found = self._load(now, before, ahead, require_wanted)
+            # What is gone since it was listed is no loss: a new listing tells what is left.
+            if not found.gone or attempt + 1 == _LISTINGS_MAX:
+                return self._resolution(now, found, before)
+        return Resolution(None, None, {})
+
+    def _resolution(self, listed: Listed, found: _Found, before: Resolution | None) -> Resolution:
+        if not found.segments:
+            if found.faults:
+                raise found.faults[0][1]
+            return Resolution(listed, None, {})
+        segments = [segment for _, segment in found.segments.values()]
+        if before is not None and before.history is not None and not found.faults and not found.lost:
+            known = {id(segment) for _, segment in before.loaded.values()}
+            if known == {id(segment) for segment in segments}:
+                return Resolution(listed, before.history, found.segments)
+        partition = listed.topic_id_partition
+        # Without a list of faults: a checkpoint that no key opens is an error, not a guess at what counts.
+        history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets).history_of(partition, segments)
+        _require_covered(history, found)
+        for warning in history.warnings:
+            _log.warning("%s: %s", partition, warning)
+        return Resolution(listed, history, found.segments)
+
+    def _load(
+        self, listed: Listed, before: Resolution | None, ahead: int | None, require_wanted: Callable[[], None]
+    ) -> _Found:
+        found = _Found()
+        wanted: list[tuple[Candidate, bytes]] = []
+        loaded = before.loaded if before else {}
+        for candidate in self._source.find_candidates(listed):
+            if candidate.objects and LOG not in candidate.objects:
+                found.lost.append(candidate)
+                continue
+            digest = _digest(candidate)
+            known = loaded.get(_name_of(candidate))
+            if known is not None and known[0] == digest:
+                found.segments[_name_of(candidate)] = known
+            else:
+                wanted.append((candidate, digest))
+        with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead)) as loads:
+            for (candidate, digest), outcome in zip(wanted, loads, strict=True):
+                require_wanted()
+                if isinstance(outcome, StoredSegment):
+                    found.segments[_name_of(candidate)] = (digest, outcome)
+                elif outcome is None and _may_be_empty(candidate, self._tier.layout):
+                    continue
+                elif outcome is None or isinstance(outcome, ObjectNotFoundError):
+                    found.gone = True
+                    found.lost.append(candidate)
+                elif isinstance(outcome, StoreError):
+                    raise outcome
+                else:
+                    found.faults.append((candidate, outcome))
+        return found
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a partition's candidates became.
+
+    Attributes:
+        segments: By name, with the digests of their objects.
+        faults: What cannot be described.
+        lost: Segments whose log, or all of it, is gone.
+        gone: Whether some were still there when they were listed.
+    """
+
+    segments: dict[str, tuple[bytes, StoredSegment]] = field(default_factory=dict)
+    faults: list[tuple[Candidate, TierlogError]] = field(default_factory=list)
+    lost: list[Candidate] = field(default_factory=list)
+    gone: bool = False
+
+
+def _may_be_empty(candidate: Candidate, layout: str) -> bool:
+    """Whether nothing to read is what a segment may have: the active one of a log directory, or a file."""
+    return layout == "file" or (layout == "log-dir" and candidate.next_start_offset is None)
+
+
+def _name_of(candidate: Candidate) -> str:
+    """What names a segment in its partition: of a log directory the folder is the same for all."""
+    return f"{candidate.segment_path}@{candidate.start_offset}"
+
+
+def _digest(candidate: Candidate) -> bytes:
+    """Of all that a segment's description is made of."""
+    digest = xxhash.xxh3_128(repr((candidate.start_offset, candidate.next_start_offset)).encode())
+    for suffix, info in sorted(candidate.objects.items()):
+        digest.update(repr((suffix, info.key, info.size_bytes, info.last_modified_ms)).encode())
+    return digest.digest()
+
+
+def _require_covered(history: PartitionHistory, found: _Found) -> None:
+    """Raises the error of the first segment that cannot be read and whose offsets nobody else holds."""
+    lineage = history.lineage
+
+    def is_covered(start_offset: int) -> bool:
+        if any(gap.end_offset_exclusive > start_offset for gap in lineage.gaps):
+            return False  # nobody knows where the segment ends: the gap may be its
+        return lineage.earliest_offset <= start_offset < lineage.end_offset_exclusive
+
+    for candidate, error in found.faults:
+        if not is_covered(candidate.start_offset):
+            raise error
+    for candidate in found.lost:
+        start = candidate.start_offset
+        if start >= lineage.earliest_offset and not is_covered(start):
+            raise ObjectNotFoundError(
+                f"{candidate.segment_path}: a segment is gone that retention would not have taken"
+            )

@@ -1,0 +1,253 @@
+"""One look at a tier's keys: its partitions, each with the objects that were listed of it.
+
+A listing is kept in few bytes an object (a name and three numbers), since it stays in memory for as long as the server
+runs; segments are made of it when somebody asks for a partition. What a listing has in common with the one before is
+shared, so that telling what changed costs a comparison of bytes, and no key is taken apart twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.storage.layouts import Candidate
+from tierlog.remote.storage.layouts.listing import Listing
+from tierlog.remote.storage.objects.object_keys import PARSERS
+from tierlog.remote.storage.objects.part_suffixes import LOG
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+
+_log = logging.getLogger(__name__)
+
+#: Between names. No layout's name has it: a key that does is foreign.
+SEPARATOR: Final = "\0"
+#: Of each object: size in bytes, last modified in ms, CRC-32 of its etag (0 without one).
+NUMBERS: Final = 3
+#: Names that are joined at once while a folder is listed.
+_JOINED_NAMES: Final = 8192
+#: Folders of a key below that of its partition, and the file's own name; of other layouts 1.
+_NAMES_BELOW: Final = {"kafka": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFolder:
+    """The objects of one partition's folder, packed.
+
+    Args:
+        path: What their keys begin with: "" or ending with "/".
+        names: What follows it in each key, joined by SEPARATOR, in the order of the listing.
+        numbers: int64[objects × NUMBERS], little-endian.
+    """
+
+    path: str
+    names: str
+    numbers: bytes = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        return len(self.numbers) // (8 * NUMBERS)
+
+    @property
+    def newest_ms(self) -> int:
+        """When the youngest object was written; -1 without objects."""
+        return max(memoryview(self.numbers).cast("q")[1::NUMBERS], default=-1)
+
+    def objects(self) -> Iterator[ObjectInfo]:
+        """The objects as they were listed, but for their etags."""
+        numbers = memoryview(self.numbers).cast("q")
+        names = self.names.split(SEPARATOR) if len(numbers) else ()
+        for name, size_bytes, modified_ms in zip(names, numbers[::NUMBERS], numbers[1::NUMBERS], strict=True):
+            yield ObjectInfo(self.path + name, size_bytes, modified_ms)
+
+    def joined(self, more: ListedFolder) -> ListedFolder:
+        """The folder with more objects, where a store lists in no order."""
+        return ListedFolder(self.path, f"{self.names}{SEPARATOR}{more.names}", self.numbers + more.numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPartition:
+    """A partition that has whole segments, as the keys show it.
+
+    Args:
+        folders: Where its objects lie; several where several prefixes lead to the same partition.
+        newest_ms: When the youngest of its objects was written.
+        segments: How many whole ones there are.
+    """
+
+    topic_id_partition: TopicIdPartition
+    folders: tuple[ListedFolder, ...]
+    newest_ms: int
+    segments: int
+
+    def objects(self) -> Iterator[ObjectInfo]:
+        """All that was listed of it."""
+        for folder in self.folders:
+            yield from folder.objects()
+
+
+@dataclass(frozen=True, slots=True)
+class TierListing:
+    """What one listing found. Immutable; any number of threads.
+
+    Args:
+        partitions: Those that have whole segments; a folder in which nothing is whole is one of none.
+        folders: All folders of partitions, by path.
+        foreign_objects: Keys that are none of the layout.
+    """
+
+    partitions: Mapping[TopicIdPartition, ListedPartition]
+    folders: Mapping[str, ListedPartition | ListedFolder]
+    foreign_objects: int = 0
+
+
+def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
+    """List a tier.
+
+    Args:
+        tier: Stays the caller's.
+        previous: What is in it as before is taken over: the same objects of Python's.
+
+    Raises:
+        StoreError and its kinds.
+
+    Cost: the listing; of a log directory also one small file for each partition that changed.
+    """
+    known = previous.folders if previous else {}
+    reader = _FolderReader(tier)
+    folders: dict[str, ListedPartition | ListedFolder] = {}
+    for listed in reader:
+        before = folders.get(listed.path)
+        whole = listed if before is None else _only_folder(before).joined(listed)
+        folders[whole.path] = _described(tier, whole, known.get(whole.path))
+    return TierListing(_by_partition(folders.values()), folders, reader.foreign_objects)
+
+
+def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | None:
+    """The same partition as its folders are listed now; None if no whole segment is left. Raises: as ``list_tier``."""
+    found: list[ListedPartition | ListedFolder] = []
+    for folder in listed.folders:
+        now: ListedFolder | None = None
+        for each in _FolderReader(tier, folder.path):
+            if each.path == folder.path:
+                now = each if now is None else now.joined(each)
+        if now is not None:
+            found.append(_described(tier, now, listed if len(listed.folders) == 1 else None))
+    return _by_partition(found).get(listed.topic_id_partition)
+
+
+def find_candidates(tier: Tier, listed: ListedPartition) -> list[Candidate]:
+    """The segments of a partition, by start offset. Raises: as ``Tier.find_candidates``."""
+    found = tier.find_candidates(objects=listed.objects())
+    return [candidate for candidate in found if candidate.topic_id_partition == listed.topic_id_partition]
+
+
+def _only_folder(described: ListedPartition | ListedFolder) -> ListedFolder:
+    return described if isinstance(described, ListedFolder) else described.folders[0]
+
+
+def _described(
+    tier: Tier, listed: ListedFolder, known: ListedPartition | ListedFolder | None
+) -> ListedPartition | ListedFolder:
+    """What a folder holds: the known object if nothing changed."""
+    if known is not None and _only_folder(known) == listed:
+        return known
+    try:
+        whole = [found for found in tier.find_candidates(objects=listed.objects()) if LOG in found.objects]
+    except ObjectNotFoundError:  # the one file
+        return listed
+    except TierlogError as error:  # of a log directory: the file that has its topic id
+        _log.warning("%s: the partition cannot be told, and is left as it was: %s", listed.path, error)
+        return known or listed
+    if not whole:
+        return listed
+    return ListedPartition(whole[0].topic_id_partition, (listed,), listed.newest_ms, len(whole))
+
+
+def _by_partition(described: Iterable[ListedPartition | ListedFolder]) -> dict[TopicIdPartition, ListedPartition]:
+    found: dict[TopicIdPartition, ListedPartition] = {}
+    for each in described:
+        if isinstance(each, ListedFolder):
+            continue
+        known = found.get(each.topic_id_partition)
+        found[each.topic_id_partition] = each if known is None else _merged(known, each)
+    return found
+
+
+def _merged(one: ListedPartition, other: ListedPartition) -> ListedPartition:
+    return ListedPartition(
+        one.topic_id_partition,
+        one.folders + other.folders,
+        max(one.newest_ms, other.newest_ms),
+        one.segments + other.segments,
+    )
+
+
+class _Packer:
+    """Packs the objects of one folder."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._joined: list[str] = []
+        self._names: list[str] = []
+        self._numbers = array("q")
+
+    def add(self, info: ObjectInfo) -> None:
+        name = info.key[len(self._path) :]
+        if SEPARATOR in name:
+            return
+        self._names.append(name)
+        etag = zlib.crc32(info.etag.encode()) if info.etag else 0
+        self._numbers.extend((info.size_bytes, info.last_modified_ms, etag))
+        if len(self._names) >= _JOINED_NAMES:
+            self._joined = [SEPARATOR.join([*self._joined, *self._names])]
+            self._names.clear()
+
+    def packed(self) -> ListedFolder:
+        return ListedFolder(self._path, SEPARATOR.join([*self._joined, *self._names]), self._numbers.tobytes())
+
+
+class _FolderReader:
+    """The folders of partitions of a listing, in its order; what fits no layout is counted and passed over."""
+
+    def __init__(self, tier: Tier, prefix: str | None = None) -> None:
+        self._tier = tier
+        self._prefix = (tier.scope.folder or tier.scope.key_prefix) if prefix is None else prefix
+        self._names_below = _NAMES_BELOW.get(tier.layout, 1)
+        parse = PARSERS.get(tier.layout)
+        self._keys = Listing(tier.store, tier.scope, parse, tier.machine) if parse else None
+        self.foreign_objects = 0
+
+    def __iter__(self) -> Iterator[ListedFolder]:
+        packer, path = _Packer(""), ""
+        begun = self._keys is None
+        for info in self._iter_listed():
+            if self._keys is not None and (not begun or self._path_of(info.key) != path):
+                if begun:
+                    yield packer.packed()
+                begun = self._keys.parse(info.key) is not None
+                if not begun:
+                    self.foreign_objects += 1
+                    continue
+                path = self._path_of(info.key)
+                packer = _Packer(path)
+            packer.add(info)
+        if begun:
+            yield packer.packed()
+
+    def _iter_listed(self) -> Iterator[ObjectInfo]:
+        if self._keys is None:  # one file, with what lies beside it
+            yield from self._tier.store.list_folder().objects
+        else:
+            yield from self._tier.store.iter_objects(self._prefix)
+
+    def _path_of(self, key: str) -> str:
+        end = key.rfind("/")
+        for _ in range(self._names_below - 1):
+            end = key.rfind("/", 0, max(end, 0))
+        return key[: end + 1]

@@ -1,0 +1,583 @@
+"""A catalog over buckets that change underneath it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pathlib
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.support.buckets import Bucket, message, topic_uuid
+from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of, until
+from tests.support.golden import bucket_root, config_of
+from tests.support.kip_scripts import SCRIPTS
+from tests.support.loops import LOOPS, run_on
+from tierlog import open_tier
+from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.errors import CorruptObjectError, StoreUnavailableError
+from tierlog.remote.api import Uuid
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
+from tierlog.scan.history import TierHistory
+
+ORDERS = Uuid.from_text(topic_uuid("orders"))
+
+
+def segment(bucket: Bucket, first: int, count: int = 2, epoch: int = 0, **options: object) -> str:
+    """A segment of ``count`` records."""
+    lineage = options.pop("lineage", {epoch: 0})
+    batches = [message(offset, "m", epoch) for offset in range(first, first + count)]
+    return bucket.segment(f"s{first}e{epoch}", batches, lineage=lineage, **options)  # type: ignore[arg-type]
+
+
+def remove(bucket: Bucket, name: str, *suffixes: str) -> None:
+    for suffix in suffixes or ("log", "indexes", "rsm-manifest"):
+        bucket.path(name, suffix).unlink()
+
+
+class Watched(PassingStore):
+    """Counts what is fetched, and fails or holds back what the test says."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.fetched: list[str] = []
+        self.lists = 0
+        self.broken: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.unreadable: set[str] = set()
+
+    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.lists += 1
+        self.gate.wait(30)
+        if self.broken:
+            raise self.broken
+        yield from self._store.iter_objects(prefix)
+
+    def fetch(self, key: str) -> bytes:
+        self.fetched.append(key)
+        if any(each in key for each in self.unreadable):
+            raise StoreUnavailableError(f"{key}: 503")
+        return bytes(self._store.fetch(key))
+
+
+class Watching:
+    """Makes a Watched store for a tier, and keeps it for the test."""
+
+    store: Watched
+
+    def __call__(self, store: ObjectStore) -> ObjectStore:
+        self.store = Watched(store)
+        return self.store
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "main-plain",
+        "zstd-aes",
+        "local-tiered",
+        "custom-meta",
+        "compacted",
+        "record-v0-v1/mixed-v0-v1-v2.log",
+        "zstd-aes/local-before",
+    ],
+)
+def test_histories_are_those_of_a_scan(data: pathlib.Path, place: str, loop: str) -> None:
+    """A consumer would get other records than `tierlog cat` shows, on real buckets of all layouts."""
+    root, config = data / place, {}
+    if (root / "config.json").exists():
+        root, config = bucket_root(root), config_of(root)
+    with open_tier(str(root), config=config) as tier:
+        expected = TierHistory(tier).partitions()
+    assert expected
+
+    async def main() -> None:
+        async with opened_catalog(root, config=config) as catalog:
+            served = {(topic.name, number) for topic in catalog.topics() for number in topic.partitions}
+            assert served == {(each.topic, each.partition) for each in expected}
+            for each in expected:
+                histories = histories_of(catalog, each.topic, each.partition)
+                assert histories.current is None
+                assert await histories.resolve() == each
+                assert histories.current == each
+                found = catalog.find(each.topic)
+                assert found is not None
+                assert catalog.find_by_id(found.topic_id) in (found, None)
+
+    run_on(loop, main)
+
+
+def test_topics_are_told_without_a_manifest(tmp_path: pathlib.Path) -> None:
+    """A start over many segments would take minutes before the first client is answered."""
+    for partition in (0, 2):
+        segment(Bucket(tmp_path, partition=partition), 0)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            (topic,) = catalog.topics()
+            assert (topic.name, topic.topic_id, topic.partitions) == ("orders", ORDERS, (0, 2))
+            assert catalog.find_by_id(ORDERS) == catalog.find("orders") == topic
+            assert catalog.find("other") is catalog.find_by_id(Uuid.from_text(topic_uuid("x"))) is None
+            assert catalog.partition("orders", 1) is catalog.partition("other", 0) is None
+            assert catalog.partition("orders", -1) is None
+            assert not watching.store.fetched
+
+    run_on("uvloop", main)
+
+
+def test_all_who_ask_at_once_wait_for_one_resolution(tmp_path: pathlib.Path) -> None:
+    """A thousand consumers that start together would read every manifest a thousand times."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    segment(bucket, 2)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            histories = histories_of(catalog, "orders")
+            found = await asyncio.gather(*(histories.resolve() for _ in range(50)))
+            assert {id(each) for each in found} == {id(histories.current)}
+            assert len(watching.store.fetched) == 2
+            assert histories_of(catalog, "orders") is histories
+
+    run_on("uvloop", main)
+
+
+def test_a_task_that_gives_up_does_not_harm_the_others(tmp_path: pathlib.Path) -> None:
+    """A client that disconnects would end the resolution that others wait for."""
+    segment(Bucket(tmp_path), 0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            histories = histories_of(catalog, "orders")
+            given_up, waiting = asyncio.ensure_future(histories.resolve()), asyncio.ensure_future(histories.resolve())
+            await asyncio.sleep(0)
+            given_up.cancel()
+            assert spans_of(await waiting) == [(0, 2)]
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+
+    run_on("uvloop", main)
+
+
+def test_new_segments_are_followed_and_known_manifests_not_read_again(tmp_path: pathlib.Path) -> None:
+    """A consumer would never see what was written after the start, or each refresh would read the whole bucket."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    segment(Bucket(tmp_path, "idle"), 0)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            histories, idle = histories_of(catalog, "orders"), histories_of(catalog, "idle")
+            first, idle_history = await histories.resolve(), await idle.resolve()
+            version = catalog.version
+            waiting = asyncio.ensure_future(catalog.wait(version, NEVER_SECONDS))
+            watching.store.fetched.clear()
+            segment(bucket, 2)
+            await relisted(catalog)
+            assert await waiting
+            assert catalog.version > version
+            assert histories.current is not first
+            assert spans_of(await histories.resolve()) == [(0, 2), (2, 4)]
+            assert [key for key in watching.store.fetched if "rsm-manifest" in key] == [
+                f"{bucket.keys['s2e0']}.rsm-manifest"
+            ]
+            assert idle.current is idle_history
+
+    run_on("uvloop", main)
+
+
+def test_nothing_new_wakes_nobody(tmp_path: pathlib.Path) -> None:
+    """Thousands of long polls would be answered, and asked again, at every refresh."""
+    segment(Bucket(tmp_path), 0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            history = await histories_of(catalog, "orders").resolve()
+            version = catalog.version
+            waiting = asyncio.ensure_future(catalog.wait(version, 0.3))
+            await relisted(catalog)
+            assert not await waiting
+            assert catalog.version == version
+            assert histories_of(catalog, "orders").current is history
+            assert not await catalog.wait(version, 0.0)
+            assert await catalog.wait(version - 1, NEVER_SECONDS)
+
+    run_on("uvloop", main)
+
+
+def test_retention_moves_the_log_start(tmp_path: pathlib.Path) -> None:
+    """A consumer would be sent to records that are deleted."""
+    bucket = Bucket(tmp_path)
+    for first in (0, 2, 4):
+        segment(bucket, first)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            histories = histories_of(catalog, "orders")
+            assert (await histories.resolve()).earliest_offset == 0
+            remove(bucket, "s0e0")
+            remove(bucket, "s2e0", "log")  # its deletion goes on
+            await relisted(catalog)
+            await until(lambda: histories.current is not None and histories.current.earliest_offset == 4)
+
+    run_on("uvloop", main)
+
+
+def test_a_missed_object_has_its_partition_listed_soon(tmp_path: pathlib.Path) -> None:
+    """Until the next refresh a consumer would be told of a storage error for what retention took."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    segment(bucket, 2)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            histories = histories_of(catalog, "orders")
+            await histories.resolve()
+            version, lists = catalog.version, watching.store.lists
+            remove(bucket, "s0e0", "log")
+            for _ in range(100):
+                histories.report_missing(FileNotFoundError("s0e0"))
+            await until(lambda: histories.current is not None and histories.current.earliest_offset == 2)
+            assert watching.store.lists == lists + 1
+            assert catalog.version > version
+            # The next listing finds the same, and nothing changes any more.
+            history = histories.current
+            await relisted(catalog)
+            assert histories.current is history
+
+    run_on("uvloop", main)
+
+
+def test_segments_that_vanish_before_they_are_resolved_are_listed_again(tmp_path: pathlib.Path) -> None:
+    """A partition whose oldest segment was deleted since the listing would not be readable."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    segment(bucket, 2)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            remove(bucket, "s0e0")
+            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(2, 4)]
+
+    run_on("uvloop", main)
+
+
+def test_what_is_gone_is_an_unknown_topic(tmp_path: pathlib.Path) -> None:
+    """A consumer of a deleted topic would wait for ever, or get the records of the topic that replaced it."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    segment(Bucket(tmp_path, partition=1), 0)
+    other = segment(Bucket(tmp_path, "other"), 0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            served, partition = catalog.partition("orders", 0), histories_of(catalog, "orders", 1)
+            gone = histories_of(catalog, "other")
+            histories = histories_of(catalog, "orders")
+            await histories.resolve()
+            version = catalog.version
+            shutil.rmtree(tmp_path / other.split("/")[0])
+            shutil.rmtree((tmp_path / bucket.keys["s0e0"]).parent.parent)
+            newer = Bucket(tmp_path, topic_id=topic_uuid("another id"))
+            segment(newer, 0, 7)
+            await relisted(catalog)
+            assert catalog.version > version
+            assert [(str(topic.topic_id), topic.partitions) for topic in catalog.topics()] == [(newer.topic_id, (0,))]
+            assert catalog.find_by_id(ORDERS) is None
+            for each in (histories, partition, gone):
+                assert each.current is None
+                with pytest.raises(ApiError) as told:
+                    await each.resolve()
+                assert told.value.code is ErrorCode.unknown_topic_or_partition
+            gone.report_missing(FileNotFoundError("x"))
+            assert catalog.partition("orders", 0) is not served
+            assert catalog.partition("orders", 1) is None
+            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 7)]
+
+    run_on("uvloop", main)
+
+
+def test_partitions_that_are_added_are_served(tmp_path: pathlib.Path) -> None:
+    """Consumers of a topic that grew would never be assigned its new partitions."""
+    segment(Bucket(tmp_path), 0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            version = catalog.version
+            segment(Bucket(tmp_path, partition=3), 0)
+            segment(Bucket(tmp_path, "other"), 0)
+            await relisted(catalog)
+            assert catalog.version > version
+            assert [(topic.name, topic.partitions) for topic in catalog.topics()] == [
+                ("orders", (0, 3)),
+                ("other", (0,)),
+            ]
+            assert spans_of(await histories_of(catalog, "orders", 3).resolve()) == [(0, 2)]
+
+    run_on("uvloop", main)
+
+
+def test_an_unclean_election_replaces_the_history_as_a_whole(tmp_path: pathlib.Path) -> None:
+    """A consumer would be sent records of the abandoned branch after the new leader's have come."""
+    first = Bucket(tmp_path)
+    first.segment("u1", [message(0, "m0", 0), message(1, "dead", 0), message(2, "dead", 0)], lineage={0: 0})
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            histories = histories_of(catalog, "orders")
+            assert spans_of(await histories.resolve()) == [(0, 3)]
+            SCRIPTS["4"](tmp_path)
+            await relisted(catalog)
+            await until(lambda: histories.current is not None and histories.current.end_offset_exclusive == 2)
+            assert histories.current is not None
+            assert len(histories.current.unreferenced) == 1
+
+    run_on("uvloop", main)
+
+
+def test_a_listing_that_fails_keeps_what_is_known(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A store that is away for a minute would take all topics away from all clients."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            histories = histories_of(catalog, "orders")
+            history = await histories.resolve()
+            watching.store.broken = StoreUnavailableError("503")
+            with caplog.at_level(logging.INFO):
+                for _ in range(3):
+                    await relisted(catalog)
+            assert "503" in str(catalog.refresh_error)
+            assert catalog.is_usable
+            assert histories.current is history
+            assert [topic.name for topic in catalog.topics()] == ["orders"]
+            assert sum("cannot be listed" in record.message for record in caplog.records) == 1
+            watching.store.broken = None
+            segment(bucket, 2)
+            await relisted(catalog)
+            assert catalog.refresh_error is None
+            await until(lambda: histories.current is not history)
+
+    run_on("uvloop", main)
+
+
+def test_a_listing_that_stalls_blocks_nobody_and_is_given_up(tmp_path: pathlib.Path) -> None:
+    """One hanging request would freeze the server, or following would end for ever."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    segment(Bucket(tmp_path, partition=1), 0)
+    watching = Watching()
+    settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, refresh_deadline_seconds=0.3, segments_ahead_max=0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, settings, wrap_store=watching) as catalog:
+            watching.store.gate.clear()
+            before = catalog.listings
+            catalog.refresh_soon()
+            await until(lambda: watching.store.lists >= 2)
+            assert spans_of(await histories_of(catalog, "orders", 1).resolve()) == [(0, 2)]
+            await until(lambda: catalog.listings > before)
+            assert isinstance(catalog.refresh_error, StoreUnavailableError)
+            watching.store.gate.set()
+            segment(Bucket(tmp_path, "new"), 0)
+            await until(lambda: catalog.find("new") is not None)
+            assert catalog.refresh_age_seconds is not None
+            assert catalog.refresh_age_seconds < NEVER_SECONDS
+
+    run_on("uvloop", main)
+
+
+def test_a_start_over_a_store_that_fails_says_so(tmp_path: pathlib.Path) -> None:
+    """A server with a wrong address would start, and serve nothing, in silence."""
+    segment(Bucket(tmp_path), 0)
+
+    async def main() -> None:
+        watching = Watching()
+        with open_tier(str(tmp_path), layout="aiven", wrap_store=watching) as tier:
+            watching.store.broken = StoreUnavailableError("503")
+            catalog = BucketCatalog(tier, lambda histories: histories)  # type: ignore[arg-type, return-value]
+            with pytest.raises(StoreUnavailableError):
+                await catalog.start()
+            assert not catalog.is_usable
+            await catalog.close()
+
+    run_on("uvloop", main)
+
+
+def test_one_unreadable_manifest_harms_its_partition_alone(tmp_path: pathlib.Path) -> None:
+    """One damaged object would make the whole bucket unreadable, or its records would be left out in silence."""
+    bucket = Bucket(tmp_path)
+    for first in (0, 2, 4):
+        segment(bucket, first)
+    segment(Bucket(tmp_path, partition=1), 0)
+    bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            histories = histories_of(catalog, "orders")
+            for _ in range(3):
+                with pytest.raises(CorruptObjectError, match="00002"):
+                    await histories.resolve()
+            fetches = watching.store.fetched.count(f"{bucket.keys['s2e0']}.rsm-manifest")
+            assert fetches == 1, "it is tried again after a pause, not at each request"
+            assert spans_of(await histories_of(catalog, "orders", 1).resolve()) == [(0, 2)]
+            remove(bucket, "s2e0")
+            segment(bucket, 2)
+            await relisted(catalog)
+            assert spans_of(await histories.resolve()) == [(0, 2), (2, 4), (4, 6)]
+
+    run_on("uvloop", main)
+
+
+def test_an_unreadable_copy_is_left_out_where_another_has_its_records(tmp_path: pathlib.Path) -> None:
+    """A partition would be unreadable though every record of it is there."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0, 4)
+    segment(bucket, 2, 2)
+    bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 4)]
+
+    run_on("uvloop", main)
+
+
+def test_a_log_that_is_lost_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> None:
+    """A consumer would pass over the lost records and never know."""
+    bucket = Bucket(tmp_path)
+    for first in (0, 2, 4):
+        segment(bucket, first)
+    remove(bucket, "s2e0", "log")
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            with pytest.raises(FileNotFoundError, match="retention"):
+                await histories_of(catalog, "orders").resolve()
+
+    run_on("uvloop", main)
+
+
+def test_a_failing_store_is_tried_again_after_a_pause(tmp_path: pathlib.Path) -> None:
+    """A passing error would last, or a store in trouble would be asked by every request of every client."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            watching.store.unreadable.add("rsm-manifest")
+            histories = histories_of(catalog, "orders")
+            for _ in range(5):
+                with pytest.raises(StoreUnavailableError):
+                    await histories.resolve()
+            assert len(watching.store.fetched) == 1
+            watching.store.unreadable.clear()
+
+            async def resolved() -> None:
+                while True:
+                    try:
+                        await histories.resolve()
+                    except StoreUnavailableError:
+                        await asyncio.sleep(0.05)
+                    else:
+                        return
+
+            await asyncio.wait_for(resolved(), 20)
+
+    run_on("uvloop", main)
+
+
+def test_a_newer_listing_that_cannot_be_resolved_leaves_the_older_history(tmp_path: pathlib.Path) -> None:
+    """A new segment with a damaged manifest would take away the records that were readable all along."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            histories = histories_of(catalog, "orders")
+            history = await histories.resolve()
+            segment(bucket, 2)
+            whole = bucket.path("s2e0", "rsm-manifest").read_bytes()
+            bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
+            await relisted(catalog)
+            await asyncio.sleep(0.1)
+            assert histories.current is history
+            assert await histories.resolve() is history
+            bucket.path("s2e0", "rsm-manifest").write_bytes(whole)
+            await relisted(catalog)
+            await until(lambda: histories.current is not history)
+
+    run_on("uvloop", main)
+
+
+def test_what_nobody_asked_for_is_resolved_ahead(tmp_path: pathlib.Path) -> None:
+    """Clients would be told of partitions without leader epochs for as long as nobody reads them."""
+    for partition in range(5):
+        segment(Bucket(tmp_path, partition=partition), 0)
+    watching = Watching()
+    settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, segments_ahead_max=3)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, settings, wrap_store=watching) as catalog:
+            version = catalog.version
+            await until(lambda: catalog.version > version)
+            known = [histories_of(catalog, "orders", partition).current is not None for partition in range(5)]
+            assert known == [True, True, True, False, False]
+            await relisted(catalog)
+            assert catalog.version == version + 1
+            assert len(watching.store.fetched) == 3
+
+    run_on("uvloop", main)
+
+
+def test_a_close_ends_what_waits_on_a_store_that_hangs(tmp_path: pathlib.Path) -> None:
+    """A server could not be stopped while its store hangs."""
+    segment(Bucket(tmp_path), 0)
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            watching.store.gate.clear()
+            catalog.refresh_soon()
+            await until(lambda: watching.store.lists >= 2)
+            began = asyncio.get_running_loop().time()
+            await catalog.close()
+            assert asyncio.get_running_loop().time() - began < 3
+            watching.store.gate.set()
+
+    run_on("uvloop", main)
+
+
+def test_waiting_costs_nothing_while_nothing_happens(tmp_path: pathlib.Path) -> None:
+    """A thousand idle consumers would keep a core busy."""
+    segment(Bucket(tmp_path), 0)
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            waiting = [asyncio.ensure_future(catalog.wait(catalog.version, NEVER_SECONDS)) for _ in range(1000)]
+            await asyncio.sleep(0.05)
+            began = time.thread_time()
+            await asyncio.sleep(0.3)
+            assert time.thread_time() - began < 0.05
+            segment(Bucket(tmp_path, "new"), 0)
+            catalog.refresh_soon()
+            assert all(await asyncio.gather(*waiting))
+
+    run_on("uvloop", main)
