@@ -200,6 +200,8 @@ class LogContents:
         if offset <= self.local_start:
             return False
         _log.info("%s: the local log starts at %d: %s", self._local.folder, offset, reason)
+        if offset > self._local.recovery_point:  # which will cover the snapshots up to there
+            self._local.sync((), self.snapshots.open_unsynced(), known_before=0)
         self.local_start = offset
         self._high_watermark = max(self.high_watermark, min(offset, self._local.log_end_offset))
         self._local.recovery_point = max(self._local.recovery_point, offset)
@@ -246,8 +248,6 @@ class LogContents:
                 segments = segments[:-1]
         if not segments:
             return 0
-        if copies:  # the recovery point will cover the snapshots
-            self._local.sync((), self.snapshots.open_unsynced(), known_before=0)
         self._local.remove(segments)
         self._forget_snapshots(segments)
         first = self._local.segments.first.base_offset
