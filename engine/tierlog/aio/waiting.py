@@ -99,6 +99,22 @@ class LoopCalls:
         self._loop.call_later(seconds, call)
 
 
+class Reply(Generic[Result]):
+    """A value that one task waits for and something else on the same loop gives. Not for threads."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def give(self, value: Result) -> None:
+        """Wake the waiting task with a value. Nothing happens if it was cancelled; a second value is an error."""
+        if not self._future.cancelled():
+            self._future.set_result(value)
+
+    async def wait(self) -> Result:
+        """The value, once it is there."""
+        return await self._future
+
+
 class Worker:
     """Threads that run blocking calls for event loops. They end when there are no calls."""
 
