@@ -564,11 +564,11 @@ def test_what_nobody_waits_for_any_more_is_done_all_the_same() -> None:
         joining.cancel()
         await asyncio.gather(committing, joining, return_exceptions=True)
         wire.rig.is_prompt = True
-        wire.rig.advance(1)
+        wire.rig.advance(4)
         assert wire.rig.committed() == 7
         assert wire.rig.state() == "CompletingRebalance"
 
-    on_loop(test)
+    on_loop(test, GroupConfig())
 
 
 def test_every_api_of_groups_is_answered() -> None:
