@@ -6,9 +6,10 @@ import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from tierlog.errors import ForkedProcessError, NoThreadError
+from tierlog.errors import ForkedProcessError, NoThreadError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool, PoolClosedError
 
@@ -98,6 +99,22 @@ class LoopCalls:
         self._loop.call_later(seconds, call)
 
 
+class Reply(Generic[Result]):
+    """A value that one task waits for and something else on the same loop gives. Not for threads."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def give(self, value: Result) -> None:
+        """Wake the waiting task with a value. Nothing happens if it was cancelled; a second value is an error."""
+        if not self._future.cancelled():
+            self._future.set_result(value)
+
+    async def wait(self) -> Result:
+        """The value, once it is there."""
+        return await self._future
+
+
 class Worker:
     """Threads that run blocking calls for event loops. They end when there are no calls."""
 
@@ -117,22 +134,32 @@ class Worker:
         except NoThreadError as error:
             raise RetriableRemoteStorageException(str(error)) from error
 
-    async def result(self, future: Future[Result]) -> Result:
-        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call."""
+    async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
+        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call.
+
+        Raises:
+            StoreUnavailableError: there is none after ``seconds``.
+        """
         alarm = Alarm()
         future.add_done_callback(lambda _: alarm.ring())
-        await alarm.wait()
+        await alarm.wait(seconds)
+        if seconds is not None and not future.done():
+            raise StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
         try:
             return future.result()
         except CancelledError:  # a close took it out of the line; it has nothing to do with a task's cancellation
             raise RemoteStorageException(_CLOSED) from None
 
-    async def run(self, call: Callable[[], Result]) -> Result:
-        """Submit a call and wait for its result. A call that is cancelled before it began does not run."""
+    async def run(self, call: Callable[[], Result], *, seconds: float | None = None) -> Result:
+        """Submit a call and wait for its result. A call that is cancelled, or late, before it began does not run.
+
+        Raises:
+            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+        """
         future = self.submit(call)
         try:
-            return await self.result(future)
-        except TaskCancelledError:
+            return await self.result(future, seconds=seconds)
+        except (TaskCancelledError, StoreUnavailableError):
             future.cancel()
             raise
 
@@ -155,12 +182,105 @@ class SharedCall(Generic[Result]):
     async def result(self) -> Result:
         """The result of the call under way, or of one that begins now. Raises what it raises."""
         task = self._task
-        if task is None:
+        if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._call())
             task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     def _ended(self, task: asyncio.Task[Result]) -> None:
-        self._task = None
+        if self._task is task:
+            self._task = None
         if not task.cancelled():
             task.exception()  # looked at: it may be nobody's
+
+
+class Begun(Generic[Result]):
+    """A coroutine that has run up to its first wait. If it had to wait, it goes on as a task of the running loop; if
+    not, there was no task at all: what answers out of memory costs next to nothing.
+
+    Its first part runs inside the caller's task, so that a coroutine that remembers its task (``asyncio.timeout``) is
+    not for here.
+
+    Args:
+        coroutine: Owned from here on.
+    """
+
+    __slots__ = ("_error", "_result", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._result: Result | None = None
+        self._error: Exception | None = None
+        self._task: asyncio.Task[Result] | None = None
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as end:
+            self._result = end.value
+        except Exception as error:  # noqa: BLE001 - told by ``result``, as that of a task is
+            self._error = error
+        else:
+            self._task = asyncio.get_running_loop().create_task(_Rest(coroutine, awaited))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the coroutine has returned or raised, or was cancelled."""
+        return self._task is None or self._task.done()
+
+    def result(self) -> Result:
+        """What the coroutine returned, or the error that it raised. Not before it ``is_done``."""
+        if self._task is not None:
+            return self._task.result()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value] # it has returned
+
+    def add_done_callback(self, call: Callable[[], None]) -> None:
+        """Call a function on the loop once the coroutine is done; at once if it is."""
+        if self._task is None:
+            call()
+        else:
+            self._task.add_done_callback(lambda _: call())
+
+    async def cancel(self) -> None:
+        """Cancel the coroutine and wait for its end. What it returned or raised is gone; idempotent."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.exception()  # it is heard, so that nobody logs it
+
+
+class _Rest(Coroutine[Any, Any, Result]):
+    """What is left of a coroutine that waits for something, as a coroutine that has not begun.
+
+    A task throws a cancellation that comes before its first step into the coroutine: here it arrives where the
+    coroutine waits, and its ``finally`` blocks run.
+    """
+
+    __slots__ = ("_awaited", "_coroutine", "_has_begun")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result], awaited: object) -> None:
+        self._coroutine = coroutine
+        self._awaited: object = awaited
+        self._has_begun = False
+
+    def send(self, value: Any) -> Any:
+        if not self._has_begun:
+            self._has_begun = True
+            awaited, self._awaited = self._awaited, None
+            return awaited
+        return self._coroutine.send(value)
+
+    def throw(
+        self, kind: Any, error: BaseException | object | None = None, trace: TracebackType | None = None, /
+    ) -> Any:
+        self._has_begun = True
+        if isinstance(kind, BaseException):
+            return self._coroutine.throw(kind)
+        return self._coroutine.throw(kind, error, trace)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("a task runs it")
