@@ -23,9 +23,7 @@ from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
-from tierlog.broker.partitions import Partition
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
-from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
@@ -91,7 +89,7 @@ class Replica:
             refresh_seconds=config.refresh_seconds,
             log_start_offsets=await worker.run(partial(self._log_starts, tier)),
         )
-        catalog = BucketCatalog(tier, partial(_make_partition, reads), settings, machine=machine)
+        catalog = BucketCatalog(tier, lambda histories: ReplicaPartition(histories, reads), settings, machine=machine)
         await catalog.start()
         self._parts.push_async_callback(catalog.close)
         store = await worker.run(partial(open_group_store, machine, config.state))
@@ -172,11 +170,6 @@ class Replica:
         """Use a changed certificate for connections from now on."""
         if self._server is not None:
             await self._server.reload_certificate()
-
-
-def _make_partition(reads: SegmentReads, histories: PartitionHistories) -> Partition:
-    """What serves a partition."""
-    return ReplicaPartition(histories, reads)
 
 
 def _health(catalog: BucketCatalog) -> str:
