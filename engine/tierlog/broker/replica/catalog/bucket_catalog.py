@@ -14,6 +14,7 @@ from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.following import Following
 from tierlog.broker.replica.catalog.resolution import Listed, Resolver
 from tierlog.broker.replica.catalog.resolution_line import ResolutionLine
+from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.served_topics import ServedTopics
 from tierlog.broker.replica.catalog.tier_listing import (
     ListedPartition,
@@ -44,6 +45,7 @@ class CatalogSettings:
         refresh_seconds: Pause between two listings.
         refresh_deadline_seconds: After which a listing is given up.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
+        state_file: Where the last listing is kept, so that the next start need not wait for one; None for nowhere.
         segments_ahead_max: Segments that are described before anybody asks for their partitions, at most.
     """
 
@@ -51,6 +53,7 @@ class CatalogSettings:
     refresh_seconds: float = 60.0
     refresh_deadline_seconds: float = 600.0
     log_start_offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    state_file: str | None = None
     segments_ahead_max: int = 20_000
 
 
@@ -111,12 +114,15 @@ class BucketCatalog:
         self._following: Following[_Look] = Following(
             tier.describe(),
             self._look,
-            lambda look: self._loop.submit(partial(self._take, look)),
+            self._found,
             lambda error: self._loop.submit(partial(self._miss, error)),
             seconds=self._settings.refresh_seconds,
             deadline_seconds=self._settings.refresh_deadline_seconds,
             machine=self._machine,
         )
+        self._saver = None
+        if self._settings.state_file is not None:
+            self._saver = ListingSaver(SavedListing(self._settings.state_file, tier, self._machine), self._machine)
         self._loop = LoopCalls()
         self._line = ResolutionLine(
             Resolver(tier, _TierSource(tier), self._settings.log_start_offsets),
@@ -134,22 +140,30 @@ class BucketCatalog:
         self._refreshed_at: float | None = None
         self._refresh_error: TierlogError | None = None
         self._listings = 0
+        self._is_usable = False
         self._is_closed = False
 
     async def start(self) -> None:
-        """List the bucket and begin to follow it.
+        """List the bucket and begin to follow it. With a saved listing begin with that, and list at once.
 
         Raises:
-            StoreError and its kinds: it cannot be listed.
+            StoreError and its kinds: it cannot be listed, and no listing was saved.
         """
         pool = self._machine.scheduler.pool(1, name="tierlog-replica-start")
-        worker = Worker(pool)
+        worker, saver = Worker(pool), self._saver
         try:
-            look = await worker.run(lambda: self._following.look(None))
+            saved = None if saver is None else await worker.run(saver.load)
+            if saved is not None:
+                look = await worker.run(lambda: self._looked(saved))
+                self._serve(look)
+            else:
+                look = await worker.run(lambda: self._following.look(None))
+                self._take(look)
+                if saver is not None:
+                    await worker.run(lambda: saver.note(look.listing))
         finally:
             pool.close(wait_seconds=0)
-        self._take(look)
-        self._following.start(look)
+        self._following.start(look, at_once=saved is not None)
 
     async def close(self) -> None:
         """Stop following; what is under way is cancelled. Partitions that were handed out know nothing new any more."""
@@ -164,11 +178,14 @@ class BucketCatalog:
     def _close_threads(self) -> None:
         thread = self._following.close()
         self._line.close()
-        if thread is not None:
-            try:
+        try:
+            if thread is not None:
                 thread.result(timeout=_CLOSE_SECONDS)
-            except TimeoutError:
-                _log.warning("%s: the thread that follows it does not end", self._tier.describe())
+        except TimeoutError:
+            _log.warning("%s: the thread that follows it does not end", self._tier.describe())
+        else:
+            if self._saver is not None:
+                self._saver.flush()
 
     @property
     def version(self) -> int:
@@ -186,12 +203,12 @@ class BucketCatalog:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a listing is at hand."""
-        return self._refreshed_at is not None
+        """Whether a listing is at hand, be it a saved one."""
+        return self._is_usable
 
     @property
     def refresh_age_seconds(self) -> float | None:
-        """How old the newest listing is that came to an end; None without one."""
+        """How long ago the newest listing came to an end; None before the first of this process."""
         return None if self._refreshed_at is None else self._machine.clock.monotonic_seconds() - self._refreshed_at
 
     @property
@@ -238,20 +255,32 @@ class BucketCatalog:
             self._histories[partition] = known
         return known
 
+    def _found(self, look: _Look) -> None:
+        """Have a listing served, and saved. In the thread that follows."""
+        self._loop.submit(partial(self._take, look))
+        if self._saver is not None:
+            self._saver.note(look.listing)
+
     def _look(self, before: _Look | None) -> _Look:
         listing = list_tier(self._tier, before.listing if before else None)
         if before is not None and before.listing.partitions == listing.partitions:
             return _Look(listing, before.topics, before.by_id)
+        return self._looked(listing)
+
+    def _looked(self, listing: TierListing) -> _Look:
         newest_ms = {partition: listed.newest_ms for partition, listed in listing.partitions.items()}
         topics = self._served.choose(newest_ms)
         return _Look(listing, topics, {each.topic_id: each for each in topics.values() if each.topic_id != ZERO_UUID})
 
     def _take(self, look: _Look) -> None:
-        """Serve what a listing found."""
-        if self._is_closed:
-            return
-        self._listings += 1
-        self._refreshed_at, self._refresh_error = self._machine.clock.monotonic_seconds(), None
+        """Serve what a listing found, now."""
+        if not self._is_closed:
+            self._listings += 1
+            self._refreshed_at, self._refresh_error = self._machine.clock.monotonic_seconds(), None
+            self._serve(look)
+
+    def _serve(self, look: _Look) -> None:
+        self._is_usable = True
         before, self._topics = self._topics, look.topics
         self._by_id = look.by_id
         self._listed = look.listing.partitions

@@ -93,7 +93,7 @@ class ListedPartition:
 
 @dataclass(frozen=True, slots=True)
 class TierListing:
-    """What one listing found. Immutable; any number of threads.
+    """The partitions and folders that one listing found. Immutable; any number of threads.
 
     Args:
         partitions: Those that have whole segments; a folder in which nothing is whole is one of none.
@@ -125,7 +125,7 @@ def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
         before = folders.get(listed.path)
         whole = listed if before is None else _only_folder(before).joined(listed)
         folders[whole.path] = _described(tier, whole, known.get(whole.path))
-    return TierListing(_by_partition(folders.values()), folders, reader.foreign_objects)
+    return TierListing(group_by_partition(folders.values()), folders, reader.foreign_objects)
 
 
 def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | None:
@@ -138,7 +138,7 @@ def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | N
                 now = each if now is None else now.joined(each)
         if now is not None:
             found.append(_described(tier, now, listed if len(listed.folders) == 1 else None))
-    return _by_partition(found).get(listed.topic_id_partition)
+    return group_by_partition(found).get(listed.topic_id_partition)
 
 
 def find_candidates(tier: Tier, listed: ListedPartition) -> list[Candidate]:
@@ -169,7 +169,8 @@ def _described(
     return ListedPartition(whole[0].topic_id_partition, (listed,), listed.newest_ms, len(whole))
 
 
-def _by_partition(described: Iterable[ListedPartition | ListedFolder]) -> dict[TopicIdPartition, ListedPartition]:
+def group_by_partition(described: Iterable[ListedPartition | ListedFolder]) -> dict[TopicIdPartition, ListedPartition]:
+    """The partitions of some folders; folders of the same partition add up."""
     found: dict[TopicIdPartition, ListedPartition] = {}
     for each in described:
         if isinstance(each, ListedFolder):
