@@ -101,6 +101,10 @@ class ObjectNotFoundError(StoreError, FileNotFoundError):
     """The object or file is not there."""
 
 
+class ArchivedObjectError(StoreError):
+    """The object lies in an archive (Glacier and the like): it must be restored before it can be read."""
+
+
 class ObjectConflictError(StoreError, FileExistsError):
     """A conditional write found another object than the caller expected: read it again and decide anew."""
 

@@ -60,7 +60,7 @@ def responses(api_key: int, api_version: int) -> st.SearchStrategy[Any]:
 
 
 @cache
-def entities(entity: type[Any]) -> st.SearchStrategy[Any]:
+def entities(entity: Any) -> st.SearchStrategy[Any]:
     """Any entity of a class of kio's."""
     return st.builds(entity, **{field.name: _values(field) for field in wire_fields(entity)})
 

@@ -6,6 +6,7 @@ import asyncio  # noqa: TID251 - this room is for event loops
 import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from tierlog.errors import ForkedProcessError, NoThreadError
@@ -164,3 +165,95 @@ class SharedCall(Generic[Result]):
         self._task = None
         if not task.cancelled():
             task.exception()  # looked at: it may be nobody's
+
+
+class Begun(Generic[Result]):
+    """A coroutine that has run up to its first wait. If it had to wait, it goes on as a task of the running loop; if
+    not, there was no task at all: what answers out of memory costs next to nothing.
+
+    Its first part runs inside the caller's task, so that a coroutine that remembers its task (``asyncio.timeout``) is
+    not for here.
+
+    Args:
+        coroutine: Owned from here on.
+    """
+
+    __slots__ = ("_error", "_result", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._result: Result | None = None
+        self._error: Exception | None = None
+        self._task: asyncio.Task[Result] | None = None
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as end:
+            self._result = end.value
+        except Exception as error:  # noqa: BLE001 - told by ``result``, as that of a task is
+            self._error = error
+        else:
+            self._task = asyncio.get_running_loop().create_task(_Rest(coroutine, awaited))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the coroutine has returned or raised, or was cancelled."""
+        return self._task is None or self._task.done()
+
+    def result(self) -> Result:
+        """What the coroutine returned, or the error that it raised. Not before it ``is_done``."""
+        if self._task is not None:
+            return self._task.result()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value] # it has returned
+
+    def add_done_callback(self, call: Callable[[], None]) -> None:
+        """Call a function on the loop once the coroutine is done; at once if it is."""
+        if self._task is None:
+            call()
+        else:
+            self._task.add_done_callback(lambda _: call())
+
+    async def cancel(self) -> None:
+        """Cancel the coroutine and wait for its end. What it returned or raised is gone; idempotent."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.exception()  # it is heard, so that nobody logs it
+
+
+class _Rest(Coroutine[Any, Any, Result]):
+    """What is left of a coroutine that waits for something, as a coroutine that has not begun.
+
+    A task throws a cancellation that comes before its first step into the coroutine: here it arrives where the
+    coroutine waits, and its ``finally`` blocks run.
+    """
+
+    __slots__ = ("_awaited", "_coroutine", "_has_begun")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result], awaited: object) -> None:
+        self._coroutine = coroutine
+        self._awaited: object = awaited
+        self._has_begun = False
+
+    def send(self, value: Any) -> Any:
+        if not self._has_begun:
+            self._has_begun = True
+            awaited, self._awaited = self._awaited, None
+            return awaited
+        return self._coroutine.send(value)
+
+    def throw(
+        self, kind: Any, error: BaseException | object | None = None, trace: TracebackType | None = None, /
+    ) -> Any:
+        self._has_begun = True
+        if isinstance(kind, BaseException):
+            return self._coroutine.throw(kind)
+        return self._coroutine.throw(kind, error, trace)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("a task runs it")

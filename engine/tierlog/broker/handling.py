@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from kio.static.protocol import ResponsePayload
 from typing_extensions import Buffer
@@ -52,15 +52,15 @@ Answer = ResponsePayload | EncodedBody | None
 
 
 class Handler(Protocol):
-    """Answers one API, at all versions of it that are served.
+    """Answers one API, at all versions of it that are served."""
 
-    Attributes:
-        api_key: Kafka's number of the API.
-        versions: Those that are answered, without a hole.
-    """
+    @property
+    def api_key(self) -> int:
+        """Kafka's number of the API."""
 
-    api_key: ClassVar[int]
-    versions: ClassVar[range]
+    @property
+    def versions(self) -> range:
+        """The versions that are answered, without a hole."""
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """Answer a request: the entity of kio's module for the API and ``context.api_version``.

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes, responses, served_versions
-from tierlog.broker.protocol.encoding import EncodedElements, encoder_of
+from tierlog.broker.protocol.encoding import EncodedElements, append_entity
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.protocol.requests import RequestHeader
 from tierlog.broker.protocol.responses import encode_prefix, encode_response
@@ -83,7 +83,7 @@ def test_elements_that_are_bytes_already() -> None:
     )
     data = bytearray()
     for partition in partitions:
-        encoder_of(type(partition)).write(data, partition)
+        append_entity(data, partition)
     pieces = EncodedElements(len(partitions), bytes(data))
     header = header_of(3, 12)
     assert encode_response(header, response(pieces)) == encode_response(header, response(partitions))

@@ -281,7 +281,7 @@ def test_one_address_has_a_bounded_number_of_connections() -> None:
             assert second.ask_metadata()
             with running.client() as third:
                 assert third.is_closed()
-        wait_until(lambda: running.metrics.connections == 0)
+        wait_until(lambda: running.metrics.connections() == 0)
         with running.client() as again:
             assert again.ask_metadata()
 
@@ -371,7 +371,7 @@ def test_a_thousand_connections_are_served() -> None:
             assert client.read_frame()
         for client in clients:
             client.socket.close()
-        wait_until(lambda: running.metrics.connections == 0)
+        wait_until(lambda: running.metrics.connections() == 0)
 
 
 def test_two_handlers_of_one_api_are_refused() -> None:

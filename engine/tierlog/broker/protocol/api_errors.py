@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.errors import CorruptDataError, ObjectNotFoundError, StoreError, TierlogError
+from tierlog.errors import (
+    ArchivedObjectError,
+    CorruptDataError,
+    EncryptionKeyError,
+    NoThreadError,
+    StoreError,
+    TierlogError,
+    UnknownTopicError,
+)
+from tierlog.remote.api import RemoteStorageException
 
 
 class ApiError(TierlogError):
@@ -27,13 +36,24 @@ class ApiError(TierlogError):
 def error_code_of(error: BaseException) -> ErrorCode:
     """The error that a client is told for one of ours.
 
-    A store that failed is KAFKA_STORAGE_ERROR, which clients retry; bytes that are wrong are CORRUPT_MESSAGE; an object
-    that is gone is OFFSET_OUT_OF_RANGE once the listing says so, until then KAFKA_STORAGE_ERROR too.
+    A store that failed is KAFKA_STORAGE_ERROR, which clients retry in silence; bytes that are wrong are
+    CORRUPT_MESSAGE; an object that is gone is KAFKA_STORAGE_ERROR too, until the listing says that its offsets are.
+    What somebody has to mend by hand (a key, an archived object) is UNKNOWN_SERVER_ERROR, as Kafka tells what went
+    wrong in its tier: consumers report it and go on with their other partitions. The server's log has the reason.
     """
     if isinstance(error, ApiError):
         return error.code
-    if isinstance(error, CorruptDataError):
-        return ErrorCode.corrupt_message
-    if isinstance(error, ObjectNotFoundError | StoreError):
-        return ErrorCode.kafka_storage_error
-    return ErrorCode.unknown_server_error
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.unknown_server_error)
+
+
+#: The first that fits.
+_CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
+    (UnknownTopicError, ErrorCode.unknown_topic_or_partition),
+    (EncryptionKeyError, ErrorCode.unknown_server_error),
+    (ArchivedObjectError, ErrorCode.unknown_server_error),
+    (CorruptDataError, ErrorCode.corrupt_message),
+    (RemoteStorageException, ErrorCode.kafka_storage_error),
+    (StoreError, ErrorCode.kafka_storage_error),
+    (NoThreadError, ErrorCode.kafka_storage_error),
+    (TimeoutError, ErrorCode.request_timed_out),
+)

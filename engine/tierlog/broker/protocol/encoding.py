@@ -90,6 +90,12 @@ def encoder_of(entity: EntityClass) -> EntityEncoder:
     return EntityEncoder(entity)
 
 
+def append_entity(out: bytearray, entity: Any) -> None:
+    """Append the bytes of an entity. Raises ValueError, as ``EntityEncoder.write``."""
+    kind: EntityClass = type(entity)
+    encoder_of(kind).write(out, entity)
+
+
 def append_unsigned_varint(out: bytearray, value: int) -> None:
     """Append an unsigned varint, of a value that is not negative."""
     while value > 0x7F:

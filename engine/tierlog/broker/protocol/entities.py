@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from kio.index import load_payload_module
 from kio.static.constants import EntityType
+from kio.static.protocol import ResponsePayload
+
+_NO_TIME: Final = datetime.timedelta(0)
 
 
 class Entities:
@@ -20,6 +24,8 @@ class Entities:
             for name, entity in vars(module).items()
             if isinstance(entity, type) and dataclasses.is_dataclass(entity)
         }
+        kinds = {name: getattr(entity, "__type__", None) for name, (entity, _) in self._classes.items()}
+        self._response = next((name for name, kind in kinds.items() if kind is EntityType.response), "")
 
     def has(self, name: str, field: str | None = None) -> bool:
         """Whether this version has an entity of a name (with a field)."""
@@ -35,6 +41,11 @@ class Entities:
         """
         entity, fields = self._classes[name]
         return entity(**{field: value for field, value in values.items() if field in fields})
+
+    def response(self, **values: object) -> ResponsePayload:
+        """The response itself, as ``make``; where it has a throttle time, that is none unless given."""
+        payload: ResponsePayload = self.make(self._response, **{"throttle_time": _NO_TIME} | values)
+        return payload
 
 
 @cache

@@ -102,14 +102,20 @@ def api_name(api_key: int) -> str:
 
 
 @cache
-def _flexible_from(api_key: int) -> int | None:
-    """The first version of an API whose headers have tagged fields; None if there is none."""
-    name = api_key_map.get(api_key)
-    versions = sorted(schema_name_map[name]) if name is not None else []
-    flexible = (version for version in versions if load_request_schema(api_key, version).__flexible__)
-    return next(flexible, None)
+def _known_versions(api_key: int) -> range:
+    """The versions of an API, which have no hole."""
+    versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else ()
+    return range(min(versions), max(versions) + 1) if versions else range(0)
+
+
+@cache
+def _has_flexible_header(api_key: int, api_version: int) -> bool:
+    """Whether the header of a version that there is has tagged fields. Loads that version's module alone."""
+    return load_request_schema(api_key, api_version).__flexible__
 
 
 def _is_flexible(api_key: int, api_version: int) -> bool:
-    first = _flexible_from(api_key)
-    return first is not None and api_version >= first
+    known = _known_versions(api_key)
+    if not known or api_version < known.start:
+        return False
+    return _has_flexible_header(api_key, min(api_version, known.stop - 1))

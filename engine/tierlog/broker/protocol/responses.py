@@ -9,7 +9,7 @@ from typing import Final
 from kio.index import load_response_schema
 from kio.static.protocol import ResponsePayload
 
-from tierlog.broker.protocol.encoding import encoder_of
+from tierlog.broker.protocol.encoding import append_entity
 from tierlog.broker.protocol.requests import RequestHeader
 
 _PLAIN: Final = struct.Struct(">ii")
@@ -31,7 +31,7 @@ def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
     """
     prefix = _prefix(payload.__header_schema__.__flexible__)
     encoded = bytearray(prefix.size)
-    encoder_of(type(payload)).write(encoded, payload)
+    append_entity(encoded, payload)
     prefix.pack_into(encoded, 0, len(encoded) - _LENGTH_BYTES, header.correlation_id)
     return bytes(encoded)
 

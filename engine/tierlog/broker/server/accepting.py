@@ -9,8 +9,6 @@ import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Callable
 from typing import Final
 
-from tierlog.broker.server.metrics.server_metrics import ServerMetrics
-from tierlog.broker.server.refusals import Refusals
 from tierlog.broker.server.server_config import ServerConfig
 
 #: Connections that are accepted before the loop looks at other sockets again.
@@ -41,7 +39,12 @@ class Acceptor:
     Kafka. Those above ``max_connections_per_ip`` are closed at once.
 
     Args:
+        config: Where to listen, and how many connections there may be.
+        refused: Told of what is not accepted: the kind, the client's host ("-" if it is not known), the reason.
         accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed.
+
+    Attributes:
+        open_count: Connections that were accepted and are not closed.
     """
 
     def __init__(
@@ -49,20 +52,18 @@ class Acceptor:
         config: ServerConfig,
         *,
         loop: asyncio.AbstractEventLoop,
-        metrics: ServerMetrics,
-        refusals: Refusals,
+        refused: Callable[[str, str, str], None],
         accepted: Callable[[socket.socket, str], None],
     ) -> None:
         self._config = config
         self._loop = loop
-        self._metrics = metrics
-        self._refusals = refusals
+        self._refused = refused
         self._accepted = accepted
         self._listener: socket.socket | None = None
         self._is_watching = False
         self._retry: asyncio.TimerHandle | None = None
         self._spare: socket.socket | None = None
-        self._open_count = 0
+        self.open_count = 0
         self._by_host: collections.Counter[str] = collections.Counter()
 
     async def listen(self) -> tuple[str, int]:
@@ -97,16 +98,15 @@ class Acceptor:
 
     def closed(self, host: str) -> None:
         """A connection that was accepted is closed."""
-        self._open_count -= 1
+        self.open_count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
-        self._metrics.connections = self._open_count
         if self._retry is None:
             self._watch()
 
     def _watch(self) -> None:
-        if not self._is_watching and self._listener is not None and self._open_count < self._config.max_connections:
+        if not self._is_watching and self._listener is not None and self.open_count < self._config.max_connections:
             self._is_watching = True
             self._loop.add_reader(self._listener.fileno(), self._accept_some)
 
@@ -117,7 +117,7 @@ class Acceptor:
 
     def _accept_some(self) -> None:
         for _ in range(_ACCEPTS_MAX):
-            if self._open_count >= self._config.max_connections:
+            if self.open_count >= self._config.max_connections:
                 self._unwatch()
                 return
             if self._listener is None or not self._accept(self._listener):
@@ -139,30 +139,26 @@ class Acceptor:
         host = host_of(address)
         if self._by_host[host] >= self._config.max_connections_per_ip:
             accepted.close()
-            self._metrics.count_refused("connections_per_ip")
-            self._refusals.tell("connections_per_ip", host, f"it has {self._by_host[host]} connections")
+            self._refused("connections_per_ip", host, f"it has {self._by_host[host]} connections")
             return True
         accepted.settimeout(0)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._open_count += 1
+        self.open_count += 1
         self._by_host[host] += 1
-        self._metrics.connections_accepted += 1
-        self._metrics.connections = self._open_count
         self._accepted(accepted, host)
         return True
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
         """Accept nothing for a while. The spare descriptor lets the first who waits be told now rather than never."""
         self._unwatch()
-        self._metrics.count_refused("descriptors")
-        self._refusals.tell("descriptors", "-", f"no connection can be accepted: {error}")
+        self._refused("descriptors", "-", f"no connection can be accepted: {error}")
         if self._spare is not None:
             self._spare.close()
             try:
                 listener.accept()[0].close()
             except OSError as again:
-                self._refusals.tell("descriptors", "-", f"the spare descriptor did not help: {again}")
+                self._refused("descriptors", "-", f"the spare descriptor did not help: {again}")
             self._spare = self._new_spare()
         self._retry = self._loop.call_later(_RETRY_SECONDS, self._go_on)
 
@@ -170,7 +166,7 @@ class Acceptor:
         try:
             return socket.socket()
         except OSError as error:
-            self._refusals.tell("descriptors", "-", f"there is no spare descriptor: {error}")
+            self._refused("descriptors", "-", f"there is no spare descriptor: {error}")
             return None
 
     def _go_on(self) -> None:

@@ -36,6 +36,9 @@ class ApiVersionsHandler:
 
     def __init__(self, handlers: Iterable[Handler]) -> None:
         self._ranges = {handler.api_key: handler.versions for handler in (*handlers, self)}
+        self._lists = {
+            version: self._response(version, ErrorCode.none, sorted(self._ranges)) for version in self.versions
+        }
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """List the APIs."""
@@ -47,7 +50,7 @@ class ApiVersionsHandler:
             names = (field_of(request, "client_software_name"), field_of(request, "client_software_version"))
             if not all(_SOFTWARE.fullmatch(name) for name in names):
                 return self.answer_error(version, ErrorCode.invalid_request)
-        return self._response(version, ErrorCode.none, sorted(self._ranges))
+        return self._lists[version]
 
     def answer_unsupported(self) -> ResponsePayload:
         """What a client gets for a version that is not served: version 0 of the answer, with the range of this API, so

@@ -146,7 +146,8 @@ class _Running:
             lost=self._lost,
         )
         metrics.requests_waiting = lambda: self._shared.turns.waiting
-        self._acceptor = Acceptor(config, loop=loop, metrics=metrics, refusals=refusals, accepted=self._accepted)
+        metrics.connections = lambda: self._acceptor.open_count
+        self._acceptor = Acceptor(config, loop=loop, refused=self._refuse, accepted=self._accepted)
         self._lag = LoopLag(LoopTimers(), machine.clock, metrics)
         self._certificate: TlsCertificate | None = None
         self._sasl: SaslSetup | None = None
@@ -207,11 +208,16 @@ class _Running:
         if self._certificate is not None:
             await self._worker.run(self._certificate.reload)
 
+    def _refuse(self, kind: str, client_host: str, text: str) -> None:
+        self._metrics.count_refused(kind)
+        self._refusals.tell(kind, client_host, text)
+
     # ---- connections
 
     def _accepted(self, accepted: socket.socket, host: str) -> None:
         local = accepted.getsockname()
         config = self._config
+        self._metrics.connections_accepted += 1
         self._next_connection_id += 1
         client = Client(
             host,
@@ -237,8 +243,7 @@ class _Running:
             is_open = True
         except OSError as error:  # of TLS too; a deadline is a ConnectionAbortedError
             if context is not None:
-                self._metrics.count_refused("tls")
-                self._refusals.tell("tls", client.host, f"no TLS was agreed on: {error}")
+                self._refuse("tls", client.host, f"no TLS was agreed on: {error}")
         finally:
             if not is_open:
                 accepted.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import socket
+import threading
 from collections.abc import Callable, Iterator
 
 import obstore
 import pytest
 from obstore.exceptions import BaseError, GenericError
-from obstore.store import MemoryStore, S3Store
+from obstore.store import AzureStore, MemoryStore, S3Store
 
 from tierlog.errors import (
+    ArchivedObjectError,
     ObjectNotFoundError,
     StoreError,
     StoreNotReachedError,
@@ -98,6 +101,63 @@ def test_no_name_of_an_object_is_taken_for_an_error(dead_port: int) -> None:
     missing = said_missing(names)
     assert not is_behind_end(missing)
     assert type(translate(missing, "memory://b/k")) is ObjectNotFoundError
+
+
+@pytest.fixture
+def refusing_port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A server that answers every request with one status and body."""
+    status, body = request.param
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Not to the terminal."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def refusal(code: str) -> bytes:
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>m</Message></Error>'.encode()
+
+
+@pytest.mark.parametrize("refusing_port", [(403, refusal("InvalidObjectState"))], indirect=True)
+def test_an_object_in_glacier(refusing_port: int) -> None:
+    """If this fails, credentials are blamed for an object that waits to be restored."""
+    error = said(lambda: obstore.get_range(s3(refusing_port), "k", start=0, end=1))
+    meant = translate(error, "s3://b/k")
+    assert type(meant) is ArchivedObjectError, ADVICE
+    assert str(meant) == "s3://b/k: the object is archived: restore it first, then read again"
+
+
+@pytest.mark.parametrize("refusing_port", [(403, refusal("AccessDenied"))], indirect=True)
+def test_an_object_that_is_refused(refusing_port: int) -> None:
+    """If this fails, somebody restores an archive because of a missing right."""
+    error = said(lambda: obstore.get_range(s3(refusing_port), "k", start=0, end=1))
+    assert type(translate(error, "s3://b/k")) is StorePermissionError, ADVICE
+
+
+@pytest.mark.parametrize("refusing_port", [(409, refusal("BlobArchived"))], indirect=True)
+def test_a_blob_in_azures_archive(refusing_port: int) -> None:
+    """If this fails, an archived blob is called a conflict of writers."""
+    store = AzureStore(
+        "c",
+        config={"account_name": "a", "endpoint": f"http://127.0.0.1:{refusing_port}/a", "skip_signature": True},
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+    error = said(lambda: obstore.get_range(store, "k", start=0, end=1))
+    assert type(translate(error, "az://c/k")) is ArchivedObjectError, ADVICE
 
 
 def said_missing(name: str) -> FileNotFoundError:

@@ -87,7 +87,7 @@ class ServerMetrics:
         registry: Where the series are collected; each server needs one of its own. None makes one.
 
     Attributes:
-        connections: Open now.
+        connections, requests_waiting: Asked for what is open, and what waits for its turn, when it is collected.
         received_bytes, sent_bytes: Of requests and responses, without TLS.
 
     Thread safety: counted on the loop's thread; any thread may collect.
@@ -97,7 +97,7 @@ class ServerMetrics:
         from prometheus_client import CollectorRegistry
 
         self.registry = registry or CollectorRegistry()
-        self.connections = 0
+        self.connections: Callable[[], int] = lambda: 0
         self.connections_accepted = 0
         self.authentications = 0
         self.received_bytes = 0
@@ -145,7 +145,7 @@ class ServerMetrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for name, text, value in (
-            ("connections", "Connections that are open.", self.connections),
+            ("connections", "Connections that are open.", self.connections()),
             ("requests_waiting", "Requests that wait for their turn.", self.requests_waiting()),
             (
                 "loop_lag_seconds_max",

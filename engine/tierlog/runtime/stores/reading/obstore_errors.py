@@ -10,6 +10,7 @@ from typing import Final
 from obstore import exceptions
 
 from tierlog.errors import (
+    ArchivedObjectError,
     ConfigError,
     ObjectConflictError,
     ObjectNotFoundError,
@@ -65,6 +66,8 @@ _CONNECTION_FAULTS: Final = {
     "TimedOut": "timed out",
 }
 _PASSING: Final = re.compile(r"<Code>(?:RequestTimeout|SlowDown|InternalError)</Code>")
+#: How S3 (403) and Azure (409) refuse to read what lies in an archive.
+_ARCHIVED: Final = re.compile(r"<Code>(?:InvalidObjectState|BlobArchived)</Code>")
 
 
 @contextmanager
@@ -116,6 +119,8 @@ def translate(error: BaseException, place: str) -> StoreError | ConfigError:
     told = f"{place}: {text}"
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return ObjectNotFoundError(f"{place}: not found")
+    if _ARCHIVED.search(text):
+        return ArchivedObjectError(f"{place}: the object is archived: restore it first, then read again")
     if isinstance(error, exceptions.UnauthenticatedError) and _SOURCE_UNAVAILABLE.match(text):
         return StoreUnavailableError(told)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError):

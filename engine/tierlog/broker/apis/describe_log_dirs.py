@@ -1,0 +1,74 @@
+"""DescribeLogDirs: how many bytes of each partition can be read."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.broker.apis.partition_answers import Question, answer_each
+from tierlog.broker.handling import Answer, RequestContext
+from tierlog.broker.partitions import UNKNOWN, Catalog, Partition
+from tierlog.broker.protocol.entities import entities_of
+
+_SECONDS: Final = 10.0
+
+
+class DescribeLogDirsHandler:
+    """Answers DescribeLogDirs: one directory, the tier.
+
+    Args:
+        catalog: What is served.
+        log_dir: How the directory is called.
+    """
+
+    api_key: ClassVar[int] = 35
+    versions: ClassVar[range] = range(1, 6)
+
+    def __init__(self, catalog: Catalog, *, log_dir: str = "tier") -> None:
+        self._catalog = catalog
+        self._log_dir = log_dir
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """The sizes of all partitions, or of those that are named and there; -1 of one that cannot be told in time."""
+        entities = entities_of(self.api_key, context.api_version)
+        wanted = self._wanted(request)
+        questions = [Question(name, number, _size_bytes) for name, numbers in wanted.items() for number in numbers]
+        sizes = iter(await answer_each(self._catalog, questions, seconds=_SECONDS))
+        topics = tuple(
+            entities.make(
+                "DescribeLogDirsTopic",
+                name=name,
+                partitions=tuple(
+                    entities.make(
+                        "DescribeLogDirsPartition",
+                        partition_index=number,
+                        partition_size=UNKNOWN if isinstance(size := next(sizes), ErrorCode) else size,
+                        offset_lag=0,
+                        is_future_key=False,
+                    )
+                    for number in numbers
+                ),
+            )
+            for name, numbers in wanted.items()
+        )
+        result = entities.make("DescribeLogDirsResult", error_code=ErrorCode.none, log_dir=self._log_dir, topics=topics)
+        return entities.response(
+            error_code=ErrorCode.none,
+            results=(result,),
+        )
+
+    def _wanted(self, request: Any) -> dict[str, list[int]]:
+        """Topic -> partitions that are there, each once."""
+        if request.topics is None:
+            return {topic.name: list(topic.partitions) for topic in self._catalog.topics()}
+        wanted: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            for number in topic.partitions:
+                if self._catalog.partition(topic.topic, number) is not None:
+                    wanted.setdefault(topic.topic, {})[number] = None
+        return {name: list(numbers) for name, numbers in wanted.items()}
+
+
+async def _size_bytes(partition: Partition) -> int:
+    return await partition.size_bytes()

@@ -1,0 +1,87 @@
+"""DescribeTopicPartitions: topics and their partitions, page by page."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import ResponsePayload
+
+from tierlog.broker.apis.server_identity import TOPIC_OPERATIONS, ServerIdentity
+from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_names import error_of_missing, is_internal
+from tierlog.broker.handling import Answer, RequestContext
+from tierlog.broker.partitions import Catalog, Topic
+from tierlog.broker.protocol.entities import Entities, entities_of
+from tierlog.broker.protocol.topic_ids import wire_id_of
+
+_TOPIC: Final = "DescribeTopicPartitionsResponseTopic"
+_PARTITION: Final = "DescribeTopicPartitionsResponsePartition"
+#: Kafka's ``max.request.partition.size.limit``.
+_PARTITIONS_MAX: Final = 2000
+
+
+class DescribeTopicPartitionsHandler:
+    """Answers DescribeTopicPartitions. A page ends after so many partitions; the cursor says where the next begins.
+
+    Args:
+        catalog: What is served.
+        identity: Who this node is.
+    """
+
+    api_key: ClassVar[int] = 75
+    versions: ClassVar[range] = range(1)
+
+    def __init__(self, catalog: Catalog, identity: ServerIdentity) -> None:
+        self._catalog = catalog
+        self._identity = identity
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """A page of topics by name: all, or those that are named, from the cursor on."""
+        entities = entities_of(self.api_key, context.api_version)
+        cursor = request.cursor
+        first = "" if cursor is None else cursor.topic_name
+        named = sorted({topic.name for topic in request.topics if topic.name >= first})
+        if cursor is not None and (cursor.partition_index < 0 or (request.topics and first not in named)):
+            # As Kafka: the response has no error of its own, so each topic that was named has it.
+            refused = [missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=t.name) for t in request.topics]
+            return self._response(entities, refused, None)
+        names = named if request.topics else [name for topic in self._catalog.topics() if (name := topic.name) >= first]
+        left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
+        answers: list[Any] = []
+        for name in names:
+            if left <= 0:
+                return self._response(entities, answers, (name, 0))
+            topic = self._catalog.find(name)
+            if topic is None:
+                if request.topics:
+                    error = error_of_missing(name)
+                    answers.append(missing_topic(entities, _TOPIC, error, name=name, is_internal=is_internal(name)))
+                continue
+            start = cursor.partition_index if cursor is not None and name == first else 0
+            page = topic.partitions[bisect_left(topic.partitions, start) :]
+            answers.append(self._answer(entities, topic, page[:left]))
+            if len(page) > left:
+                return self._response(entities, answers, (name, page[left]))
+            left -= len(page)
+        return self._response(entities, answers, None)
+
+    def _answer(self, entities: Entities, topic: Topic, partitions: tuple[int, ...]) -> Any:
+        encoder = partition_encoder(self.api_key, 0, _PARTITION, self._identity.node_id)
+        return entities.make(
+            _TOPIC,
+            error_code=ErrorCode.none,
+            name=topic.name,
+            topic_id=wire_id_of(topic.topic_id),
+            is_internal=is_internal(topic.name),
+            partitions=encoder.encode(epochs_at_hand(self._catalog, topic.name, partitions)),
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+    @staticmethod
+    def _response(entities: Entities, topics: list[Any], cursor: tuple[str, int] | None) -> ResponsePayload:
+        return entities.response(
+            topics=tuple(topics),
+            next_cursor=cursor and entities.make("Cursor", topic_name=cursor[0], partition_index=cursor[1]),
+        )

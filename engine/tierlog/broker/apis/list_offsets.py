@@ -1,0 +1,145 @@
+"""ListOffsets: the offsets at the borders of partitions, and of times."""
+
+from __future__ import annotations
+
+import datetime
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
+from tierlog.broker.handling import Answer, RequestContext
+from tierlog.broker.partitions import UNKNOWN, Catalog, FoundOffset, OffsetSnapshot, Partition
+from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+#: The first version of a request that may name them.
+_SINCE_VERSION: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
+#: Kafka's ``remote.list.offsets.request.timeout.ms``, and the most that a client may ask for.
+_SECONDS_DEFAULT: Final = 30.0
+_SECONDS_MAX: Final = 300.0
+_NOTHING: Final = FoundOffset(UNKNOWN)
+
+
+class ListOffsetsHandler:
+    """Answers ListOffsets.
+
+    Nothing is local: the earliest local offset and the earliest that waits for its copy are the end of the tier.
+
+    Args:
+        catalog: What is served.
+    """
+
+    api_key: ClassVar[int] = 2
+    versions: ClassVar[range] = range(1, 12)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """One answer a partition that was named; INVALID_REQUEST for one that was named twice."""
+        entities = entities_of(self.api_key, context.api_version)
+        asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+        # A follower or a debugger would be told of offsets above the high watermark: here are none.
+        read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
+        answers: dict[tuple[str, int], FoundOffset | ErrorCode] = _refusals(asked, context.api_version)
+        questions = [
+            Question(name, partition.partition_index, partial(_find, partition, read_committed=read_committed))
+            for name, partition in asked
+            if (name, partition.partition_index) not in answers
+        ]
+        found = await answer_each(self._catalog, questions, seconds=_seconds(request))
+        answers.update(((one.topic, one.partition), answer) for one, answer in zip(questions, found, strict=True))
+        return entities.response(
+            topics=tuple(
+                entities.make(
+                    "ListOffsetsTopicResponse",
+                    name=topic.name,
+                    partitions=tuple(
+                        _answer(entities, partition.partition_index, answers[topic.name, partition.partition_index])
+                        for partition in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+
+def _refusals(asked: list[tuple[str, Any]], api_version: int) -> dict[tuple[str, int], FoundOffset | ErrorCode]:
+    """What is wrong with questions before anything is looked up, by topic and partition."""
+    refusals: dict[tuple[str, int], FoundOffset | ErrorCode] = {}
+    seen: set[tuple[str, int]] = set()
+    for name, partition in asked:
+        key = name, partition.partition_index
+        timestamp = partition.timestamp
+        if key in seen:
+            refusals[key] = ErrorCode.invalid_request
+        elif timestamp < 0 and _SINCE_VERSION.get(timestamp, api_version + 1) > api_version:
+            refusals[key] = ErrorCode.unsupported_version
+        seen.add(key)
+    return refusals
+
+
+def _seconds(request: Any) -> float:
+    timeout = field_of(request, "timeout", datetime.timedelta(0)).total_seconds()
+    return min(timeout, _SECONDS_MAX) if timeout > 0 else _SECONDS_DEFAULT
+
+
+def _answer(entities: Entities, partition: int, found: FoundOffset | ErrorCode) -> Any:
+    is_error = isinstance(found, ErrorCode)
+    offset = _NOTHING if isinstance(found, ErrorCode) else found
+    return entities.make(
+        "ListOffsetsPartitionResponse",
+        partition_index=partition,
+        error_code=found if is_error else ErrorCode.none,
+        timestamp=offset.timestamp_ms,
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+    )
+
+
+async def _find(question: Any, partition: Partition, *, read_committed: bool) -> FoundOffset:
+    """What one partition answers. Raises ApiError, and what a Partition raises."""
+    offsets = await current_offsets(partition, field_of(question, "current_leader_epoch", UNKNOWN))
+    end = offsets.last_stable_offset if read_committed else offsets.high_watermark
+    timestamp = question.timestamp
+    if timestamp == LATEST:
+        return FoundOffset(end, leader_epoch=offsets.leader_epoch)
+    if timestamp == EARLIEST:
+        start = offsets.log_start_offset
+        return FoundOffset(start, leader_epoch=await partition.epoch_of(start))
+    if timestamp in (EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+        return FoundOffset(offsets.high_watermark, leader_epoch=offsets.leader_epoch)
+    found = await _find_inside(partition, offsets, timestamp, read_committed=read_committed)
+    # As Kafka: what lies behind the last stable offset is not found rather than told.
+    return _NOTHING if found is None or found.offset >= end else found
+
+
+async def _find_inside(
+    partition: Partition, offsets: OffsetSnapshot, timestamp: int, *, read_committed: bool
+) -> FoundOffset | None:
+    """The offset of a record that is there."""
+    if timestamp == MAX_TIMESTAMP:
+        return await partition.find_max_timestamp()
+    if timestamp == LATEST_TIERED:
+        last = offsets.high_watermark - 1
+        if last < offsets.log_start_offset:
+            return None
+        return FoundOffset(last, leader_epoch=await partition.epoch_of(last))
+    return await partition.find_offset(timestamp, read_committed=read_committed)

@@ -1,0 +1,168 @@
+"""Metadata: which topics there are, and who leads their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.aio.side_by_side import give_way, run_each
+from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
+from tierlog.broker.apis.server_identity import (
+    CLUSTER_OPERATIONS,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    ServerIdentity,
+)
+from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_names import error_of_missing, is_internal
+from tierlog.broker.handling import Answer, RequestContext
+from tierlog.broker.partitions import Catalog, Topic
+from tierlog.broker.protocol.encoding import EncodedElements, append_entity
+from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+from tierlog.broker.protocol.topic_ids import topic_id_of, wire_id_of
+from tierlog.remote.api import ZERO_UUID
+
+_TOPIC: Final = "MetadataResponseTopic"
+_PARTITION: Final = "MetadataResponsePartition"
+#: The first version whose requests may name topics by their ids.
+_TOPIC_IDS_SINCE: Final = 12
+#: The first version in which no topic means none.
+_NULL_MEANS_ALL_SINCE: Final = 1
+#: Partitions that are answered before others have the loop.
+_PARTITIONS_A_TURN: Final = 1000
+
+
+class MetadataHandler:
+    """Answers Metadata. No topic is ever created.
+
+    Leader epochs are those at hand; for topics that were named, partitions that nobody has asked for yet are looked at,
+    for a while: one that takes longer, or cannot be read, is told without an epoch, which every client understands.
+
+    Args:
+        catalog: What is served.
+        identity: Who this node is.
+        load_seconds: How long one request waits for partitions.
+    """
+
+    api_key: ClassVar[int] = 3
+    versions: ClassVar[range] = range(14)
+
+    def __init__(self, catalog: Catalog, identity: ServerIdentity, *, load_seconds: float = 1.0) -> None:
+        self._catalog = catalog
+        self._identity = identity
+        self._load_seconds = load_seconds
+        #: (api version, operations) -> (catalog version, all topics): what many clients ask for again and again.
+        self._all_topics: dict[tuple[int, int], tuple[int, EncodedElements]] = {}
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """All topics, or those that are named; an error for each that is not there."""
+        version, identity = context.api_version, self._identity
+        entities = entities_of(self.api_key, version)
+        operations = TOPIC_OPERATIONS
+        if not field_of(request, "include_topic_authorized_operations", default=False):
+            operations = OPERATIONS_NOT_ASKED
+        broker = entities.make(
+            "MetadataResponseBroker",
+            node_id=identity.node_id,
+            host=context.advertised_host,
+            port=context.advertised_port,
+            rack=identity.rack,
+        )
+        asked = field_of(request, "include_cluster_authorized_operations", default=False)
+        return entities.response(
+            brokers=(broker,),
+            cluster_id=identity.cluster_id,
+            controller_id=identity.node_id,
+            topics=await self._topics(request, entities, version, operations),
+            cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+            error_code=ErrorCode.none,
+        )
+
+    async def _topics(self, request: Any, entities: Entities, version: int, operations: int) -> Any:
+        if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
+            return await self._every_topic(entities, version, operations)
+        if version < _TOPIC_IDS_SINCE and any(
+            topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
+        ):
+            return tuple(
+                missing_topic(
+                    entities, _TOPIC, ErrorCode.invalid_request, name=topic.name or "", topic_id=topic.topic_id
+                )
+                for topic in request.topics
+            )
+        found, missing = self._named(request.topics, entities)
+        await self._load(found)
+        answers: list[Any] = []
+        for topic in found:
+            answers.append(self._answer(entities, version, topic, operations))
+            if len(topic.partitions) >= _PARTITIONS_A_TURN:
+                await give_way()
+        return (*answers, *missing)
+
+    def _named(self, asked: Sequence[Any], entities: Entities) -> tuple[list[Topic], list[Any]]:
+        """The topics that are there, each once, and the answers for those that are not."""
+        # As Kafka: where one topic is named by its id, names count no more.
+        ids = dict.fromkeys(topic_id_of(field_of(topic, "topic_id")) for topic in asked)
+        ids.pop(ZERO_UUID, None)
+        if ids:
+            by_id = {topic_id: self._catalog.find_by_id(topic_id) for topic_id in ids}
+            unknown = ErrorCode.unknown_topic_id
+            return [topic for topic in by_id.values() if topic is not None], [
+                missing_topic(entities, _TOPIC, unknown, topic_id=wire_id_of(topic_id))
+                for topic_id, topic in by_id.items()
+                if topic is None
+            ]
+        by_name = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
+        return [topic for topic in by_name.values() if topic is not None], [
+            missing_topic(entities, _TOPIC, error_of_missing(name), name=name, is_internal=is_internal(name))
+            for name, topic in by_name.items()
+            if topic is None
+        ]
+
+    async def _load(self, topics: Sequence[Topic]) -> None:
+        """Find out the offsets of partitions that nobody has asked for yet, as far as time allows."""
+        found = [
+            (topic, number, self._catalog.partition(topic.name, number))
+            for topic in topics
+            for number in topic.partitions
+        ]
+        calls = [
+            load_quietly(topic.name, number, partition)
+            for topic, number, partition in found
+            if partition is not None and partition.offsets is None
+        ]
+        if calls:
+            await run_each(calls, limit=CONCURRENCY, seconds=self._load_seconds)
+
+    def _answer(self, entities: Entities, version: int, topic: Topic, operations: int) -> Any:
+        encoder = partition_encoder(self.api_key, version, _PARTITION, self._identity.node_id)
+        return entities.make(
+            _TOPIC,
+            error_code=ErrorCode.none,
+            name=topic.name,
+            topic_id=wire_id_of(topic.topic_id),
+            is_internal=is_internal(topic.name),
+            partitions=encoder.encode(epochs_at_hand(self._catalog, topic.name, topic.partitions)),
+            topic_authorized_operations=operations,
+        )
+
+    async def _every_topic(self, entities: Entities, version: int, operations: int) -> EncodedElements:
+        """All topics, made once a version of the catalog."""
+        key, catalog_version = (version, operations), self._catalog.version
+        at_hand = self._all_topics.get(key)
+        if at_hand is not None and at_hand[0] == catalog_version:
+            return at_hand[1]
+        out, since = bytearray(), 0
+        topics = list(self._catalog.topics())
+        for topic in topics:
+            answer = self._answer(entities, version, topic, operations)
+            append_entity(out, answer)
+            since += len(topic.partitions) + 10
+            if since >= _PARTITIONS_A_TURN:
+                await give_way()
+                since = 0
+        made = EncodedElements(len(topics), bytes(out))
+        self._all_topics[key] = catalog_version, made
+        return made

@@ -1,0 +1,68 @@
+"""OffsetForLeaderEpoch: where epochs end, for clients that look for truncation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
+from tierlog.broker.handling import Answer, RequestContext
+from tierlog.broker.partitions import UNKNOWN, Catalog, EpochEndOffset, Partition
+from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+
+_SECONDS: Final = 30.0
+
+
+class OffsetForLeaderEpochHandler:
+    """Answers OffsetForLeaderEpoch, in the order of the request.
+
+    Args:
+        catalog: What is served.
+    """
+
+    api_key: ClassVar[int] = 23
+    versions: ClassVar[range] = range(2, 5)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def handle(self, request: Any, context: RequestContext) -> Answer:
+        """One answer a partition that was named."""
+        entities = entities_of(self.api_key, context.api_version)
+        questions = [
+            Question(topic.topic, question.partition, partial(_end_of_epoch, question))
+            for topic in request.topics
+            for question in topic.partitions
+        ]
+        found = iter(await answer_each(self._catalog, questions, seconds=_SECONDS))
+        return entities.response(
+            topics=tuple(
+                entities.make(
+                    "OffsetForLeaderTopicResult",
+                    topic=topic.topic,
+                    partitions=tuple(
+                        _answer(entities, question.partition, next(found)) for question in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+
+async def _end_of_epoch(question: Any, partition: Partition) -> EpochEndOffset:
+    await current_offsets(partition, field_of(question, "current_leader_epoch", UNKNOWN))
+    return await partition.end_offset_for_epoch(question.leader_epoch)
+
+
+def _answer(entities: Entities, partition: int, found: EpochEndOffset | ErrorCode) -> Any:
+    if isinstance(found, ErrorCode):
+        return entities.make("EpochEndOffset", error_code=found, partition=partition)
+    return entities.make(
+        "EpochEndOffset",
+        error_code=ErrorCode.none,
+        partition=partition,
+        leader_epoch=found.leader_epoch,
+        end_offset=found.end_offset,
+    )

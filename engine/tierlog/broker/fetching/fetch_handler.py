@@ -1,0 +1,209 @@
+"""Fetch, versions 4 to 18."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.broker.fetching.answer_memory import AnswerMemory, Grant
+from tierlog.broker.fetching.fetch_context import (
+    ContextAnswer,
+    FetchContext,
+    FetchManager,
+    PartitionAnswer,
+    has_news,
+)
+from tierlog.broker.fetching.fetch_request import TOPIC_IDS, FetchRequest, read_fetch_request
+from tierlog.broker.fetching.fetch_session import FetchSessionCache, SessionLimits
+from tierlog.broker.fetching.partition_reads import PartitionReads, ReadOptions
+from tierlog.broker.handling import EncodedBody, RequestContext, Timers
+from tierlog.broker.partitions import UNKNOWN, Catalog
+from tierlog.broker.protocol.fetch_response import (
+    FetchablePartition,
+    FetchableTopic,
+    NodeEndpoint,
+    encode_fetch_response,
+)
+from tierlog.runtime.machine import Machine
+
+#: What an answer takes at least if it has records: one batch of the size that brokers allow (``message.max.bytes``).
+_LEAST_BYTES: Final = 1 << 20
+#: Waits are no longer than this, whatever a client asks for.
+_WAIT_SECONDS_MAX: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What clients may take.
+
+    Args:
+        fetch_max_bytes: The most records of one answer but for a first batch that is larger (Kafka's
+            ``fetch.max.bytes``).
+        answers_max_bytes: Memory of all answers that are read, or on their way to clients.
+        sessions: Of the fetch sessions.
+    """
+
+    fetch_max_bytes: int = 55 * 1024 * 1024
+    answers_max_bytes: int = 256 * 1024 * 1024
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+
+
+class FetchHandler:
+    """Answers Fetch. Used on the event loop alone.
+
+    An answer goes out as soon as it has ``min_bytes`` of records, or records that a limit cut, or an error; else it
+    waits until the catalog changes, and reads nothing until then. Brokers that ask, to replicate, are refused: what is
+    served here is no leader's log.
+
+    Args:
+        catalog: What is served.
+        node_id: Of this server in the cluster that clients see.
+        timers: Of the event loop.
+        machine: Clock and randomness.
+        limits: What clients may take.
+    """
+
+    api_key: ClassVar[int] = 1
+    versions: ClassVar[range] = range(4, 19)
+
+    def __init__(
+        self, catalog: Catalog, *, node_id: int, timers: Timers, machine: Machine, limits: FetchLimits | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._node_id = node_id
+        self._timers = timers
+        self._limits = limits or FetchLimits()
+        self.memory = AnswerMemory(self._limits.answers_max_bytes, timers, machine)
+        self.sessions = FetchSessionCache(self._limits.sessions, machine)
+        self._manager = FetchManager(self.sessions)
+
+    async def handle(self, request: Any, context: RequestContext) -> EncodedBody:
+        """Answer a request: its records as views, which count as held until ``release`` is called."""
+        api_version = context.api_version
+        wanted = read_fetch_request(request, api_version)
+        if wanted.replica_id >= 0:
+            return _refusal(wanted, api_version, ErrorCode.cluster_authorization_failed)
+        if wanted.is_read_committed is None:
+            return _refusal(wanted, api_version, ErrorCode.unknown_server_error)  # Kafka knows no better one
+        fetch_context = self._manager.context_of(wanted, context.principal)
+        answers, grant = await self._wait_for_answers(wanted, fetch_context, context)
+        try:
+            return self._encoded(fetch_context.answer(answers), grant, context)
+        except BaseException:
+            if grant is not None:
+                grant.release()
+            raise
+
+    async def _wait_for_answers(
+        self, wanted: FetchRequest, fetch_context: FetchContext, context: RequestContext
+    ) -> tuple[list[PartitionAnswer], Grant | None]:
+        """The answers for all partitions, when they are worth sending; and the memory that they take."""
+        is_read_committed = bool(wanted.is_read_committed)
+        options = ReadOptions(context.api_version, is_read_committed, self._node_id)
+        now = self._timers.monotonic_seconds()
+        deadline = now + min(wanted.max_wait_seconds, _WAIT_SECONDS_MAX)
+        while True:
+            version = self._catalog.version
+            grant: Grant | None = None
+            if fetch_context.is_quiet(version, is_read_committed):
+                answers: list[PartitionAnswer] = []
+            else:
+                reads = PartitionReads(fetch_context.partitions(), options, self._catalog)
+                grant = await self._read(reads, wanted, context, deadline)
+                answers = reads.answers()
+                if _is_worth_sending(reads, wanted, self._limits):
+                    return answers, grant
+                if not reads.needs_reading and not has_news(answers):
+                    fetch_context.note_quiet(version, is_read_committed)
+            try:
+                seconds = deadline - self._timers.monotonic_seconds()
+                if seconds <= 0 or not await self._catalog.wait(version, seconds):
+                    return answers, grant
+            except BaseException:
+                if grant is not None:
+                    grant.release()
+                raise
+            if grant is not None:
+                grant.release()
+
+    async def _read(
+        self, reads: PartitionReads, wanted: FetchRequest, context: RequestContext, deadline: float
+    ) -> Grant | None:
+        """Read what has records, within memory that is taken for it; nothing if there is none in time."""
+        if not reads.needs_reading:
+            return None
+        most_bytes = min(wanted.max_bytes, self._limits.fetch_max_bytes)
+        least_bytes = _LEAST_BYTES
+        while True:
+            seconds = deadline - self._timers.monotonic_seconds()
+            grant = await self.memory.take(
+                context.client_host, least_bytes=least_bytes, wanted_bytes=max(most_bytes, 1), seconds=seconds
+            )
+            if grant is None:
+                return None
+            try:
+                await reads.read(min(most_bytes, grant.size_bytes))
+            except BaseException:
+                grant.release()
+                raise
+            if reads.records_size_bytes <= grant.size_bytes:
+                grant.shrink(reads.records_size_bytes)
+                return grant
+            # The first batch is larger than what was taken: nothing is held while the rest is waited for.
+            least_bytes = reads.records_size_bytes
+            reads.forget()
+            grant.release()
+
+    def _encoded(self, answer: ContextAnswer, grant: Grant | None, context: RequestContext) -> EncodedBody:
+        endpoints: tuple[NodeEndpoint, ...] = ()
+        if any(told.current_leader is not None for _, told in answer.partitions):
+            endpoints = (NodeEndpoint(self._node_id, context.advertised_host, context.advertised_port),)
+        buffers, size_bytes = encode_fetch_response(
+            context.api_version,
+            session_id=answer.session_id,
+            error_code=answer.error_code,
+            topics=_by_topic(answer.partitions),
+            node_endpoints=endpoints,
+        )
+        return EncodedBody(buffers, size_bytes, _nothing if grant is None else grant.release)
+
+
+def _is_worth_sending(reads: PartitionReads, wanted: FetchRequest, limits: FetchLimits) -> bool:
+    """Whether waiting for more would be of no use, or is not wanted."""
+    least_bytes = min(wanted.min_bytes, wanted.max_bytes, limits.fetch_max_bytes)
+    return (
+        not reads.has_known_partitions or reads.is_urgent or reads.has_more or reads.records_size_bytes >= least_bytes
+    )
+
+
+def _by_topic(answers: Sequence[PartitionAnswer]) -> list[FetchableTopic]:
+    """Partitions of one topic that stand beside each other are told together, as Kafka does."""
+    topics = []
+    for _, group in groupby(answers, key=lambda answer: answer[0].key[0]):
+        members = list(group)
+        first = members[0][0]
+        topics.append(FetchableTopic(first.topic or "", first.topic_id, [told for _, told in members]))
+    return topics
+
+
+def _refusal(wanted: FetchRequest, api_version: int, error: ErrorCode) -> EncodedBody:
+    """An error of the whole request, which old versions have in each partition, too."""
+    code = error.value
+    answers = [
+        (one, FetchablePartition(one.partition, code, UNKNOWN, UNKNOWN, UNKNOWN)) for one in wanted.partitions.values()
+    ]
+    buffers, size_bytes = encode_fetch_response(
+        api_version,
+        session_id=wanted.session_id,
+        error_code=code,
+        topics=_by_topic(answers) if api_version < TOPIC_IDS else (),
+    )
+    return EncodedBody(buffers, size_bytes, _nothing)
+
+
+def _nothing() -> None:
+    """Release an answer without records."""

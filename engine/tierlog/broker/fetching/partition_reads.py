@@ -1,0 +1,326 @@
+"""One pass over the partitions of a request: those with an error, those at their end, and the records of the others.
+
+Those that answer from memory are read one after another, in order; those that wait are read beside each other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.aio.waiting import Alarm, Begun
+from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
+from tierlog.broker.fetching.fetch_request import FetchPartition
+from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
+from tierlog.broker.protocol.api_errors import ApiError, error_code_of
+from tierlog.broker.protocol.fetch_response import FetchablePartition
+from tierlog.remote.api import Uuid
+
+_log = logging.getLogger(__name__)
+
+#: Partitions of one request that are waited for at once.
+_WAITING_MAX: Final = 16
+#: Clients up to version 5 do not know KAFKA_STORAGE_ERROR; from 16 on they read who the leader is.
+_STORAGE_ERROR: Final = 6
+_CURRENT_LEADER: Final = 16
+_LEADER_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What all partitions of a request are read with.
+
+    Args:
+        api_version: Of the request.
+        is_read_committed: Up to the last stable offset, with the aborted transactions.
+        node_id: Of this server, the leader of all.
+    """
+
+    api_version: int
+    is_read_committed: bool
+    node_id: int
+
+
+@dataclass(slots=True)
+class _Unread:
+    """A partition that has records, or of which nothing is known yet."""
+
+    slot: int
+    wanted: FetchPartition
+    partition: Partition
+    given_bytes: int = 0
+    is_first_whole: bool = False
+
+
+class PartitionReads:
+    """One pass. Used by one task, on the event loop.
+
+    Args:
+        wanted: What is asked for, in order.
+        options: What it is read with.
+        catalog: Of the partitions.
+
+    Attributes:
+        records_size_bytes: Of all records that were read.
+        is_urgent: Whether a partition has an error or another history than the client's: it is told at once.
+        has_more: Whether records were left out because of a limit: waiting would bring nothing.
+    """
+
+    def __init__(self, wanted: Sequence[FetchPartition], options: ReadOptions, catalog: Catalog) -> None:
+        self._options = options
+        self._catalog = catalog
+        self._answers: list[PartitionAnswer | None] = []
+        self._unknown: list[PartitionAnswer] = []
+        self._unread: list[_Unread] = []
+        self.records_size_bytes = 0
+        self.is_urgent = False
+        self.has_more = False
+        self._look_at(wanted)
+
+    @property
+    def needs_reading(self) -> bool:
+        """Whether there are partitions that are not answered from what is at hand."""
+        return bool(self._unread)
+
+    @property
+    def has_known_partitions(self) -> bool:
+        """Whether a partition is one that the server knows; if none is, there is nothing to wait for."""
+        return bool(self._answers)
+
+    def answers(self) -> list[PartitionAnswer]:
+        """The answers so far, as Kafka orders them: in the order asked for, then partitions that nobody knows. Of those
+        that were not read the offsets that are known.
+        """
+        for unread in self._unread:
+            if self._answers[unread.slot] is None:
+                self._answers[unread.slot] = (unread.wanted, self._unread_answer(unread))
+        return [answer for answer in self._answers if answer is not None] + self._unknown
+
+    def _unread_answer(self, unread: _Unread) -> FetchablePartition:
+        offsets = unread.partition.offsets
+        if offsets is not None:
+            return self._empty(unread.wanted, offsets)
+        # Without an error a client would take the high watermark of -1 for the end of the partition.
+        return self._failed(unread.wanted, unread.partition, ApiError(ErrorCode.kafka_storage_error))
+
+    def _look_at(self, all_wanted: Sequence[FetchPartition]) -> None:
+        """Answer what can be answered without waiting and without reading."""
+        catalog = self._catalog
+        names: dict[bytes, str | None] = {}
+        for wanted in all_wanted:
+            named = wanted.key[0]
+            is_other_topic = False
+            if isinstance(named, bytes):
+                if named not in names:
+                    found = catalog.find_by_id(Uuid(named))
+                    names[named] = None if found is None else found.name
+                name = names[named]
+                is_other_topic = name is None
+                wanted.topic = name or wanted.topic
+            if wanted.topic is None:
+                self._unknown.append((wanted, _refused(wanted, ErrorCode.unknown_topic_id.value)))
+                continue
+            partition = catalog.partition(wanted.topic, wanted.partition)
+            if partition is None:
+                self._unknown.append((wanted, _refused(wanted, ErrorCode.unknown_topic_or_partition.value)))
+            elif is_other_topic:  # of the name that the session's topic had
+                self.is_urgent = True
+                self._answers.append((wanted, _refused(wanted, ErrorCode.inconsistent_topic_id.value)))
+            else:
+                self._look_at_one(wanted, partition)
+
+    def _look_at_one(self, wanted: FetchPartition, partition: Partition) -> None:
+        offsets = partition.offsets
+        if offsets is not None and wanted.last_fetched_epoch == UNKNOWN:
+            error = _error_of(wanted, offsets)
+            if error is not None:
+                self.is_urgent = True
+                self._answers.append((wanted, self._failed(wanted, partition, ApiError(error))))
+                return
+            if wanted.fetch_offset >= self._end_of(offsets):
+                self._answers.append((wanted, self._empty(wanted, offsets)))
+                return
+        self._unread.append(_Unread(len(self._answers), wanted, partition))
+        self._answers.append(None)
+
+    async def read(self, max_bytes: int) -> None:
+        """Read the partitions that have records, in order, up to ``max_bytes`` in all. The first batch is given whole,
+        whatever its size.
+        """
+        skipped = await self._read_all(self._unread, max_bytes)
+        while skipped and not self.records_size_bytes:
+            # The first one that was waited for has nothing; the next one gives a whole batch in its place.
+            skipped = await self._read_all(skipped, max_bytes)
+        self.has_more = self.has_more or bool(skipped)
+
+    def forget(self) -> None:
+        """Drop the records that were read: there is no memory for them. ``read`` reads them again."""
+        for one in self._unread:
+            self._answers[one.slot] = None
+        self.records_size_bytes = 0
+        self.has_more = False
+
+    async def _read_all(self, unread: list[_Unread], max_bytes: int) -> list[_Unread]:
+        """Read partitions; those that got nothing because of a limit are returned."""
+        skipped: list[_Unread] = []
+        waiting: dict[Begun[FetchablePartition], _Unread] = {}
+        left_bytes = max_bytes
+        is_first_whole = True
+        try:
+            for one in unread:
+                if not is_first_whole and left_bytes <= 0 and one.partition.offsets is not None:
+                    self._answers[one.slot] = (one.wanted, self._empty(one.wanted, one.partition.offsets))
+                    skipped.append(one)
+                    continue
+                one.given_bytes = min(one.wanted.max_bytes, left_bytes)
+                one.is_first_whole = is_first_whole
+                begun = Begun(self._read_one(one))
+                if begun.is_done:
+                    taken_bytes = self._settle(one, begun.result(), skipped)
+                else:
+                    waiting[begun] = one
+                    taken_bytes = max(one.given_bytes, 1)
+                is_first_whole = is_first_whole and not taken_bytes
+                left_bytes = max(0, left_bytes - taken_bytes)
+                if len(waiting) >= _WAITING_MAX:
+                    left_bytes += await self._wait_for_some(waiting, skipped)
+            while waiting:
+                await self._wait_for_some(waiting, skipped)
+        finally:
+            for begun in waiting:
+                await begun.cancel()
+        return skipped
+
+    async def _wait_for_some(self, waiting: dict[Begun[FetchablePartition], _Unread], skipped: list[_Unread]) -> int:
+        """Wait until partitions have been read. Returns bytes that they left to others."""
+        alarm = Alarm()
+        for begun in waiting:
+            begun.add_done_callback(alarm.ring)
+        await alarm.wait()
+        left_bytes = 0
+        for begun in [begun for begun in waiting if begun.is_done]:
+            one = waiting.pop(begun)
+            left_bytes += max(0, one.given_bytes - self._settle(one, begun.result(), skipped))
+        return left_bytes
+
+    def _settle(self, one: _Unread, told: FetchablePartition, skipped: list[_Unread]) -> int:
+        """Note what was read. Returns its bytes."""
+        self._answers[one.slot] = (one.wanted, told)
+        if told.error_code or told.diverging_epoch is not None:
+            self.is_urgent = True
+        elif told.size_bytes:
+            self.records_size_bytes += told.size_bytes
+            self.has_more = self.has_more or told.size_bytes >= one.given_bytes
+        elif not one.is_first_whole and one.wanted.fetch_offset < self._end_of_told(told):
+            skipped.append(one)
+        return told.size_bytes
+
+    async def _read_one(self, one: _Unread) -> FetchablePartition:
+        try:
+            return await self._read_or_raise(one)
+        except Exception as error:  # noqa: BLE001 - it is told to the client, of this partition alone
+            return self._failed(one.wanted, one.partition, error)
+
+    async def _read_or_raise(self, one: _Unread) -> FetchablePartition:
+        wanted, partition = one.wanted, one.partition
+        offsets = partition.offsets
+        if offsets is None:
+            offsets = await partition.load()
+        error = _epoch_error_of(wanted, offsets)
+        if error is not None:
+            raise ApiError(error)
+        if wanted.last_fetched_epoch != UNKNOWN:
+            end = await partition.end_offset_for_epoch(wanted.last_fetched_epoch)
+            is_unknown = end.end_offset == UNKNOWN or end.leader_epoch == UNKNOWN
+            if is_unknown or wanted.fetch_offset < offsets.log_start_offset:
+                raise ApiError(ErrorCode.offset_out_of_range)
+            if end.leader_epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
+                return self._empty(wanted, offsets, (end.leader_epoch, end.end_offset), is_committed=False)
+        error = _error_of(wanted, offsets)
+        if error is not None:
+            raise ApiError(error)
+        if wanted.fetch_offset >= self._end_of(offsets):
+            return self._empty(wanted, offsets)
+        if one.given_bytes < 0:
+            raise ApiError(ErrorCode.unknown_server_error, f"{one.given_bytes} bytes are wanted")  # as Kafka says
+        read = await partition.read(
+            wanted.fetch_offset,
+            max_bytes=one.given_bytes,
+            is_first_whole=one.is_first_whole,
+            read_committed=self._options.is_read_committed,
+        )
+        offsets = read.offsets
+        return FetchablePartition(
+            wanted.partition,
+            NO_ERROR,
+            offsets.high_watermark,
+            offsets.last_stable_offset,
+            offsets.log_start_offset,
+            read.records,
+            read.size_bytes,
+            (read.aborted_transactions or ()) if self._options.is_read_committed else None,
+        )
+
+    def _failed(self, wanted: FetchPartition, partition: Partition, error: Exception) -> FetchablePartition:
+        code = error_code_of(error)
+        if code is ErrorCode.unknown_server_error and not isinstance(error, ApiError):
+            _log.exception("%s-%s: reading failed", wanted.topic, wanted.partition, exc_info=error)
+        elif not isinstance(error, ApiError):
+            _log.warning("%s-%s: %s", wanted.topic, wanted.partition, error)
+        if code is ErrorCode.kafka_storage_error and self._options.api_version < _STORAGE_ERROR:
+            code = ErrorCode.not_leader_or_follower
+        told = _refused(wanted, code.value)
+        if code in _LEADER_ERRORS and self._options.api_version >= _CURRENT_LEADER:
+            epoch = UNKNOWN if partition.offsets is None else partition.offsets.leader_epoch
+            told = told._replace(current_leader=(self._options.node_id, epoch))
+        return told
+
+    def _end_of(self, offsets: OffsetSnapshot) -> int:
+        return offsets.last_stable_offset if self._options.is_read_committed else offsets.high_watermark
+
+    def _end_of_told(self, told: FetchablePartition) -> int:
+        return told.last_stable_offset if self._options.is_read_committed else told.high_watermark
+
+    def _empty(
+        self,
+        wanted: FetchPartition,
+        offsets: OffsetSnapshot,
+        diverging_epoch: tuple[int, int] | None = None,
+        *,
+        is_committed: bool | None = None,
+    ) -> FetchablePartition:
+        """The answer of a partition without records."""
+        has_aborted = self._options.is_read_committed if is_committed is None else is_committed
+        return FetchablePartition(
+            wanted.partition,
+            NO_ERROR,
+            offsets.high_watermark,
+            offsets.last_stable_offset,
+            offsets.log_start_offset,
+            aborted_transactions=() if has_aborted else None,
+            diverging_epoch=diverging_epoch,
+        )
+
+
+def _epoch_error_of(wanted: FetchPartition, offsets: OffsetSnapshot) -> ErrorCode | None:
+    if wanted.current_leader_epoch == UNKNOWN or wanted.current_leader_epoch == offsets.leader_epoch:
+        return None
+    is_older = wanted.current_leader_epoch < offsets.leader_epoch
+    return ErrorCode.fenced_leader_epoch if is_older else ErrorCode.unknown_leader_epoch
+
+
+def _error_of(wanted: FetchPartition, offsets: OffsetSnapshot) -> ErrorCode | None:
+    """What is wrong with the epoch or the offset that a client asks with."""
+    if wanted.current_leader_epoch not in (UNKNOWN, offsets.leader_epoch):
+        return _epoch_error_of(wanted, offsets)
+    if offsets.log_start_offset <= wanted.fetch_offset <= offsets.high_watermark:
+        return None
+    return ErrorCode.offset_out_of_range
+
+
+def _refused(wanted: FetchPartition, error_code: int) -> FetchablePartition:
+    return FetchablePartition(wanted.partition, error_code, UNKNOWN, UNKNOWN, UNKNOWN)

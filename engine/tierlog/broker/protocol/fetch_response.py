@@ -1,0 +1,278 @@
+"""The bytes of Fetch responses: runs of small fields between the views of records, which stay as they are.
+
+A writer that knows nothing but entities joins all records into one piece and takes milliseconds; a fetch of 1 MiB out
+of a cache has 0.3 ms. The tests hold this encoder to what kio writes, at every version.
+
+Wire (FetchResponse.json): ``throttle_time_ms:i32 [error_code:i16 session_id:i32](7+) topics``; a topic: its name, from
+version 13 on its id, and ``partitions``; a partition: ``index:i32 error_code:i16 high_watermark:i64
+last_stable_offset:i64 [log_start_offset:i64](5+) aborted_transactions [preferred_read_replica:i32](11+) records``.
+Versions 12+ have compact lengths (varint of the length + 1, 0 for null) and tagged fields behind each structure.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from typing_extensions import Buffer
+
+#: Versions with an error and a session id of the whole answer; a log start offset; a preferred replica; compact
+#: lengths; topic ids in place of names; the addresses of leaders.
+_SESSIONS: Final = 7
+_LOG_START: Final = 5
+_PREFERRED_REPLICA: Final = 11
+_FLEXIBLE: Final = 12
+_TOPIC_IDS: Final = 13
+_NODE_ENDPOINTS: Final = 16
+
+_NO_REPLICA: Final = -1
+
+
+class FetchablePartition(NamedTuple):
+    """What an answer says of one partition (Kafka's ``FetchResponseData.PartitionData``).
+
+    Args:
+        partition_index: Number of the partition.
+        error_code: Kafka's number; 0 for none.
+        high_watermark, last_stable_offset, log_start_offset: -1 where they are not known.
+        records: Views of batches, in order; sent as they are.
+        size_bytes: Of all ``records``.
+        aborted_transactions: (producer id, first offset) each; None unless read_committed.
+        diverging_epoch: (largest epoch, its end offset) where the client's log is another one; from version 12 on.
+        current_leader: (node id, leader epoch), for clients that asked with another epoch; from version 12 on.
+    """
+
+    partition_index: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: Sequence[Buffer] = ()
+    size_bytes: int = 0
+    aborted_transactions: Sequence[tuple[int, int]] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    current_leader: tuple[int, int] | None = None
+
+
+class FetchableTopic(NamedTuple):
+    """Partitions of one topic that stand beside each other in an answer.
+
+    Args:
+        name: Told below version 13.
+        topic_id: The 16 bytes of its id, told from version 13 on.
+        partitions: In the order of the answer.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[FetchablePartition]
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a node is reached."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+def encode_fetch_response(
+    api_version: int,
+    *,
+    session_id: int = 0,
+    error_code: int = 0,
+    topics: Sequence[FetchableTopic] = (),
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> tuple[list[Buffer], int]:
+    """The body of a Fetch response, 4 <= version <= 18, with a throttle time of 0.
+
+    Args:
+        api_version: Fields that it lacks are left out.
+        session_id: 0 for no session.
+        error_code: Of the whole answer.
+        topics: In the order of the answer.
+        node_endpoints: Of the leaders that partitions name; from version 16 on.
+
+    Returns:
+        (buffers, size): the buffers in order, the views of records among them; and how many bytes they are together.
+
+    Raises:
+        struct.error: a number does not fit its field.
+    """
+    run = bytearray(4)
+    if api_version >= _SESSIONS:
+        run += _SESSION_FIELDS(error_code, session_id)
+    writer = _FlexibleWriter(run) if api_version >= _FLEXIBLE else _ClassicWriter(run, api_version)
+    writer.write_count(len(topics))
+    for name, topic_id, partitions in topics:
+        writer.write_topic(topic_id if api_version >= _TOPIC_IDS else None, name)
+        writer.write_count(len(partitions))
+        writer.write_partitions(partitions)
+        writer.end_structure()
+    if api_version >= _FLEXIBLE:
+        writer.run += _endpoints_tag(node_endpoints if api_version >= _NODE_ENDPOINTS else ())
+    return writer.finished()
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Kafka's unsigned varint: seven bits a byte, the lowest first. ``value`` >= 0."""
+    if value < 1 << 7:
+        return _ONE_BYTE[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
+_SESSION_FIELDS: Final = struct.Struct(">hi").pack
+_INT32: Final = struct.Struct(">i").pack
+_INT16: Final = struct.Struct(">h").pack
+_TWO_INT64: Final = struct.Struct(">qq").pack
+
+
+class _ClassicWriter:
+    """Versions 4 to 11."""
+
+    def __init__(self, run: bytearray, api_version: int) -> None:
+        self.run = run
+        self._done: list[Buffer] = []
+        self._size_bytes = 0
+        self._has_log_start = api_version >= _LOG_START
+        self._tail = _INT32(_NO_REPLICA) if api_version >= _PREFERRED_REPLICA else b""
+
+    def write_count(self, count: int) -> None:
+        self.run += _INT32(count)
+
+    def write_topic(self, topic_id: bytes | None, name: str) -> None:
+        del topic_id  # these versions have none
+        text = name.encode()
+        self.run += _INT16(len(text)) + text
+
+    def write_partitions(self, partitions: Sequence[FetchablePartition]) -> None:
+        run = self.run
+        has_log_start = self._has_log_start
+        tail = self._tail
+        not_aborted = _INT32(-1) + tail
+        nothing = not_aborted + _INT32(0)
+        for index, error, high_watermark, last_stable, log_start, records, size, aborted, _, _ in partitions:
+            if has_log_start:
+                run += _HEAD(index, error, high_watermark, last_stable, log_start)
+            else:
+                run += _HEAD_WITHOUT_LOG_START(index, error, high_watermark, last_stable)
+            if aborted is None:
+                if not size:
+                    run += nothing
+                    continue
+                run += not_aborted
+            else:
+                run += _INT32(len(aborted))
+                for transaction in aborted:
+                    run += _TWO_INT64(*transaction)
+                run += tail
+            run += _INT32(size)
+            if size:
+                run = self._pass_through(run, records, size)
+        self.run = run
+
+    def end_structure(self) -> None:
+        """Versions without tagged fields have nothing behind a structure."""
+
+    def _pass_through(self, run: bytearray, records: Sequence[Buffer], size_bytes: int) -> bytearray:
+        """Put the views of records behind the run. Returns the next run."""
+        self._done.append(run)
+        self._done += records
+        self._size_bytes += len(run) + size_bytes
+        return bytearray()
+
+    def finished(self) -> tuple[list[Buffer], int]:
+        if self.run:
+            self._done.append(self.run)
+        return self._done, self._size_bytes + len(self.run)
+
+
+_HEAD_WITHOUT_LOG_START: Final = struct.Struct(">ihqq").pack
+_HEAD: Final = struct.Struct(">ihqqq").pack
+
+
+class _FlexibleWriter(_ClassicWriter):
+    """Versions 12 to 18."""
+
+    def __init__(self, run: bytearray) -> None:
+        super().__init__(run, _FLEXIBLE)
+
+    def write_count(self, count: int) -> None:
+        self.run += unsigned_varint(count + 1)
+
+    def write_topic(self, topic_id: bytes | None, name: str) -> None:
+        self.run += _compact_text(name) if topic_id is None else topic_id
+
+    def write_partitions(self, partitions: Sequence[FetchablePartition]) -> None:
+        run = self.run
+        for index, error, high_watermark, last_stable, log_start, records, size, aborted, epoch, leader in partitions:
+            if aborted is None and epoch is None and leader is None:
+                if not size:
+                    run += _EMPTY(index, error, high_watermark, last_stable, log_start, 0, _NO_REPLICA, 1, 0)
+                    continue
+                run += _PLAIN(index, error, high_watermark, last_stable, log_start, 0, _NO_REPLICA)
+            else:
+                run += _HEAD(index, error, high_watermark, last_stable, log_start)
+                run += _compact_aborted(aborted) + self._tail
+            run += unsigned_varint(size + 1)
+            if size:
+                run = self._pass_through(run, records, size)
+            run += _partition_tags(epoch, leader)
+        self.run = run
+
+    def end_structure(self) -> None:
+        self.run.append(0)
+
+
+#: Behind the head: aborted transactions null, no preferred replica; and no bytes of records, no tagged field.
+_PLAIN: Final = struct.Struct(">ihqqqBi").pack
+_EMPTY: Final = struct.Struct(">ihqqqBiBB").pack
+_ABORTED: Final = struct.Struct(">qqB").pack
+#: Number of the tag, bytes of its structure, the structure, which has no tagged field itself.
+_DIVERGING_EPOCH_TAG: Final = struct.Struct(">BBiqB").pack
+_CURRENT_LEADER_TAG: Final = struct.Struct(">BBiiB").pack
+
+
+def _compact_aborted(aborted: Sequence[tuple[int, int]] | None) -> bytes:
+    if aborted is None:
+        return b"\0"
+    return unsigned_varint(len(aborted) + 1) + b"".join([_ABORTED(*transaction, 0) for transaction in aborted])
+
+
+def _partition_tags(diverging_epoch: tuple[int, int] | None, current_leader: tuple[int, int] | None) -> bytes:
+    """The tagged fields of a partition."""
+    if diverging_epoch is None and current_leader is None:
+        return b"\0"
+    tags = []
+    if diverging_epoch is not None:
+        tags.append(_DIVERGING_EPOCH_TAG(0, 13, *diverging_epoch, 0))
+    if current_leader is not None:
+        tags.append(_CURRENT_LEADER_TAG(1, 9, *current_leader, 0))
+    return _ONE_BYTE[len(tags)] + b"".join(tags)
+
+
+def _endpoints_tag(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """The tagged fields of the whole answer: the leaders' addresses, without racks."""
+    if not endpoints:
+        return b"\0"
+    nodes = b"".join(
+        _INT32(node_id) + _compact_text(host) + _INT32(port) + b"\0\0" for node_id, host, port in endpoints
+    )
+    value = unsigned_varint(len(endpoints) + 1) + nodes
+    return b"\1\0" + unsigned_varint(len(value)) + value
+
+
+def _compact_text(text: str) -> bytes:
+    encoded = text.encode()
+    return unsigned_varint(len(encoded) + 1) + encoded

@@ -1,0 +1,186 @@
+"""The listener for scrapes and health checks: ``/metrics`` and ``/healthz``.
+
+On the server's loop, so that a loop that stands still answers no health check. Not prometheus_client's own server: it
+has a thread for each connection, for as long as a client likes, and no place for a second path.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - this room is the loop's
+import logging
+import socket  # noqa: TID251 - this room is the sockets'
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
+
+from tierlog.aio.waiting import Worker
+from tierlog.broker.server.accepting import Acceptor
+from tierlog.broker.server.refusals import Refusals
+from tierlog.broker.server.server_config import ServerConfig
+from tierlog.runtime.machine import Machine
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+_log = logging.getLogger(__name__)
+
+_REQUEST_BYTES_MAX: Final = 16 << 10
+_SECONDS_MAX: Final = 10.0
+_CONNECTIONS_MAX: Final = 64
+_BACKLOG: Final = 64
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class _AllRegistries:
+    """Several registries as one."""
+
+    def __init__(self, registries: Sequence[CollectorRegistry]) -> None:
+        self._registries = registries
+
+    def collect(self) -> Iterable[Metric]:
+        for registry in self._registries:
+            yield from registry.collect()
+
+
+class HttpEndpoint:
+    """Answers ``GET /metrics`` in Prometheus's formats, and ``GET /healthz``.
+
+    Args:
+        host, port: Where to listen; port 0 for any free one.
+        registries: What ``/metrics`` shows; no series is in two of them.
+        health: Why the server is not usable; "" if it is: ``/healthz`` answers 200 then, else 503 and the reason.
+            Called on the loop; it must not wait.
+        machine: Has the threads: series are collected and written out in one.
+
+    One event loop, which runs when ``start`` is called, and its thread.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        registries: Sequence[CollectorRegistry],
+        health: Callable[[], str],
+        machine: Machine,
+    ) -> None:
+        self._config = ServerConfig(
+            host=host, port=port, max_connections=_CONNECTIONS_MAX, socket_listen_backlog_size=_BACKLOG
+        )
+        self._registries = _AllRegistries(registries)
+        self._health = health
+        self._machine = machine
+        self._refusals = Refusals(machine)
+        self._acceptor: Acceptor | None = None
+        self._worker: Worker | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> tuple[str, int]:
+        """Begin to listen; returns the host and the port.
+
+        Raises:
+            OSError: the address cannot be listened on. RuntimeError: it listens already.
+        """
+        if self._acceptor is not None:
+            raise RuntimeError("the endpoint is running")
+        acceptor = Acceptor(
+            self._config,
+            loop=asyncio.get_running_loop(),
+            refused=self._refusals.tell,
+            accepted=self._accepted,
+        )
+        found = await acceptor.listen()
+        self._acceptor = acceptor
+        self._worker = Worker(self._machine.scheduler.pool(1, name="tierlog-server-metrics"))
+        _log.info("event=metrics_started host=%s port=%d", *found)
+        return found
+
+    async def stop(self) -> None:
+        """Close the listener and all connections; idempotent."""
+        acceptor, self._acceptor = self._acceptor, None
+        worker, self._worker = self._worker, None
+        if acceptor is not None:
+            acceptor.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if worker is not None:
+            worker.close()
+
+    def _accepted(self, accepted: socket.socket, host: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(accepted))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._served, host))
+
+    def _served(self, host: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._acceptor is not None:
+            self._acceptor.closed(host)
+        if not task.cancelled():
+            task.result()
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        """Answer one request, and close the connection."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_SECONDS_MAX):
+                request = b""
+                while b"\r\n\r\n" not in request and len(request) <= _REQUEST_BYTES_MAX:
+                    part = await loop.sock_recv(accepted, 4096)
+                    if not part:
+                        return
+                    request += part
+                await loop.sock_sendall(accepted, await self._answer(request))
+                accepted.shutdown(socket.SHUT_WR)
+        except (OSError, TimeoutError) as error:  # the client went, or hangs: it asks again if it likes
+            _log.debug("event=scrape_lost reason=%r", str(error))
+        finally:
+            accepted.close()
+
+    async def _answer(self, request: bytes) -> bytes:
+        head, separator, _ = request.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if not separator:
+            return _response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _response(HTTPStatus.BAD_REQUEST)
+        if words[0] not in ("GET", "HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED)
+        path = words[1].partition("?")[0]
+        if path == "/metrics":
+            headers = dict(line.lower().split(":", 1) for line in lines[1:] if ":" in line)
+            answer = await self._metrics(headers.get("accept", "").strip())
+        elif path == "/healthz":
+            reason = self._health()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+            answer = _response(status, f"{reason or 'ok'}\n".encode())
+        else:
+            answer = _response(HTTPStatus.NOT_FOUND)
+        return answer if words[0] == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+    async def _metrics(self, accepted_types: str) -> bytes:
+        from prometheus_client.exposition import choose_encoder
+
+        encode, content_type = choose_encoder(accepted_types)
+        registries = cast("CollectorRegistry", self._registries)
+        worker = self._worker
+        if worker is None:
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE)
+        try:
+            return _response(HTTPStatus.OK, await worker.run(lambda: encode(registries)), content_type)
+        except Exception as error:  # noqa: BLE001 - a collector of anybody's
+            _log.error("event=scrape_failed", exc_info=error)
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}\n".encode())
+
+
+def _response(status: HTTPStatus, body: bytes | None = None, content_type: str = _TEXT) -> bytes:
+    content = f"{status.phrase}\n".encode() if body is None else body
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + content

@@ -1,0 +1,210 @@
+"""Topics in memory that are served: batches of any bytes, partitions that wait or fail when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from tests.support.manual_timers import ManualTimers
+from tierlog.aio.waiting import Alarm
+from tierlog.broker.partitions import (
+    UNKNOWN,
+    Catalog,
+    EpochEndOffset,
+    FetchedRecords,
+    FoundOffset,
+    OffsetSnapshot,
+    Partition,
+    Topic,
+)
+from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.remote.api import TopicIdPartition, Uuid
+
+
+@dataclass(frozen=True)
+class MemoryBatch:
+    """A batch: its offsets, its leader epoch and its bytes."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    data: bytes
+
+
+@dataclass
+class MemoryPartition:
+    """A partition that answers at once, but for what a test holds up or lets fail."""
+
+    topic_id_partition: TopicIdPartition
+    log_start_offset: int = 0
+    last_stable_offset: int | None = None
+    batches: list[MemoryBatch] = field(default_factory=list)
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    is_loaded: bool = True
+    error: Exception | None = None
+    gate: asyncio.Event | None = None
+    reads_count: int = 0
+    waiting_count: int = 0
+    cancelled_count: int = 0
+
+    def append(self, size_bytes: int, *, records: int = 1, leader_epoch: int = 0) -> MemoryBatch:
+        """Add a batch of so many bytes, which no other batch has."""
+        base = self.end_offset
+        seed = f"{self.topic_id_partition}:{base}".encode()
+        data = (hashlib.sha256(seed).digest() * (size_bytes // 32 + 1))[:size_bytes]
+        batch = MemoryBatch(base, base + records - 1, leader_epoch, data)
+        self.batches.append(batch)
+        return batch
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].last_offset + 1 if self.batches else self.log_start_offset
+
+    @property
+    def offsets(self) -> OffsetSnapshot | None:
+        return self.snapshot() if self.is_loaded else None
+
+    def snapshot(self) -> OffsetSnapshot:
+        end = self.end_offset
+        stable = end if self.last_stable_offset is None else self.last_stable_offset
+        epoch = self.batches[-1].leader_epoch if self.batches else 0
+        return OffsetSnapshot(self.log_start_offset, end, stable, epoch)
+
+    async def load(self) -> OffsetSnapshot:
+        await self._pass_gate()
+        self.is_loaded = True
+        return self.snapshot()
+
+    async def _pass_gate(self) -> None:
+        if self.gate is not None:
+            self.waiting_count += 1
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled_count += 1
+                raise
+            finally:
+                self.waiting_count -= 1
+        if self.error is not None:
+            raise self.error
+
+    async def read(
+        self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
+    ) -> FetchedRecords:
+        self.reads_count += 1
+        await self._pass_gate()
+        offsets = self.snapshot()
+        if not offsets.log_start_offset <= fetch_offset <= offsets.high_watermark:
+            raise ApiError(ErrorCode.offset_out_of_range)
+        end = offsets.last_stable_offset if read_committed else offsets.high_watermark
+        given: list[memoryview] = []
+        left = max_bytes
+        for batch in self.batches:
+            if batch.last_offset < fetch_offset or batch.base_offset >= end:
+                continue
+            view = memoryview(batch.data)
+            if not given and len(view) > left:
+                if is_first_whole:
+                    given.append(view)
+                break
+            given.append(view[:left])
+            left -= len(given[-1])
+            if not left:
+                break
+        size = sum(map(len, given))
+        return FetchedRecords(offsets, given, size, self.aborted if read_committed else None)
+
+    async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        await self._pass_gate()
+        known = sorted({batch.leader_epoch for batch in self.batches if batch.leader_epoch <= leader_epoch})
+        if not known:
+            return EpochEndOffset(UNKNOWN, UNKNOWN)
+        epoch = known[-1]
+        return EpochEndOffset(epoch, max(b.last_offset + 1 for b in self.batches if b.leader_epoch == epoch))
+
+    async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
+        raise NotImplementedError("nobody fetches by time")
+
+    async def find_max_timestamp(self) -> FoundOffset | None:
+        raise NotImplementedError("nobody fetches by time")
+
+    async def epoch_of(self, offset: int) -> int:
+        raise NotImplementedError("nobody fetches by epoch")
+
+    async def size_bytes(self) -> int:
+        return sum(len(batch.data) for batch in self.batches)
+
+
+class MemoryCatalog:
+    """Topics by name; ``change`` is word of a change."""
+
+    def __init__(self, timers: ManualTimers) -> None:
+        self._timers = timers
+        self._topics: dict[str, Topic] = {}
+        self._partitions: dict[tuple[str, int], MemoryPartition] = {}
+        self._waiting: list[Alarm] = []
+        self.version = 1
+        self.lookups_count = 0
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def add(self, name: str, partitions: int = 1, *, generation: int = 0) -> Sequence[MemoryPartition]:
+        """A topic; another generation of it has another id. What it had before is gone."""
+        topic_id = Uuid(hashlib.md5(f"{name}{generation}".encode(), usedforsecurity=False).digest())
+        self.remove(name)
+        self._topics[name] = Topic(name, topic_id, tuple(range(partitions)))
+        made = [MemoryPartition(TopicIdPartition(topic_id, name, n)) for n in range(partitions)]
+        self._partitions |= {(name, number): partition for number, partition in enumerate(made)}
+        return made
+
+    def remove(self, name: str) -> None:
+        if self._topics.pop(name, None) is not None:
+            self._partitions = {key: value for key, value in self._partitions.items() if key[0] != name}
+
+    def change(self) -> None:
+        """Tell all who wait."""
+        self.version += 1
+        for alarm in self._waiting:
+            alarm.ring()
+
+    def topics(self) -> Collection[Topic]:
+        return self._topics.values()
+
+    def find(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def find_by_id(self, topic_id: Uuid) -> Topic | None:
+        return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
+
+    def partition(self, name: str, partition: int) -> Partition | None:
+        self.lookups_count += 1
+        return self._partitions.get((name, partition))
+
+    def at(self, name: str, partition: int = 0) -> MemoryPartition:
+        return self._partitions[name, partition]
+
+    async def wait(self, version: int, seconds: float) -> bool:
+        if self.version != version:
+            return True
+        alarm = Alarm()
+        self._waiting.append(alarm)
+        timer = self._timers.call_later(seconds, alarm.ring)
+        try:
+            await alarm.wait()
+        finally:
+            timer.cancel()
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(alarm)
+        return self.version != version
+
+
+def _holds_the_contract(catalog: MemoryCatalog, partition: MemoryPartition) -> tuple[Catalog, Partition]:
+    """The type checker says if these are not what a server serves."""
+    return catalog, partition
