@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.partition_histories import PartitionHistories
+from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import PartitionHistory
@@ -23,9 +24,22 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass(eq=False)
 class BarePartition:
-    """A partition that serves nothing."""
+    """A partition that serves nothing, and has offsets once it was loaded."""
 
     histories: PartitionHistories
+    loaded: PartitionHistory | None = None
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return self.histories.topic_id_partition
+
+    @property
+    def offsets(self) -> PartitionHistory | None:
+        return self.loaded if self.loaded is self.histories.current else None
+
+    async def load(self) -> PartitionHistory:
+        self.loaded = await self.histories.resolve()
+        return self.loaded
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tierlog.aio.waiting import Broadcast, LoopCalls, Worker
+from tierlog.aio.waiting import Broadcast, LoopCalls, TaskCancelledError, Worker
 from tierlog.broker.partitions import Partition, Topic
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.following import Following
@@ -32,6 +32,8 @@ from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
 
+#: Changes within this time are one change for who waits.
+_RISE_SECONDS: Final = 0.02
 #: What a close waits for the thread that follows.
 _CLOSE_SECONDS: Final = 5.0
 
@@ -126,7 +128,7 @@ class BucketCatalog:
         self._loop = LoopCalls()
         self._line = ResolutionLine(
             Resolver(tier, _TierSource(tier), self._settings.log_start_offsets),
-            note_change=self._rise,
+            note_change=self._renew,
             ahead_done=self._rise,
             machine=self._machine,
         )
@@ -141,6 +143,7 @@ class BucketCatalog:
         self._refresh_error: TierlogError | None = None
         self._listings = 0
         self._is_usable = False
+        self._is_rising = False
         self._is_closed = False
 
     async def start(self) -> None:
@@ -168,7 +171,8 @@ class BucketCatalog:
     async def close(self) -> None:
         """Stop following; what is under way is cancelled. Partitions that were handed out know nothing new any more."""
         self._is_closed = True
-        self._line.stop()
+        await self._line.stop()
+        await self._loop.cancel()
         pool = self._machine.scheduler.pool(1, name="tierlog-replica-close")
         try:
             await Worker(pool).run(self._close_threads)
@@ -297,7 +301,7 @@ class BucketCatalog:
             self._rise()
         self._line.resolve_ahead(self._iter_ahead())
 
-    def _iter_ahead(self) -> Iterator[BucketHistories]:
+    def _iter_ahead(self) -> Iterator[_Served]:
         """Partitions to resolve before anybody asks: as many as may be."""
         left = self._settings.segments_ahead_max
         listed, topics = self._listed, self._topics
@@ -307,12 +311,52 @@ class BucketCatalog:
                 left -= listed[partition].segments
                 if left < 0 or self._listed is not listed:
                     return
-                yield self._histories_of(partition)
+                served = self.partition(topic.name, number)
+                if served is not None:
+                    yield _Served(self._histories_of(partition), served)
 
     def _miss(self, error: TierlogError) -> None:
         self._listings += 1
         self._refresh_error = error
 
+    def _renew(self, partition: TopicIdPartition) -> None:
+        """Tell of a history that is another one, once its offsets are at hand again: who wakes finds them."""
+        served = self._partitions.get((partition.topic, partition.partition))
+        if served is None:
+            self._rise_soon()
+        else:
+            self._loop.start(self._load_and_rise(served))
+
+    async def _load_and_rise(self, served: Partition) -> None:
+        try:
+            await served.load()
+        except TaskCancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - who reads the partition is told
+            _log.debug("%s is not loaded again: %s", served.topic_id_partition, error)
+        self._rise_soon()
+
+    def _rise_soon(self) -> None:
+        """Rise once for all that changes within a moment: each rise wakes everybody."""
+        if not self._is_rising:
+            self._is_rising = True
+            self._loop.call_later(_RISE_SECONDS, self._rise)
+
     def _rise(self) -> None:
+        self._is_rising = False
         self._version += 1
         self._changes.ring()
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """See AheadPartition."""
+
+    histories: BucketHistories
+    partition: Partition
+
+    def is_loaded(self) -> bool:
+        return self.partition.offsets is not None
+
+    async def load(self) -> object:
+        return await self.partition.load()
