@@ -12,21 +12,15 @@ from tierlog.aio.waiting import Broadcast, LoopCalls, TaskCancelledError, Worker
 from tierlog.broker.partitions import Partition, Topic
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.following import Following
-from tierlog.broker.replica.catalog.resolution import Listed, Resolver
+from tierlog.broker.replica.catalog.known_partitions import KnownPartitions, ReadsMetadata
+from tierlog.broker.replica.catalog.resolution import BucketListing, Listed, ListingSource, Resolver
 from tierlog.broker.replica.catalog.resolution_line import ResolutionLine
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.served_topics import ServedTopics
-from tierlog.broker.replica.catalog.tier_listing import (
-    ListedPartition,
-    TierListing,
-    find_candidates,
-    list_tier,
-    relist_partition,
-)
+from tierlog.broker.replica.catalog.tier_listing import TierKeys, TierListing
 from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.errors import TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
-from tierlog.remote.storage.layouts import Candidate
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 
@@ -47,7 +41,8 @@ class CatalogSettings:
         refresh_seconds: Pause between two listings.
         refresh_deadline_seconds: After which a listing is given up.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
-        state_file: Where the last listing is kept, so that the next start need not wait for one; None for nowhere.
+        state_file: Where the last listing is kept, so that the next start need not wait for one; None for nowhere. Of
+            no effect with metadata, which lists nothing.
         segments_ahead_max: Segments that are described before anybody asks for their partitions, at most.
     """
 
@@ -63,24 +58,9 @@ class CatalogSettings:
 class _Look:
     """What a listing found, and what of it is served."""
 
-    listing: TierListing
+    listing: BucketListing
     topics: Mapping[str, Topic]
     by_id: Mapping[Uuid, Topic]
-
-
-class _TierSource:
-    """A tier's keys as a source of candidates."""
-
-    def __init__(self, tier: Tier) -> None:
-        self._tier = tier
-
-    def find_candidates(self, listed: Listed) -> list[Candidate]:
-        assert isinstance(listed, ListedPartition)
-        return find_candidates(self._tier, listed)
-
-    def relist(self, listed: Listed) -> ListedPartition | None:
-        assert isinstance(listed, ListedPartition)
-        return relist_partition(self._tier, listed)
 
 
 class BucketCatalog:
@@ -95,6 +75,7 @@ class BucketCatalog:
         make_partition: Makes what serves a partition of its histories; called on the event loop, once for each
             partition that is asked for.
         settings: How.
+        metadata: Which segments count, read at each refresh; the tier was opened with it. None: the tier's keys say.
         machine: Its clock, chance, threads.
 
     Made and used on one event loop; ``start`` before anything else, ``close`` at the end.
@@ -106,6 +87,7 @@ class BucketCatalog:
         make_partition: Callable[[PartitionHistories], Partition],
         settings: CatalogSettings | None = None,
         *,
+        metadata: ReadsMetadata | None = None,
         machine: Machine | None = None,
     ) -> None:
         self._settings = settings or CatalogSettings()
@@ -122,12 +104,15 @@ class BucketCatalog:
             deadline_seconds=self._settings.refresh_deadline_seconds,
             machine=self._machine,
         )
+        self._source: ListingSource = TierKeys(tier)
+        if metadata is not None:
+            self._source = KnownPartitions(tier, metadata, self.refresh_soon)
         self._saver = None
-        if self._settings.state_file is not None:
+        if self._settings.state_file is not None and metadata is None:
             self._saver = ListingSaver(SavedListing(self._settings.state_file, tier, self._machine), self._machine)
         self._loop = LoopCalls()
         self._line = ResolutionLine(
-            Resolver(tier, _TierSource(tier), self._settings.log_start_offsets),
+            Resolver(tier, self._source, self._settings.log_start_offsets),
             note_change=self._renew,
             ahead_done=self._rise,
             machine=self._machine,
@@ -162,8 +147,7 @@ class BucketCatalog:
             else:
                 look = await worker.run(lambda: self._following.look(None))
                 self._take(look)
-                if saver is not None:
-                    await worker.run(lambda: saver.note(look.listing))
+                await worker.run(lambda: self._save(look))
         finally:
             pool.close(wait_seconds=0)
         self._following.start(look, at_once=saved is not None)
@@ -262,16 +246,19 @@ class BucketCatalog:
     def _found(self, look: _Look) -> None:
         """Have a listing served, and saved. In the thread that follows."""
         self._loop.submit(partial(self._take, look))
-        if self._saver is not None:
+        self._save(look)
+
+    def _save(self, look: _Look) -> None:
+        if self._saver is not None and isinstance(look.listing, TierListing):
             self._saver.note(look.listing)
 
     def _look(self, before: _Look | None) -> _Look:
-        listing = list_tier(self._tier, before.listing if before else None)
+        listing = self._source.list_partitions(before.listing if before else None)
         if before is not None and before.listing.partitions == listing.partitions:
             return _Look(listing, before.topics, before.by_id)
         return self._looked(listing)
 
-    def _looked(self, listing: TierListing) -> _Look:
+    def _looked(self, listing: BucketListing) -> _Look:
         newest_ms = {partition: listed.newest_ms for partition, listed in listing.partitions.items()}
         topics = self._served.choose(newest_ms)
         return _Look(listing, topics, {each.topic_id: each for each in topics.values() if each.topic_id != ZERO_UUID})

@@ -43,14 +43,28 @@ class Listed(Protocol):
         """How many whole segments it has."""
 
 
+class BucketListing(Protocol):
+    """What one look at a bucket found. Immutable."""
+
+    @property
+    def partitions(self) -> Mapping[TopicIdPartition, Listed]:
+        """The partitions that have whole segments."""
+
+
 class ListingSource(Protocol):
-    """Where partitions are listed. Thread safety: any number of threads."""
+    """Where partitions are listed. Thread safety: any number of threads.
+
+    Raises (all methods): StoreError and its kinds; of metadata also CorruptDataError, ConfigError and the KIP's errors.
+    """
+
+    def list_partitions(self, before: BucketListing | None) -> BucketListing:
+        """All partitions; what is as it was before is the same object."""
 
     def find_candidates(self, listed: Listed) -> Sequence[Candidate]:
         """The segments of a partition."""
 
     def relist(self, listed: Listed) -> Listed | None:
-        """The same partition as it is now; None if it is gone."""
+        """The same partition as it is now; None if it is gone; ``listed`` itself if nothing newer can be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +128,15 @@ class Resolver:
         """
         now: Listed | None = listed
         for attempt in range(_LISTINGS_MAX):
+            is_last = attempt + 1 == _LISTINGS_MAX
             if relist or attempt:
                 now = self._source.relist(listed)
+                is_last = is_last or now is listed
             if now is None:
                 break
             found = self._load(now, before, ahead, require_wanted)
             # What is gone since it was listed is no loss: a new listing tells what is left.
-            if not found.gone or attempt + 1 == _LISTINGS_MAX:
+            if not found.gone or is_last:
                 return self._resolution(now, found, before)
         return Resolution(None, None, {})
 
@@ -198,7 +214,8 @@ def _may_be_empty(candidate: Candidate, layout: str) -> bool:
 
 def _digest(candidate: Candidate) -> bytes:
     """Of all that a segment's description is made of."""
-    digest = xxhash.xxh3_128(repr((candidate.start_offset, candidate.next_start_offset)).encode())
+    named = (candidate.segment_path, candidate.start_offset, candidate.next_start_offset)
+    digest = xxhash.xxh3_128(repr(named).encode())
     for suffix, info in sorted(candidate.objects.items()):
         digest.update(repr((suffix, info.key, info.size_bytes, info.last_modified_ms)).encode())
     return digest.digest()

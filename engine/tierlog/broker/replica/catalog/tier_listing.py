@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.layouts import Candidate
@@ -104,6 +105,32 @@ class TierListing:
     partitions: Mapping[TopicIdPartition, ListedPartition]
     folders: Mapping[str, ListedPartition | ListedFolder]
     foreign_objects: int = 0
+
+
+class TierKeys:
+    """See ListingSource: a tier's own keys.
+
+    Args:
+        tier: Stays the caller's.
+    """
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+
+    def list_partitions(self, before: BucketListing | None) -> TierListing:
+        """See ListingSource."""
+        return list_tier(self._tier, before if isinstance(before, TierListing) else None)
+
+    def find_candidates(self, listed: Listed) -> list[Candidate]:
+        """See ListingSource."""
+        assert isinstance(listed, ListedPartition)
+        return find_candidates(self._tier, listed)
+
+    def relist(self, listed: Listed) -> Listed | None:
+        """See ListingSource."""
+        assert isinstance(listed, ListedPartition)
+        found = relist_partition(self._tier, listed)
+        return None if found is None else found
 
 
 def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
