@@ -71,7 +71,7 @@ def changes_of(seed: int, policy: str) -> int:
 
 
 def opened(machine: Machine, policy: str) -> tuple[LogDirectory, UnifiedLog]:
-    directory = LogDirectory.open(LOGS, machine=machine, config=POLICIES[policy])
+    directory = LogDirectory.open(LOGS, machine=machine, config=POLICIES[policy], remote_log_enabled=True)
     return directory, directory.log(TOPIC, PARTITION)
 
 

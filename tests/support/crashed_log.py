@@ -106,7 +106,7 @@ def check_batches(found: Found, expected: ExpectedLog) -> list[ExpectedBatch]:
 def check_reads(log: UnifiedLog, have: list[ExpectedBatch]) -> None:
     """Each offset leads to its batch."""
     for batch in have:
-        if batch.base_offset < log.log_start_offset:
+        if batch.base_offset < log.local_log_start_offset:
             continue
         for offset in {batch.base_offset, batch.last_offset}:
             read = log.read(offset, max_bytes=1, isolation=FetchIsolation.LOG_END)
@@ -118,7 +118,7 @@ def check_reads(log: UnifiedLog, have: list[ExpectedBatch]) -> None:
 
 def check_timestamps(log: UnifiedLog, found: Found, have: list[ExpectedBatch]) -> None:
     """A search by time finds what a search through all records finds: in the first segment that has one so late."""
-    start = log.log_start_offset
+    start = log.local_log_start_offset
     segments: list[list[tuple[int, int]]] = []
     for first, behind in pairwise([*found.bases, 1 << 62]):
         batches = [batch for batch in have if first <= batch.base_offset < behind]
@@ -201,10 +201,15 @@ def check_transactions(log: UnifiedLog, found: Found, have: list[ExpectedBatch],
 
 
 def check_closed_log(folder: str, files: Files, found: Found, expected: ExpectedLog) -> None:
-    """The snapshot that a clean stop wrote has the producers of a replay."""
+    """The snapshot that a clean stop wrote has the producers of a replay: of all batches that are there, and of those
+    that the tier alone has.
+    """
     known = [batch for batch in expected.batches if batch.base_offset < found.log_end_offset]
     have = {base_offset for base_offset, _ in found.batches if base_offset >= found.log_start_offset}
-    certain = {batch.producer.producer_id for batch in known if batch.base_offset in have and not batch.producer.marker}
+    loose_from = found.log_end_offset if expected.loose_from is None else expected.loose_from
+    moved = range(found.log_start_offset, min(found.bases[0], loose_from))
+    senders = [batch for batch in known if batch.base_offset in have or batch.base_offset in moved]
+    certain = {batch.producer.producer_id for batch in senders if not batch.producer.marker}
     path = f"{folder}/{found.log_end_offset:020}.snapshot"
     stored = parse_producer_snapshot(files.read_whole(path)).entries if files.find(path) is not None else ()
     replay = replayed(known)

@@ -110,7 +110,7 @@ class ExpectedLog:
         batches: All that were appended and not truncated, those that retention removed among them; the last one may be
             under way.
         end_offset: Where the next batch goes.
-        start_offset: What lies below may be gone.
+        start_offset: What lies below may be gone: deleted, or moved to a tier.
         flushed_offset: What lies below was said to be on the disk.
         loose_from: Of a truncation that is under way: what lies from there on may be gone, in any order.
     """

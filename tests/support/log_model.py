@@ -108,6 +108,8 @@ class LogModel:
         self.epochs: list[tuple[int, int]] = []
         self.producers: dict[int, ModelProducer] = {}
         self.unknown: set[int] = set()
+        #: First offsets of open transactions of producers that are unknown.
+        self.reopened: list[int] = []
         #: First offset of each producer's first batch.
         self.began: dict[int, int] = {}
         #: (first offset, marker's offset) of ended transactions.
@@ -134,7 +136,7 @@ class LogModel:
 
     def last_stable_bounds(self) -> tuple[int, int]:
         """Between what the last stable offset lies, both inclusive; equal but after some restarts."""
-        opened = [p.open_from for p in self.producers.values() if p.open_from is not None]
+        opened = self.reopened + [p.open_from for p in self.producers.values() if p.open_from is not None]
         sure = [first for first, last in self.ended if last >= self.doubtful_markers_below]
         low = min([*opened, *(first for first, _ in self.ended)], default=self.high_watermark)
         high = min([*opened, *sure], default=self.high_watermark)
@@ -294,7 +296,7 @@ class LogModel:
         self.epochs = []
         self.high_watermark = self.end
         self.producers, self.began = {}, {}
-        self.ended, self.aborted = [], []
+        self.ended, self.aborted, self.reopened = [], [], []
         self.stable_is_doubtful = False
 
     def reopen(self, *, recovered_from: int | None, now_ms: int, tiered: bool) -> None:
@@ -336,8 +338,10 @@ class LogModel:
         self.unknown |= hidden
         self.producers, self.began, self.ended, aborted = {}, {}, [], self.aborted
         for batch in list(self.batches):
-            if batch.producer_id not in self.unknown:
-                self.take_producer(batch)
+            self.take_producer(batch)
+        # A producer that expired behind its transaction's end is there again where the end was cut off.
+        forgotten = [self.producers.pop(producer_id) for producer_id in self.unknown & self.producers.keys()]
+        self.reopened = [producer.open_from for producer in forgotten if producer.open_from is not None]
         self.aborted = aborted  # the transaction index stays as it is
         self.ended = [ended for ended in self.ended if ended[1] >= self.high_watermark]
         self.doubtful_markers_below = self.end

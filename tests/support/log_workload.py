@@ -37,11 +37,13 @@ SMALL = LogConfig(
     retention_ms=-1,
     file_delete_delay_ms=1_000,
 )
-#: When a log flushes: after each append, when a segment is full, or when nobody asks it to.
+#: When a log flushes: after each append, when a segment is full, or when nobody asks it to. The tiered one flushes when
+#: a segment is full, and deletes here what it has copied.
 POLICIES = {
     "each": replace(SMALL, flush_messages=1),
     "roll": SMALL,
     "never": replace(SMALL, segment_bytes=1 << 30, segment_index_bytes=10 << 20, retention_bytes=-1),
+    "tiered": replace(SMALL, remote_storage_enable=True, local_retention_bytes=5_000),
 }
 
 
@@ -115,7 +117,7 @@ class LogLife:
 
     def open(self) -> None:
         """Open the directory and the log."""
-        self.directory = LogDirectory.open(LOGS, machine=self._machine, config=self.config)
+        self.directory = LogDirectory.open(LOGS, machine=self._machine, config=self.config, remote_log_enabled=True)
         self.log: UnifiedLog = self.directory.log(TOPIC, PARTITION)
         self.is_open = True
 
@@ -125,7 +127,7 @@ class LogLife:
         if expected.loose_from is not None:
             expected.start_offset = max(expected.start_offset, log.log_start_offset)
         expected.cut_to(log.log_end_offset)
-        if not log.size():
+        if not log.size() and log.log_start_offset == log.log_end_offset:  # else the tier has records, and producers
             expected.batches.clear()
         self.leader_epoch = leader_epoch
 
@@ -150,7 +152,12 @@ class LogLife:
             (3, self._checkpoint),
             (3, self._retain),
         ]
-        chosen = plain + (flushing if self._flushes else [])
+        tiering: list[tuple[int, Callable[[], None]]] = [
+            (6, self._copy),
+            (3, self._retain),
+            (2, self._delete_in_the_tier),
+        ]
+        chosen = plain + (flushing if self._flushes else []) + (tiering if self.config.remote_storage_enable else [])
         for _ in range(steps):
             self._steps += 1
             self._rng.choices([step for _, step in chosen], [weight for weight, _ in chosen])[0]()
@@ -262,7 +269,14 @@ class LogLife:
         whole = expected.start_offset
         expected.start_offset = expected.end_offset
         self.log.delete_old_segments()
-        expected.start_offset = max(whole, self.log.log_start_offset)
+        expected.start_offset = max(whole, self.log.local_log_start_offset)
+
+    def _copy(self) -> None:
+        self.log.update_highest_offset_in_remote_storage(self.log.active_segment.base_offset - 1)
+
+    def _delete_in_the_tier(self) -> None:
+        start = self._rng.randint(self.log.log_start_offset, self.log.local_log_start_offset)
+        self.log.update_log_start_offset_from_remote_tier(start)
 
     def _raise_start(self) -> None:
         expected = self.expected

@@ -12,6 +12,7 @@ from tierlog.errors import StoreError
 from tierlog.log.local.background_tasks import LogTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
@@ -120,6 +121,33 @@ def test_a_roll_whose_sync_is_late_does_not_undo_a_truncation() -> None:
     rig.tasks.run()
     assert rig.log.recovery_point == 1
     assert rig.log.log_end_offset == 1
+
+
+def test_a_sync_says_nothing_of_what_was_cut_off_meanwhile() -> None:
+    """Else the recovery point covers what was appended behind the cut, which nobody has synced: it is never checked."""
+    met = 0
+    for seed in range(60):
+        machine, scheduler = ManualScheduler.machine(seed)
+        with scheduler:
+            log = UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True)
+            for _ in range(4):
+                append(log)
+            flushed = scheduler.start(log.flush, name="flush")
+            machine.clock.sleep(0)
+            was_flushed = log.recovery_point == 4
+            log.truncate_to(1)
+            log.load_producer_state(1)
+            for _ in range(3):
+                append(log)
+            flushed.result()
+            recovery_point = log.recovery_point
+            assert isinstance(machine.files, MemoryFiles)
+            left = Machine(clock=ManualClock(), files=machine.files.crash())
+            checkpoints = LogCheckpoints(recovery_point)
+            found = UnifiedLog.open(FOLDER, machine=left, checkpoints=checkpoints, is_sole_replica=True)
+            assert found.log_end_offset >= recovery_point
+            met += not was_flushed and recovery_point < 4
+    assert met > 3, "no flush was under way"
 
 
 def test_an_offline_log_syncs_nothing_more() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.support.appended_log import DAY_MS, AppendedLog
+from tests.support.appended_log import DAY_MS, IDEMPOTENT, TRANSACTIONAL, AppendedLog
 from tests.support.log_model import ModelBatch
 from tests.support.log_model_answers import apply_retention, expected_greatest, expected_offset_for, expected_read
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
@@ -44,12 +45,37 @@ CHANGES: tuple[dict[str, Any], ...] = (
 class LogMachine(AppendedLog):
     """Appends between everything else that happens to a log, and all questions that it answers."""
 
+    @initialize(tiered=st.booleans(), verifies=st.booleans(), seed=st.integers(0, 999), lived=st.integers(0, 15))
+    def begin(self, tiered: bool, verifies: bool, seed: int, lived: int = 0) -> None:
+        super().begin(tiered, verifies, seed)
+        self.live_for_a_while(seed, lived, is_replicated=True)
+
     def teardown(self) -> None:
         if hasattr(self, "log"):
             self.check_everything()
         super().teardown()
 
     # ---- the log moves
+
+    @rule(seed=st.integers(0, 1 << 16), count=st.integers(1, 15), is_replicated=st.sampled_from([True, True, False]))
+    def live_for_a_while(self, seed: int, count: int, is_replicated: bool) -> None:
+        """What a partition gets between two events; without it most logs stay empty, and nothing can go wrong."""
+        rng = random.Random(seed)
+        for _ in range(count):
+            specs = [(rng.randrange(4000), rng.choice((0, 3, 90))) for _ in range(rng.randint(1, 4))]
+            match rng.randrange(6):
+                case 0:
+                    self.append_idempotent(rng.choice(IDEMPOTENT), specs, 0)
+                case 1:
+                    self.append_in_a_transaction(rng.choice(TRANSACTIONAL), specs, verified=True)
+                case 2:
+                    self.end_transaction(rng.choice(TRANSACTIONAL), commits=rng.random() < 0.3, coordinator=0)
+                case 3:
+                    self.lead_in_a_new_epoch()
+                case _:
+                    self.append(specs, "none")
+        if is_replicated:
+            self.set_high_watermark(0)
 
     @rule()
     def lead_in_a_new_epoch(self) -> None:
@@ -140,6 +166,7 @@ class LogMachine(AppendedLog):
         if self.tiered and cut:  # Kafka leaves the local log start where it is, even behind the end
             self.model.local_log_start = self.log.local_log_start_offset
 
+    @precondition(lambda self: len(self.model.segments) > 2)  # and not again and again
     @rule(ahead=st.integers(-20, 20), keeps_start=st.booleans())
     def truncate_fully(self, ahead: int, keeps_start: bool) -> None:
         offset = max(0, self.model.end + ahead)
@@ -324,7 +351,7 @@ SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 def test_the_log_does_as_a_list_does() -> None:
     """Else a record is lost, doubled, or read by who must not see it, after some order of ordinary events."""
-    run_state_machine_as_test(LogMachine, settings=settings(max_examples=60, stateful_step_count=30, **SETTINGS))
+    run_state_machine_as_test(LogMachine, settings=settings(max_examples=150, stateful_step_count=40, **SETTINGS))
 
 
 @pytest.mark.slow

@@ -313,3 +313,31 @@ def test_transaction_index(place: tuple[Machine, str]) -> None:
     index.write_at(b"\0\1", position=34 * 4500)
     with pytest.raises(CorruptIndexError, match="txnindex @ 153000"):
         LogSegment.open(*place, BASE, config=LogConfig()).check_transaction_index()
+
+
+def test_a_segment_takes_what_just_fits(place: tuple[Machine, str]) -> None:
+    """Else it is rolled a batch before Kafka's: followers and the tier have other segments than the leader."""
+    machine, _ = place
+    first, second = batches(2)
+    segment = filled(place, [first])
+    held, more = segment.size_bytes, len(encode(second))
+    passed_ms = second.max_timestamp_ms - first.max_timestamp_ms
+
+    def rolls(
+        *, size: int = more, last_offset: int = BASE + 3, limit_bytes: int = held + more, limit_ms: int = passed_ms
+    ) -> bool:
+        return segment.must_roll(
+            size,
+            last_offset,
+            second.max_timestamp_ms,
+            machine.clock.time_ms(),
+            limit_bytes=limit_bytes,
+            limit_ms=limit_ms,
+        )
+
+    assert not rolls()
+    assert rolls(size=more + 1)
+    assert rolls(limit_bytes=held + more - 1)
+    assert rolls(limit_ms=passed_ms - 1)
+    assert not rolls(last_offset=BASE + 2**31 - 1)
+    assert rolls(last_offset=BASE + 2**31)
