@@ -82,10 +82,11 @@ def _settle(waiter: asyncio.Future[bool], *, rung: bool) -> None:
 
 
 class LoopCalls:
-    """Runs calls on the event loop that made this, at the wish of any thread."""
+    """Runs calls on the event loop that made this, at the wish of any thread; and tasks that nobody waits for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, call: Callable[[], object]) -> None:
         """Have a call made soon, behind those that were submitted before. Does not block, raises nothing; after the
@@ -97,6 +98,19 @@ class LoopCalls:
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Have a call made after a time. On the event loop alone."""
         self._loop.call_later(seconds, call)
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that nobody waits for, which raises nothing. On the event loop alone."""
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def cancel(self) -> None:
+        """Cancel the coroutines that were started, and wait for their ends."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Reply(Generic[Result]):
