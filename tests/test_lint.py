@@ -113,6 +113,7 @@ BANNED_MODULES = {
     "secrets",
     "mmap",
     "fcntl",
+    "sqlite3",
 }
 #: Where ruff's list is set aside above runtime, and why.
 EXCEPTIONS = {

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from tierlog.errors import ForkedProcessError, NoThreadError
+from tierlog.errors import ForkedProcessError, NoThreadError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool, PoolClosedError
 
@@ -99,6 +99,22 @@ class LoopCalls:
         self._loop.call_later(seconds, call)
 
 
+class Reply(Generic[Result]):
+    """A value that one task waits for and something else on the same loop gives. Not for threads."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def give(self, value: Result) -> None:
+        """Wake the waiting task with a value. Nothing happens if it was cancelled; a second value is an error."""
+        if not self._future.cancelled():
+            self._future.set_result(value)
+
+    async def wait(self) -> Result:
+        """The value, once it is there."""
+        return await self._future
+
+
 class Worker:
     """Threads that run blocking calls for event loops. They end when there are no calls."""
 
@@ -118,22 +134,32 @@ class Worker:
         except NoThreadError as error:
             raise RetriableRemoteStorageException(str(error)) from error
 
-    async def result(self, future: Future[Result]) -> Result:
-        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call."""
+    async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
+        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call.
+
+        Raises:
+            StoreUnavailableError: there is none after ``seconds``.
+        """
         alarm = Alarm()
         future.add_done_callback(lambda _: alarm.ring())
-        await alarm.wait()
+        await alarm.wait(seconds)
+        if seconds is not None and not future.done():
+            raise StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
         try:
             return future.result()
         except CancelledError:  # a close took it out of the line; it has nothing to do with a task's cancellation
             raise RemoteStorageException(_CLOSED) from None
 
-    async def run(self, call: Callable[[], Result]) -> Result:
-        """Submit a call and wait for its result. A call that is cancelled before it began does not run."""
+    async def run(self, call: Callable[[], Result], *, seconds: float | None = None) -> Result:
+        """Submit a call and wait for its result. A call that is cancelled, or late, before it began does not run.
+
+        Raises:
+            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+        """
         future = self.submit(call)
         try:
-            return await self.result(future)
-        except TaskCancelledError:
+            return await self.result(future, seconds=seconds)
+        except (TaskCancelledError, StoreUnavailableError):
             future.cancel()
             raise
 
@@ -156,13 +182,14 @@ class SharedCall(Generic[Result]):
     async def result(self) -> Result:
         """The result of the call under way, or of one that begins now. Raises what it raises."""
         task = self._task
-        if task is None:
+        if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._call())
             task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     def _ended(self, task: asyncio.Task[Result]) -> None:
-        self._task = None
+        if self._task is task:
+            self._task = None
         if not task.cancelled():
             task.exception()  # looked at: it may be nobody's
 

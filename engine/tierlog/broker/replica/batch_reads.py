@@ -14,9 +14,11 @@ from typing import Final
 
 from tierlog._native.batches import BatchWalk, walk_batches
 from tierlog._native.indexes import lookup_offset
+from tierlog.broker.replica.position_hints import log_version
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
+from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.storage.chunks.segment_log import SegmentLog
@@ -53,12 +55,14 @@ class WantedBatches:
         end_offset_exclusive: No batch that begins here or later.
         max_bytes: At most so many, > 0 …
         is_first_whole: … but all of the first batch.
+        until_seconds: When the read is late, as ``SegmentReads.deadline``.
     """
 
     offset: int
     end_offset_exclusive: int
     max_bytes: int
     is_first_whole: bool
+    until_seconds: float
 
 
 async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
@@ -69,13 +73,14 @@ async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatch
         SizeLimitError: a first batch that is larger than any broker writes. Else as ``SegmentReads.read`` and
             ``index``.
     """
-    position = reads.hints.find(log.segment.log.key, wanted.offset)
+    version = log_version(log.segment)
+    position = reads.hints.find(version, wanted.offset)
     if position is not None:
         try:
             return await _read_from(reads, log, wanted, position, is_known=True)
         except CorruptRecordError:  # another object has its name now
-            reads.hints.drop(log.segment.log.key, wanted.offset)
-    position = await _indexed_position(reads, log, wanted.offset)
+            reads.hints.drop(version, wanted.offset)
+    position = await _indexed_position(reads, log, wanted)
     if position:
         try:
             return await _read_from(reads, log, wanted, position, is_known=False)
@@ -84,13 +89,13 @@ async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatch
     return await _read_from(reads, log, wanted, 0, is_known=True)
 
 
-async def _indexed_position(reads: SegmentReads, log: SegmentLog, offset: int) -> int:
-    """A position at or before the batch that holds an offset; 0 where no index tells."""
-    segment = log.segment
+async def _indexed_position(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> int:
+    """A position at or before the batch that is wanted; 0 where no index tells."""
+    segment, offset = log.segment, wanted.offset
     if offset <= segment.start_offset:
         return 0
     try:
-        data = await reads.index(segment, IndexType.OFFSET)
+        data = await reads.index(segment, IndexType.OFFSET, until_seconds=wanted.until_seconds)
     except CorruptDataError:  # slower without it, never wrong
         return 0
     if not data:
@@ -115,7 +120,14 @@ async def _read_from(
     window = max(wanted.max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
     while True:
         end = min(start + window, segment.size_bytes)
-        pieces = await reads.read(log, start, end, again=is_known and start == position)
+        pieces = await reads.read(
+            log,
+            start,
+            end,
+            least_bytes=HEADER_BYTES,
+            again=is_known and start == position,
+            until_seconds=wanted.until_seconds,
+        )
         walk, fault = walk_batches(
             pieces,
             start_position=start,
@@ -162,13 +174,24 @@ async def _cut(
     end = start + sum(map(len, pieces))
     whole_position, whole_offset = walk.whole_position, walk.whole_offset
     if first + size > end:
-        pieces = [*pieces, *await reads.read(log, end, first + size, again=True)]
+        pieces = pieces[:]
+        while end < first + size:
+            more = await reads.read(
+                log,
+                end,
+                first + size,
+                least_bytes=first + size - end,
+                again=True,
+                until_seconds=wanted.until_seconds,
+            )
+            pieces += more
+            end += sum(map(len, more))
         stop = whole_position = first + size
         whole_offset = walk.least_offset
     else:
         stop = min(first + max(wanted.max_bytes, size), end, walk.position)
     if whole_position < log.size_bytes:
-        reads.hints.put(log.segment.log.key, whole_offset, whole_position)
+        reads.hints.put(log_version(log.segment), whole_offset, whole_position)
     return FoundBatches(_cut_pieces(pieces, start, first, stop), first, stop - first, walk.first_base_offset)
 
 

@@ -9,8 +9,11 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final
 
+from kio.index import load_request_schema
+
 from tierlog.aio.waiting import Worker
 from tierlog.broker.handling import Handler
+from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.server.accepting import Acceptor, host_of
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.connection import SCRATCH_BYTES, Connection, Shared
@@ -31,9 +34,14 @@ from tierlog.runtime.machine import Machine
 _log = logging.getLogger(__name__)
 
 _SECURITY_THREADS: Final = 2
+#: Whoever starts a server waits for its first record: nothing else is done before that.
+_LOADING_AFTER_SECONDS: Final = 1.0
+_LOADING_PERIOD_SECONDS: Final = 0.02
 _CERTIFICATE_PERIOD_SECONDS: Final = 30.0
 #: How much longer than the grace a stop waits for handlers that were cancelled.
 _CANCELLED_SECONDS: Final = 5.0
+#: How long the work for a client that is gone may go on, if its socket is not read.
+_UNREAD_SECONDS: Final = 1.0
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -108,6 +116,11 @@ class Server:
             await self._running.reload_certificate()
 
 
+def _load_version(api_key: int, version: int) -> None:
+    load_request_schema(api_key, version)
+    entities_of(api_key, version)
+
+
 class _Running:
     """A server from its start to its stop."""
 
@@ -141,6 +154,7 @@ class _Running:
             unauthenticated=Deadlines(config.authentication_deadline_ms / 1000),
             receiving=Deadlines(config.request_deadline_ms / 1000),
             sending=Deadlines(config.response_deadline_ms / 1000),
+            unread=Deadlines(_UNREAD_SECONDS),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             made=self._made,
             lost=self._lost,
@@ -177,6 +191,7 @@ class _Running:
         self._address = host, port = await self._acceptor.listen()
         self._lag.start()
         self._sweep = self._loop.call_later(self._sweep_seconds, self._sweep_deadlines)
+        self._start_chore(self._load_versions())
         if self._certificate is not None:
             self._start_chore(self._watch_certificate())
         _log.info("event=started host=%s port=%d protocol=%s", host, port, config.security_protocol)
@@ -289,6 +304,11 @@ class _Running:
         for connection in shared.idle.take_expired(now):
             self._metrics.count_refused("idle")
             connection.close()
+        for connection in tuple(shared.unread.take_expired(now)):
+            if connection.has_client_gone():
+                connection.abort()
+            else:
+                shared.unread.start(connection, now)
         for connection in shared.receiving.take_expired(now):
             connection.refuse("request_deadline", f"a request did not arrive within {shared.receiving.seconds:g} s")
         for connection in shared.unauthenticated.take_expired(now):
@@ -306,6 +326,15 @@ class _Running:
         task = self._loop.create_task(chore)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+
+    async def _load_versions(self) -> None:
+        """Load what kio has of each API and version, one after the other: a module takes 5 ms, which its first client
+        would wait for, and all others with it.
+        """
+        await asyncio.sleep(_LOADING_AFTER_SECONDS)
+        for api_key, version in self._answers.iter_versions():
+            await self._worker.run(partial(_load_version, api_key, version))
+            await asyncio.sleep(_LOADING_PERIOD_SECONDS)
 
     async def _watch_certificate(self) -> None:
         while True:

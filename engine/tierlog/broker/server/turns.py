@@ -18,8 +18,8 @@ class Turn(Protocol):
         """The address of the client."""
 
     def begin(self) -> bool:
-        """Begin the work, without waiting for it; False if it is not wanted any more. ``Turns.leave`` is called when
-        the work is over.
+        """Begin the work, without waiting for it; False if it is not wanted any more. Whoever began calls
+        ``Turns.leave`` when the work is over.
         """
 
 
@@ -41,7 +41,7 @@ class Turns:
         self._rested = rested
         self._is_scheduled = False
         self._at_work = 0
-        self._waiting: collections.OrderedDict[str, collections.deque[Turn]] = collections.OrderedDict()
+        self._waiting: collections.OrderedDict[str, collections.OrderedDict[Turn, None]] = collections.OrderedDict()
 
     @property
     def at_work(self) -> int:
@@ -57,9 +57,17 @@ class Turns:
         """Have a request begun when it is its host's turn."""
         queue = self._waiting.get(turn.client_host)
         if queue is None:
-            queue = self._waiting[turn.client_host] = collections.deque()
-        queue.append(turn)
+            queue = self._waiting[turn.client_host] = collections.OrderedDict()
+        queue[turn] = None
         self._schedule()
+
+    def withdraw(self, turn: Turn) -> None:
+        """Forget a request that waits, if it does: its client has gone."""
+        queue = self._waiting.get(turn.client_host)
+        if queue is not None:
+            queue.pop(turn, None)
+            if not queue:
+                del self._waiting[turn.client_host]
 
     def leave(self) -> None:
         """The work of a request is over."""
@@ -79,7 +87,7 @@ class Turns:
         left = _STARTS_MAX
         while left and self._waiting and self._at_work < self._limit:
             host, queue = self._waiting.popitem(last=False)
-            turn = queue.popleft()
+            turn, _ = queue.popitem(last=False)
             if queue:
                 self._waiting[host] = queue
             if turn.begin():

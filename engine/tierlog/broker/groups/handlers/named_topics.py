@@ -1,0 +1,44 @@
+"""Topics of requests about offsets: by their name, or from version 10 on by their id."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.broker.groups.stored_state import CommittedOffset
+from tierlog.broker.partitions import Catalog, Topic
+from tierlog.remote.api import ZERO_UUID, Uuid
+
+
+def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
+    """The topic that an entity of a request means, None if it is not served; and the name that it is known by, "" for
+    an id that nobody knows.
+    """
+    if hasattr(asked, "name"):
+        return catalog.find(asked.name), asked.name
+    topic = catalog.find_by_id(Uuid(asked.topic_id.bytes)) if asked.topic_id is not None else None
+    return topic, topic.name if topic is not None else ""
+
+
+def not_served(asked: Any) -> ErrorCode:
+    """What a client is told of a topic that is not served."""
+    return ErrorCode.unknown_topic_or_partition if hasattr(asked, "name") else ErrorCode.unknown_topic_id
+
+
+def echoed(asked: Any) -> dict[str, Any]:
+    """The fields that name a topic in the answer as the request did."""
+    return {"name": asked.name} if hasattr(asked, "name") else {"topic_id": asked.topic_id}
+
+
+def id_field(topic: Topic) -> uuid.UUID | None:
+    """A topic's id as kio has it."""
+    return None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id.raw)
+
+
+def committed_for(topic: Topic | None, offset: CommittedOffset) -> bool:
+    """Whether an offset is one of the topic that is served, not of an older one that had its name."""
+    if topic is None or ZERO_UUID in (offset.topic_id, topic.topic_id):
+        return True
+    return offset.topic_id == topic.topic_id

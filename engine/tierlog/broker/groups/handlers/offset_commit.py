@@ -1,0 +1,172 @@
+"""OffsetCommit and OffsetDelete: offsets of partitions that are served."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.aio.waiting import Reply
+from tierlog.broker.groups.committed_offsets import CommitRequest
+from tierlog.broker.groups.coordinator import GroupCoordinator
+from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
+from tierlog.broker.groups.handlers.named_topics import asked_topic, echoed, not_served
+from tierlog.broker.groups.stored_state import CommittedOffset
+from tierlog.broker.handling import RequestContext
+from tierlog.broker.partitions import UNKNOWN, Catalog
+from tierlog.broker.protocol.entities import entities_of, field_of
+from tierlog.runtime.machine.clock import Clock
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class OffsetCommit:
+    """A client has offsets stored; the answer comes when they are durable."""
+
+    api_key: ClassVar[int] = 8
+    versions: ClassVar[range] = range(2, 11)
+
+    def __init__(self, coordinator: GroupCoordinator, catalog: Catalog, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._catalog = catalog
+        self._clock = clock
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request."""
+        now_ms = self._clock.time_ms()
+        retention = field_of(request, "retention_time")
+        retention_ms = UNKNOWN if retention is None else retention // _MILLISECOND
+        expire_ms = None if retention_ms == UNKNOWN else now_ms + retention_ms
+        # Of each topic: the error of each partition, or None where that of the whole commit counts.
+        faults: list[list[ErrorCode | None]] = []
+        offsets: list[tuple[str, int, CommittedOffset]] = []
+        is_checked = False
+        for asked in request.topics:
+            topic, _ = asked_topic(self._catalog, asked)
+            served = frozenset(topic.partitions) if topic is not None else frozenset()
+            of_topic: list[ErrorCode | None] = []
+            for partition in asked.partitions:
+                if topic is None or partition.partition_index not in served:
+                    of_topic.append(not_served(asked) if topic is None else ErrorCode.unknown_topic_or_partition)
+                    continue
+                is_checked = True
+                metadata = partition.committed_metadata or ""
+                if self._coordinator.offsets.is_too_large(metadata):
+                    of_topic.append(ErrorCode.offset_metadata_too_large)
+                    continue
+                of_topic.append(None)
+                offset = CommittedOffset(
+                    partition.committed_offset,
+                    field_of(partition, "committed_leader_epoch", UNKNOWN),
+                    metadata,
+                    now_ms,
+                    expire_ms,
+                    topic.topic_id,
+                )
+                offsets.append((topic.name, partition.partition_index, offset))
+            faults.append(of_topic)
+        error = await self._commit(request, context, offsets) if is_checked else ErrorCode.none
+        return self._answer(request, context, faults, error)
+
+    async def _commit(
+        self, request: Any, context: RequestContext, offsets: list[tuple[str, int, CommittedOffset]]
+    ) -> ErrorCode:
+        reply = Reply[ErrorCode]()
+        commit = CommitRequest(
+            request.group_id,
+            request.member_id,
+            request.generation_id_or_member_epoch,
+            field_of(request, "group_instance_id"),
+            context.api_version,
+            offsets,
+        )
+        self._coordinator.commit(commit, reply.give)
+        return await reply.wait()
+
+    def _answer(
+        self, request: Any, context: RequestContext, faults: list[list[ErrorCode | None]], error: ErrorCode
+    ) -> Any:
+        make = entities_of(self.api_key, context.api_version).make
+
+        def told(fault: ErrorCode | None) -> ErrorCode:
+            if fault is None:
+                return error
+            # A client that may not commit at all learns that first.
+            is_second = fault is ErrorCode.offset_metadata_too_large and error is not ErrorCode.none
+            return error if is_second else fault
+
+        topics = [
+            make(
+                "OffsetCommitResponseTopic",
+                **echoed(asked),
+                partitions=tuple(
+                    make(
+                        "OffsetCommitResponsePartition",
+                        partition_index=partition.partition_index,
+                        error_code=told(fault),
+                    )
+                    for partition, fault in zip(asked.partitions, of_topic, strict=True)
+                ),
+            )
+            for asked, of_topic in zip(request.topics, faults, strict=True)
+        ]
+        return make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+
+class OffsetDelete:
+    """An administrator deletes offsets of topics that the group does not read."""
+
+    api_key: ClassVar[int] = 47
+    versions: ClassVar[range] = range(1)
+
+    def __init__(self, coordinator: GroupCoordinator, catalog: Catalog) -> None:
+        self._coordinator = coordinator
+        self._catalog = catalog
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request."""
+        make = entities_of(self.api_key, context.api_version).make
+        error, faults = self._check(request)
+        gone = [
+            (asked.name, partition.partition_index)
+            for asked, of_topic in zip(request.topics, faults, strict=True)
+            for partition, fault in zip(asked.partitions, of_topic, strict=True)
+            if fault is ErrorCode.none
+        ]
+        if error is ErrorCode.none and gone:
+            reply = Reply[ErrorCode]()
+            self._coordinator.offsets.delete(request.group_id, gone, reply.give)
+            error = await reply.wait()
+        if error is not ErrorCode.none:
+            return make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=())
+        topics = [
+            make(
+                "OffsetDeleteResponseTopic",
+                name=asked.name,
+                partitions=tuple(
+                    make("OffsetDeleteResponsePartition", partition_index=partition.partition_index, error_code=fault)
+                    for partition, fault in zip(asked.partitions, of_topic, strict=True)
+                ),
+            )
+            for asked, of_topic in zip(request.topics, faults, strict=True)
+        ]
+        return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+    def _check(self, request: Any) -> tuple[ErrorCode, list[list[ErrorCode]]]:
+        """What is wrong with all of it, and with each partition of each topic."""
+        error = self._coordinator.delete_offsets_fault(request.group_id)
+        group = self._coordinator.find(request.group_id)
+        faults = []
+        for asked in request.topics:
+            topic = self._catalog.find(asked.name)
+            served = frozenset(topic.partitions) if topic is not None else frozenset()
+            is_read = group is not None and group.is_subscribed(asked.name)
+            fine = ErrorCode.group_subscribed_to_topic if is_read else ErrorCode.none
+            faults.append(
+                [
+                    fine if partition.partition_index in served else ErrorCode.unknown_topic_or_partition
+                    for partition in asked.partitions
+                ]
+            )
+        return error, faults

@@ -1,0 +1,117 @@
+"""OffsetFetch: the offsets that were committed for one group, or for several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+
+from tierlog.aio.waiting import Reply
+from tierlog.broker.groups.coordinator import GroupCoordinator
+from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
+from tierlog.broker.groups.handlers.named_topics import asked_topic, committed_for, echoed, id_field
+from tierlog.broker.groups.stored_state import CommittedOffset
+from tierlog.broker.handling import RequestContext
+from tierlog.broker.partitions import UNKNOWN, Catalog
+from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+
+#: Versions that ask for several groups, and those that name topics by their ids.
+_GROUPS_SINCE: Final = 8
+_IDS_SINCE: Final = 10
+
+
+class OffsetFetch:
+    """A client asks where it was."""
+
+    api_key: ClassVar[int] = 9
+    versions: ClassVar[range] = range(1, 11)
+
+    def __init__(self, coordinator: GroupCoordinator, catalog: Catalog) -> None:
+        self._coordinator = coordinator
+        self._catalog = catalog
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Answer a request. One that wants stable offsets waits for the commits that are on their way."""
+        entities = entities_of(self.api_key, context.api_version)
+        if context.api_version < _GROUPS_SINCE:
+            topics = await self._fetch(entities, context.api_version, request, request)
+            return entities.make(
+                "OffsetFetchResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics
+            )
+        groups = [
+            entities.make(
+                "OffsetFetchResponseGroup",
+                group_id=asked.group_id,
+                topics=await self._fetch(entities, context.api_version, request, asked),
+                error_code=ErrorCode.none,
+            )
+            for asked in request.groups
+        ]
+        return entities.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+    async def _fetch(self, entities: Entities, version: int, request: Any, asked: Any) -> tuple[Any, ...]:
+        """The topics of one group: those that are asked for, or all that it has offsets of."""
+        if field_of(request, "require_stable", default=False):
+            reply = Reply[None]()
+            self._coordinator.offsets.settle(asked.group_id, lambda: reply.give(None))
+            await reply.wait()
+        offsets = self._coordinator.offsets.of(asked.group_id)
+        plural = "s" if version >= _GROUPS_SINCE else ""
+        if asked.topics is None:
+            found = self._all(version, offsets)
+        else:
+            found = [self._asked(topic, offsets) for topic in asked.topics]
+        return tuple(
+            entities.make(
+                f"OffsetFetchResponseTopic{plural}",
+                **fields,
+                partitions=tuple(
+                    self._partition(entities, f"OffsetFetchResponsePartition{plural}", *each) for each in partitions
+                ),
+            )
+            for fields, partitions in found
+        )
+
+    def _asked(self, asked: Any, offsets: Mapping[tuple[str, int], CommittedOffset]) -> _OfTopic:
+        topic, name = asked_topic(self._catalog, asked)
+        is_unknown = topic is None and not name
+        error = ErrorCode.unknown_topic_id if is_unknown else ErrorCode.none
+        partitions = []
+        for partition in asked.partition_indexes:
+            offset = offsets.get((name, partition))
+            is_its = offset is not None and committed_for(topic, offset)
+            partitions.append((partition, offset if is_its else None, error))
+        return echoed(asked), partitions
+
+    def _all(self, version: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> list[_OfTopic]:
+        by_topic: dict[str, list[_OfPartition]] = {}
+        for (name, partition), offset in sorted(offsets.items(), key=lambda item: item[0]):
+            if committed_for(self._catalog.find(name), offset):
+                by_topic.setdefault(name, []).append((partition, offset, ErrorCode.none))
+        if version < _IDS_SINCE:
+            return [({"name": name}, partitions) for name, partitions in by_topic.items()]
+        found: list[_OfTopic] = []
+        for name, partitions in by_topic.items():
+            topic = self._catalog.find(name)
+            if topic is not None and id_field(topic) is not None:  # as Kafka, nothing is said of what has no id
+                found.append(({"topic_id": id_field(topic)}, partitions))
+        return found
+
+    @staticmethod
+    def _partition(
+        entities: Entities, kind: str, partition: int, offset: CommittedOffset | None, error: ErrorCode
+    ) -> Any:
+        return entities.make(
+            kind,
+            partition_index=partition,
+            committed_offset=UNKNOWN if offset is None else offset.committed_offset,
+            committed_leader_epoch=UNKNOWN if offset is None else offset.leader_epoch,
+            metadata="" if offset is None else offset.metadata,
+            error_code=error,
+        )
+
+
+_OfPartition = tuple[int, CommittedOffset | None, ErrorCode]
+#: The fields that name a topic, and its partitions.
+_OfTopic = tuple[dict[str, Any], Sequence[_OfPartition]]
