@@ -23,9 +23,7 @@ from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
-from tierlog.broker.partitions import Partition
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
-from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
@@ -34,9 +32,7 @@ from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.running import run_server
 from tierlog.broker.server.server import Server
-from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.metadata_source import open_metadata
-from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.remote.storage.tier.tier_paths import open_tier
@@ -93,9 +89,7 @@ class Replica:
             refresh_seconds=config.refresh_seconds,
             log_start_offsets=await worker.run(partial(self._log_starts, tier)),
         )
-        partitions: dict[TopicIdPartition, ReplicaPartition] = {}
-        reads.set_next_segment(partial(_next_segment, partitions))
-        catalog = BucketCatalog(tier, partial(_make_partition, reads, partitions), settings, machine=machine)
+        catalog = BucketCatalog(tier, lambda histories: ReplicaPartition(histories, reads), settings, machine=machine)
         await catalog.start()
         self._parts.push_async_callback(catalog.close)
         store = await worker.run(partial(open_group_store, machine, config.state))
@@ -176,22 +170,6 @@ class Replica:
         """Use a changed certificate for connections from now on."""
         if self._server is not None:
             await self._server.reload_certificate()
-
-
-def _make_partition(
-    reads: SegmentReads, partitions: dict[TopicIdPartition, ReplicaPartition], histories: PartitionHistories
-) -> Partition:
-    """What serves a partition; it is remembered for ``_next_segment``."""
-    made = partitions[histories.topic_id_partition] = ReplicaPartition(histories, reads)
-    return made
-
-
-def _next_segment(
-    partitions: Mapping[TopicIdPartition, ReplicaPartition], metadata: RemoteLogSegmentMetadata
-) -> StoredSegment | None:
-    """The segment behind one, for prefetch. Called in any thread."""
-    partition = partitions.get(metadata.topic_id_partition)
-    return None if partition is None else partition.next_segment(metadata)
 
 
 def _health(catalog: BucketCatalog) -> str:
