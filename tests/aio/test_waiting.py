@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.support.loops import LOOPS, run_on
-from tierlog.aio.waiting import Broadcast, LoopCalls, SharedCall, Worker
+from tierlog.aio.waiting import Broadcast, LoopCalls, SharedCall, Turns, Worker
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.machine import Machine
 
@@ -97,6 +97,8 @@ def test_who_asks_while_a_call_is_under_way_shares_it(loop: str) -> None:
                 await task
         again = asyncio.create_task(shared.result())
         await asyncio.sleep(0.01)
+        with pytest.raises(StoreUnavailableError):
+            await shared.result(seconds=0.01)
         calls[2].set()
         assert await again == 3
         nobodys = asyncio.create_task(shared.result())
@@ -130,3 +132,42 @@ def test_a_late_call_ends_the_waiting(loop: str) -> None:
     finally:
         gate.set()
         pool.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_turns_hold_one_thread_whoever_gives_up(loop: str) -> None:
+    """Clients that retry a search of a store that stalls would take all threads of a server."""
+    gate = threading.Event()
+    pool = Machine().scheduler.pool(8, name="test")
+    running: list[int] = []
+    most: list[int] = []
+
+    def stalled() -> int:
+        running.append(1)
+        most.append(len(running))
+        gate.wait(10)
+        running.pop()
+        return 7
+
+    async def main() -> None:
+        turns = Turns(Worker(pool))
+        calls = [asyncio.ensure_future(turns.run(stalled, seconds=0.1)) for _ in range(5)]
+        calls.append(asyncio.ensure_future(turns.run(stalled, seconds=60)))
+        cancelled = asyncio.ensure_future(turns.run(pytest.fail, seconds=60))
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        for call in calls[:5]:
+            with pytest.raises(StoreUnavailableError, match=r"after 0\.1 s|not there after"):
+                await call
+        gate.set()
+        assert await calls[5] == 7
+        with pytest.raises(KeyError):
+            await turns.run(lambda: {}[1], seconds=60)  # type: ignore[index]
+        assert await turns.run(lambda: 8, seconds=60) == 8
+
+    try:
+        run_on(loop, main)
+    finally:
+        gate.set()
+        pool.close()
+    assert max(most) == 1

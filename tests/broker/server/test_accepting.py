@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
 import pytest
 
+from tests.support.broker_servers import Client, MetadataHandler, serving
 from tierlog.broker.server.accepting import host_of
+from tierlog.broker.server.server_config import ServerConfig
 
 #: Run in a process of its own, whose limit it is.
 _SCRIPT = """
@@ -55,6 +58,32 @@ def test_clients_are_served_again_after_a_lack_of_descriptors() -> None:
     """A moment without descriptors must not end the server, nor make it spin, nor harm the clients that are there."""
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "served again\n", done.stderr
+
+
+def test_without_a_host_clients_come_by_ipv4_and_ipv6() -> None:
+    """A server for all addresses that only some can reach; and each client must be told the address that it reached."""
+    config = ServerConfig(host="", port=0)
+    handler = MetadataHandler()
+    with serving([handler], config) as running:
+        hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+        for host in hosts:
+            with Client(host, running.port) as client:
+                assert client.ask_metadata()
+        assert [context.advertised_host for context in handler.contexts] == hosts
+        assert [context.client_host for context in handler.contexts] == hosts
+
+
+def test_descriptors_are_left_for_files() -> None:
+    """A crowd of clients must not keep the server from reading what it serves."""
+    script = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
+        "from tests.support.broker_servers import serving\n"
+        "with serving() as running:\n"
+        "    print(running.server._running._acceptor._open_max)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "70\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,11 @@ class AbortedTransactions:
         """
         first_offset, segment = found.first_base_offset, self._view.spans[number].segment
         if self._view.is_bare:
-            entries = self._replayed if self._replayed is not None else await self._replay.result()
+            entries = (
+                self._replayed
+                if self._replayed is not None
+                else await self._replay.result(seconds=self._reads.timeout_seconds)
+            )
             return _ordered(_touching(entries, first_offset, segment.end_offset + 1))
         spans = self._view.iter_transactional(number)
         span = next(spans, None)

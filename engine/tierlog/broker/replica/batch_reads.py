@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog._native.batches import BatchWalk, walk_batches
+from tierlog._native.buffers import copy_into
 from tierlog._native.indexes import lookup_offset
 from tierlog.broker.replica.position_hints import log_version
 from tierlog.broker.replica.segment_reads import SegmentReads
@@ -22,9 +23,14 @@ from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.runtime.machine.buffers import new_buffer
 
 #: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.
 _SLACK_BYTES: Final = 64 << 10
+#: The most that one read gives, whatever is asked for: its headers are walked on the event loop.
+_MOST_BYTES: Final = 16 << 20
+#: A view of less than this part of a chunk is copied.
+_LEAN_PART: Final = 8
 #: The least that is read of a log: some headers.
 _LEAST_BYTES: Final = 4 << 10
 
@@ -117,7 +123,8 @@ async def _read_from(
     """
     segment = log.segment
     start, least = position, segment.start_offset
-    window = max(wanted.max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+    max_bytes = min(wanted.max_bytes, _MOST_BYTES)
+    window = max(max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
     while True:
         end = min(start + window, segment.size_bytes)
         pieces = await reads.read(
@@ -136,7 +143,7 @@ async def _read_from(
             greatest_offset=segment.end_offset,
             wanted_offset=wanted.offset,
             end_offset_exclusive=wanted.end_offset_exclusive,
-            max_bytes=wanted.max_bytes,
+            max_bytes=max_bytes,
         )
         if not is_known and _begins_behind(walk, position, wanted.offset):
             raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
@@ -189,20 +196,31 @@ async def _cut(
         stop = whole_position = first + size
         whole_offset = walk.least_offset
     else:
-        stop = min(first + max(wanted.max_bytes, size), end, walk.position)
+        stop = min(first + max(min(wanted.max_bytes, _MOST_BYTES), size), end, walk.position)
     if whole_position < log.size_bytes:
         reads.hints.put(log_version(log.segment), whole_offset, whole_position)
     return FoundBatches(_cut_pieces(pieces, start, first, stop), first, stop - first, walk.first_base_offset)
 
 
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:
-    """The bytes [first, end) of pieces that begin at ``start``."""
+    """The bytes [first, end) of pieces that begin at ``start``.
+
+    What is a small part of its chunk is copied: an answer that a slow client does not take would hold the chunk.
+    """
     cut: list[memoryview] = []
     at = start
     for piece in pieces:
         size = len(piece)
         low, high = max(first - at, 0), min(end_exclusive - at, size)
         if low < high:
-            cut.append(piece if high - low == size else piece[low:high])
+            cut.append(_lean(piece if high - low == size else piece[low:high]))
         at += size
     return cut
+
+
+def _lean(view: memoryview) -> memoryview:
+    if _LEAN_PART * len(view) >= memoryview(view.obj).nbytes:
+        return view
+    copied = new_buffer(len(view))
+    copy_into(copied, view)
+    return copied.toreadonly()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import SharedCall
+from tierlog.aio.waiting import SharedCall, Turns
 from tierlog.broker.partitions import EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.aborted_transactions import AbortedTransactions
@@ -24,6 +24,8 @@ from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.transaction_history import find_last_stable_offset
 
+#: A search by time reads several parts of a segment, one after another: it may take as long as so many reads.
+_SEARCH_LIMITS: Final = 3
 Result = TypeVar("Result")
 
 
@@ -50,6 +52,7 @@ class ReplicaPartition:
         self._reads = reads
         self._loaded: _Loaded | None = None
         self._loading = SharedCall(self._load)
+        self._searches: Turns | None = None
         reads.add(self)
 
     @property
@@ -71,7 +74,7 @@ class ReplicaPartition:
         loaded = self._loaded
         if loaded is not None and loaded.view.history is self._histories.current:
             return loaded
-        return await self._loading.result()
+        return await self._loading.result(seconds=self._reads.timeout_seconds)
 
     async def _load(self) -> _Loaded:
         history = self._histories.current
@@ -164,7 +167,10 @@ class ReplicaPartition:
         return await self._search(view, lambda: find_max_timestamp(self._reads.tier, view.history))
 
     async def _search(self, view: PartitionView, search: Callable[[], TimestampedOffset | None]) -> FoundOffset | None:
-        found = await self._noting_missing(self._reads.look_up(search))
+        if self._searches is None:
+            self._searches = self._reads.lookup_turns()
+        seconds = _SEARCH_LIMITS * self._reads.timeout_seconds
+        found = await self._noting_missing(self._searches.run(search, seconds=seconds))
         return None if found is None else FoundOffset(found.offset, found.timestamp_ms, view.epoch_of(found.offset))
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:

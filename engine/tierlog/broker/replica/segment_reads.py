@@ -8,13 +8,14 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from tierlog.aio.loop_reads import drive
-from tierlog.aio.waiting import Worker
+from tierlog.aio.waiting import Turns, Worker
 from tierlog.broker.replica.cached_tier import CachedTier
 from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log_version
+from tierlog.broker.replica.recent_pieces import RecentPieces
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, WeightedCache
 from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.remote.storage.chunks.segment_log import PIECE_BYTES, SegmentLog
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.layouts.segment_lookup import NoLookup
@@ -30,11 +31,13 @@ CHUNK_CACHE_BYTES: Final = 256 << 20
 INDEX_CACHE_BYTES: Final = 64 << 20
 #: Threads that read a disk and open chunks, and those of searches, which may wait for a store.
 _READ_THREADS: Final = 16
-_LOOKUP_THREADS: Final = 8
+_LOOKUP_THREADS: Final = 16
 #: Logs that were opened: each knows where its chunks lie, and a key.
 _LOGS_MAX: Final = 4096
 #: Chunks of one read: a hostile description may say that a chunk is one byte, and a million of them take a second.
-_CHUNKS_MAX: Final = 2048
+_CHUNKS_MAX: Final = 512
+#: Pieces of local logs that are remembered where the cache has no bound.
+_RECENT_MAX: Final = 65536
 Result = TypeVar("Result")
 
 
@@ -52,6 +55,14 @@ def server_config(given: Mapping[str, object] | None, *, machine: Machine | None
     if "fetch_indexes_cache_size" not in config.model_fields_set:
         defaults["fetch_indexes_cache_size"] = INDEX_CACHE_BYTES
     return config.model_copy(update=defaults)
+
+
+def _pieces_kept(config: StorageConfig) -> int:
+    """How many pieces of plain logs the cache in memory has room for."""
+    size = config.fetch_chunk_cache_size
+    if config.fetch_chunk_cache_class != "memory" or size is None:
+        return 0
+    return _RECENT_MAX if size < 0 else min(size // PIECE_BYTES, _RECENT_MAX)
 
 
 class SegmentOrder(Protocol):
@@ -105,6 +116,7 @@ class SegmentReads:
         self._orders: weakref.WeakValueDictionary[TopicIdPartition, SegmentOrder] = weakref.WeakValueDictionary()
         self.tier = CachedTier(tier, self._fetcher, machine)
         self.hints = PositionHints()
+        self._recent = RecentPieces(_pieces_kept(config))
         self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"))
         self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"))
         self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
@@ -149,6 +161,9 @@ class SegmentReads:
     ) -> list[memoryview]:
         """The bytes of a range of a log, as views that stay as they are for as long as somebody holds them.
 
+        A plain file of this machine is read past the cache, by one call, unless the same piece of it was read shortly
+        before: then the cache keeps it, and the next reader waits for no thread.
+
         Args:
             log: Of ``log``.
             start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
@@ -162,9 +177,11 @@ class SegmentReads:
                 ``SegmentFetcher.read_range_waits``.
         """
         end = min(end_exclusive, start + _CHUNKS_MAX * log.chunk_size)
-        if self._fetcher.reads_directly(log):
+        # The nearest piece: a reader who reads on by mebibytes begins a little before the border of each.
+        piece = (log.segment.log.key, (start + log.chunk_size // 2) // log.chunk_size)
+        if self._fetcher.reads_directly(log) and self._recent.note(piece):
             left = until_seconds - self._machine.clock.monotonic_seconds()
-            read = partial(self._fetcher.read_directly, log, start, end_exclusive)
+            read = partial(self._fetcher.read_directly, log, start, end)
             return [await self._worker.run(read, seconds=max(left, 0.0))]
         found = self._fetcher.find_range(log, start, end, again=again)
         if found is None:
@@ -191,9 +208,18 @@ class SegmentReads:
         """Drop what is cached of the indexes of a segment that has grown."""
         self._fetcher.forget_indexes(segment)
 
+    @property
+    def timeout_seconds(self) -> float:
+        """How long one read may take: ``fetch.chunk.cache.get.timeout.ms``."""
+        return self._timeout_seconds
+
     async def look_up(self, search: Callable[[], Result]) -> Result:
-        """The result of a search over ``tier``, in a thread of its own kind."""
+        """The result of a search over ``tier``, in a thread of its own kind, however long it takes."""
         return await self._lookups.run(search)
+
+    def lookup_turns(self) -> Turns:
+        """Turns for searches over ``tier``, one after another, of one partition."""
+        return Turns(self._lookups)
 
     def close(self) -> None:
         """End what is under way with an error, and let go of caches and threads; not to be called on the event loop."""

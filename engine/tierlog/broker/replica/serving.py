@@ -24,6 +24,7 @@ from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
@@ -32,7 +33,6 @@ from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.running import run_server
 from tierlog.broker.server.server import Server
-from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.remote.storage.tier.tier_paths import open_tier
@@ -41,6 +41,8 @@ from tierlog.scan.log_starts import parse_log_starts
 
 #: Threads that open and close what the server needs.
 _THREADS: Final = 2
+#: In the state directory.
+_LISTING_FILE: Final = "bucket-listing"
 
 
 class Replica:
@@ -78,7 +80,12 @@ class Replica:
         pool = machine.scheduler.pool(_THREADS, name="tierlog-replica")
         worker = Worker(pool)
         self._parts.callback(pool.close, wait_seconds=0)
-        tier = await worker.run(self._open_tier)
+        metadata = None
+        if config.metadata.sources:
+            metadata = FollowedMetadata(
+                config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine
+            )
+        tier = await worker.run(partial(self._open_tier, metadata))
         self._when_ended(worker, tier.close)
         storage_metrics = StorageMetrics()
         storage = server_config(config.tier_keys, machine=machine)
@@ -87,9 +94,12 @@ class Replica:
         settings = CatalogSettings(
             topics=config.topics,
             refresh_seconds=config.refresh_seconds,
+            state_file=None if config.state is None else f"{config.state}/{_LISTING_FILE}",
             log_start_offsets=await worker.run(partial(self._log_starts, tier)),
         )
-        catalog = BucketCatalog(tier, lambda histories: ReplicaPartition(histories, reads), settings, machine=machine)
+        catalog = BucketCatalog(
+            tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
+        )
         await catalog.start()
         self._parts.push_async_callback(catalog.close)
         store = await worker.run(partial(open_group_store, machine, config.state))
@@ -120,20 +130,15 @@ class Replica:
 
         self._parts.push_async_callback(closed)
 
-    def _open_tier(self) -> Tier:
+    def _open_tier(self, metadata: FollowedMetadata | None) -> Tier:
         config = self._config
-        known = None
-        if config.metadata.sources:
-            known = open_metadata(
-                config.metadata.sources, machine=self._machine, client_keys=config.metadata.client_keys
-            )
         return open_tier(
             config.path,
             layout=config.layout,
             config=config.tier_keys,
             machine=self._machine,
             limited=True,
-            known=known,
+            known=None if metadata is None else metadata.read(),
         )
 
     def _log_starts(self, tier: Tier) -> Mapping[str, Mapping[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
+import ipaddress
 import logging
 import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Coroutine, Sequence
@@ -40,9 +41,10 @@ _LOADING_PERIOD_SECONDS: Final = 0.02
 _CERTIFICATE_PERIOD_SECONDS: Final = 30.0
 #: How much longer than the grace a stop waits for handlers that were cancelled.
 _CANCELLED_SECONDS: Final = 5.0
+#: How long a client may take to say goodbye.
+_TLS_SHUTDOWN_SECONDS: Final = 2.0
 #: How long the work for a client that is gone may go on, if its socket is not read.
 _UNREAD_SECONDS: Final = 1.0
-_LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
 class Server:
@@ -146,7 +148,12 @@ class _Running:
             config=config,
             clock=machine.clock,
             answers=answers,
-            turns=Turns(config.requests_at_work_max, loop.call_soon, self._look_whether_all_are_gone),
+            turns=Turns(
+                config.requests_at_work_max,
+                now=machine.clock.monotonic_seconds,
+                call_soon=loop.call_soon,
+                rested=self._look_whether_all_are_gone,
+            ),
             memory=RequestMemory(config.queued_max_request_bytes),
             refusals=refusals,
             metrics=metrics,
@@ -196,7 +203,7 @@ class _Running:
             self._start_chore(self._watch_certificate())
         _log.info("event=started host=%s port=%d protocol=%s", host, port, config.security_protocol)
         is_plain = config.security_protocol is SecurityProtocol.SASL_PLAINTEXT
-        if is_plain and "PLAIN" in config.sasl_enabled_mechanisms and not host.startswith(_LOOPBACK):
+        if is_plain and "PLAIN" in config.sasl_enabled_mechanisms and not ipaddress.ip_address(host).is_loopback:
             _log.warning("event=passwords_in_the_clear host=%s: PLAIN without TLS sends passwords as they are", host)
         return host, port
 
@@ -249,12 +256,13 @@ class _Running:
         """Make a connection of a socket, through TLS if that is asked for."""
         connection = Connection(self._shared, client)
         context = self._certificate.context if self._certificate is not None else None
-        seconds = self._config.authentication_deadline_ms / 1000 if context is not None else None
+        deadlines: dict[str, float] = {}
+        if context is not None:
+            deadlines["ssl_handshake_timeout"] = self._config.authentication_deadline_ms / 1000
+            deadlines["ssl_shutdown_timeout"] = _TLS_SHUTDOWN_SECONDS
         is_open = False
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=context, ssl_handshake_timeout=seconds
-            )
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context, **deadlines)
             is_open = True
         except OSError as error:  # of TLS too; a deadline is a ConnectionAbortedError
             if context is not None:
