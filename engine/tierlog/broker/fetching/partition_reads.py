@@ -208,7 +208,7 @@ class PartitionReads:
         try:
             for one in asked:
                 offsets = one.partition.offsets
-                has_no_share = not is_first_whole and left_bytes <= 0
+                has_no_share = not is_first_whole and left_bytes <= 0 <= one.wanted.max_bytes
                 if has_no_share and offsets is not None and one.wanted.last_fetched_epoch == UNKNOWN:
                     self._answers[one.slot] = (one.wanted, self._empty(one.wanted, offsets))
                     skipped.append(one)
