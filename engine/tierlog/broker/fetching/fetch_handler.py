@@ -145,12 +145,12 @@ class FetchHandler:
         """Read what has records, within memory that is taken for it; nothing if there is none in time."""
         if not reads.needs_reading:
             return None
-        most_bytes = max(0, min(wanted.max_bytes, self._limits.fetch_max_bytes))
+        most_bytes = min(wanted.max_bytes, self._limits.fetch_max_bytes)
         least_bytes = _LEAST_BYTES
         while True:
             seconds = deadline - self._timers.monotonic_seconds()
             grant = await self.memory.take(
-                context.client_host, least_bytes=least_bytes, wanted_bytes=most_bytes, seconds=seconds
+                context.client_host, least_bytes=least_bytes, wanted_bytes=max(most_bytes, 1), seconds=seconds
             )
             if grant is None:
                 return None
