@@ -1,6 +1,6 @@
 """A process that commits offsets until it is killed, and says which ones it was told are durable.
 
-    python -m tests.support.group_writer DIRECTORY [KILL_AT]
+    python -m tests.support.group_writer DIRECTORY COMMITS [KILL_AT]
 
 Each line of stdout is "GROUP OFFSET": this group's offset was answered. With KILL_AT the process kills itself at that
 step of the store's work, counted over all commits: each statement, each end of a transaction and each answer is one.
@@ -22,7 +22,6 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.sqlite.database import Database, Step
 
 GROUPS = 4
-COMMITS = 40
 
 
 class DeadlyDatabase:
@@ -55,7 +54,7 @@ class DeadlyDatabase:
         self._database.close()
 
 
-def main(directory: str, kill_at: int = -1) -> None:
+def main(directory: str, commits: int, kill_at: int = -1) -> None:
     store = open_group_store(Machine(), directory)
     assert isinstance(store, DatabaseStore)
     deadly = DeadlyDatabase(store._database, kill_at)
@@ -72,7 +71,7 @@ def main(directory: str, kill_at: int = -1) -> None:
     def told(group_id: str, offset: int) -> None:
         os.write(1, f"{group_id} {offset}\n".encode())
 
-    for number in range(1, COMMITS + 1):
+    for number in range(1, commits + 1):
         group_id = f"group-{number % GROUPS}"
         offset = CommittedOffset(number, -1, "", 0)
         places = [("orders", partition, offset) for partition in range(3)]
@@ -80,7 +79,7 @@ def main(directory: str, kill_at: int = -1) -> None:
         if number % 10 == 0:
             store.write([SaveGroup(StoredGroup(group_id, number, "consumer", None, None, 0))], partial(answered, int))
             store.write([DeleteGroup("nobody")], partial(answered, int))
-    for _ in range(COMMITS + 2 * (COMMITS // 10)):
+    for _ in range(commits + 2 * (commits // 10)):
         left.acquire()
     store.close()
 

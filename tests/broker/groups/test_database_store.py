@@ -20,7 +20,7 @@ from hypothesis import given, settings
 
 from tests.support.checkout import ROOT
 from tests.support.group_rig import Rig, StepStore
-from tests.support.group_writer import COMMITS, GROUPS
+from tests.support.group_writer import GROUPS
 from tierlog.broker.groups.database_store import DatabaseStore, open_group_store
 from tierlog.broker.groups.database_tables import CREATE
 from tierlog.broker.groups.stored_state import (
@@ -42,6 +42,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.sqlite.database import Database, Step
 
 MACHINE = Machine()
+COMMITS = 40
 NOTE = CommittedOffset(5, 2, "nöte", 17, 99, Uuid(b"i" * 16))
 MEMBER = StoredMember("m", "i", "c", "/h", 60_000, 10_000, (("range", b"\x00"), ("sticky", b"")), b"\xff")
 GROUP = StoredGroup("readers", 3, "consumer", "range", "m", 17, (MEMBER,))
@@ -129,7 +130,9 @@ changes = st.one_of(
 
 @settings(max_examples=20)
 @given(st.lists(st.lists(changes, max_size=4), max_size=6))
-def test_any_changes_are_stored_as_they_are(tmp_path_factory: pytest.TempPathFactory, writes: list[list[Change]]) -> None:
+def test_any_changes_are_stored_as_they_are(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[list[Change]]
+) -> None:
     """Otherwise some odd name or number comes back as another, or takes a neighbour with it."""
     folder = tmp_path_factory.mktemp("state")
     model = StepStore()
@@ -328,7 +331,7 @@ def test_a_file_in_the_place_of_the_directory_is_an_error(tmp_path: pathlib.Path
 
 
 def test_a_real_disk_that_is_full_refuses_and_recovers(tmp_path: pathlib.Path) -> None:
-    """Otherwise commits on a full disk are answered, or lost ones before them; here a file may not grow past a limit."""
+    """Otherwise commits on a full disk are answered, or earlier ones lost. Here a file may not grow past a limit."""
     code = (
         "import resource, signal, sys, threading\n"
         "from tierlog.broker.groups.database_store import open_group_store\n"
@@ -359,22 +362,23 @@ def test_a_real_disk_that_is_full_refuses_and_recovers(tmp_path: pathlib.Path) -
     assert ran.returncode == 0, ran.stderr
 
 
-def run_writer(folder: pathlib.Path, *arguments: str, kill_after: float | None = None) -> tuple[dict[str, int], int]:
-    """The last offset that each group was answered, and how the process ended."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.group_writer", str(folder), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        text=True,
-    )
-    if kill_after is not None:
-        time.sleep(kill_after)
-        process.kill()
-    out, err = process.communicate(timeout=60)
-    assert process.returncode in (0, -signal.SIGKILL), err
+def run_writer(folder: pathlib.Path, *arguments: int, kill_after: float | None = None) -> tuple[dict[str, int], int]:
+    """The last offset that each group was answered, and how the process ended; killed some seconds after its first
+    answer if told so.
+    """
+    command = [sys.executable, "-m", "tests.support.group_writer", str(folder), *map(str, arguments)]
+    out, err = folder.with_suffix(".out"), folder.with_suffix(".err")
+    with out.open("wb") as told, err.open("wb") as said:
+        process = subprocess.Popen(command, stdout=told, stderr=said, cwd=ROOT)
+        if kill_after is not None:
+            while process.poll() is None and not out.stat().st_size:
+                time.sleep(0.005)
+            time.sleep(kill_after)
+            process.kill()
+        process.wait(timeout=60)
+    assert process.returncode in (0, -signal.SIGKILL), err.read_text()
     answered: dict[str, int] = {}
-    for line in out.splitlines():
+    for line in out.read_text().splitlines():
         group_id, _, offset = line.partition(" ")
         answered[group_id] = max(answered.get(group_id, 0), int(offset))
     return answered, process.returncode
@@ -385,14 +389,14 @@ def check_answered(folder: pathlib.Path, answered: dict[str, int]) -> None:
     state = reopened(folder)
     for group_id, offset in answered.items():
         of_group = state.offsets[group_id]
-        assert {place for place in of_group} == {("orders", partition) for partition in range(3)}
+        assert set(of_group) == {("orders", partition) for partition in range(3)}
         [found] = {each.committed_offset for each in of_group.values()}
         assert found >= offset, f"{group_id} went back from {offset} to {found}"
 
 
 def killed_at(folder: pathlib.Path, step: int) -> bool:
     """Kill a writer at a step, and check; whether it came so far."""
-    answered, code = run_writer(folder / str(step), str(step))
+    answered, code = run_writer(folder / str(step), COMMITS, step)
     if (folder / str(step) / "groups.sqlite").exists():
         check_answered(folder / str(step), answered)
     else:
@@ -421,9 +425,9 @@ def test_an_answered_commit_survives_kills_at_any_time(tmp_path: pathlib.Path) -
     times = random.Random(5)
     seen: dict[str, int] = {}
     for _ in range(40):
-        answered, _ = run_writer(tmp_path / "state", kill_after=times.uniform(0.25, 0.6))
-        if answered:
-            check_answered(tmp_path / "state", answered)
+        answered, code = run_writer(tmp_path / "state", 100_000, kill_after=times.uniform(0, 0.2))
+        assert code != 0, "it was killed in the midst of its work"
+        check_answered(tmp_path / "state", answered)
         seen.update(answered)
     assert len(seen) == GROUPS
 

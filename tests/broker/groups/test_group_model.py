@@ -25,6 +25,8 @@ from tierlog.errors import StoreError
 
 NONE = ErrorCode.none
 PARTITIONS = 4
+CLIENTS = st.integers(0, 4)
+INSTANCES = st.sampled_from([None, None, "a", "b"])
 BEGIN_ANEW = {ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id}
 JOIN_AGAIN = {
     ErrorCode.illegal_generation,
@@ -80,28 +82,39 @@ class GroupMachine(RuleBasedStateMachine):
         self.assigned: dict[int, set[str]] = collections.defaultdict(set)
         self.told: dict[int, Told] = collections.defaultdict(Told)
 
-    @initialize(delay_ms=st.sampled_from([0, 100, 3000]), max_size=st.sampled_from([2, 100]))
-    def begin(self, delay_ms: int, max_size: int) -> None:
+    @initialize(
+        delay_ms=st.sampled_from([0, 100, 3000]),
+        max_size=st.sampled_from([100, 100, 2]),
+        instances=st.lists(INSTANCES, min_size=1, max_size=3),
+    )
+    def begin(self, delay_ms: int, max_size: int, instances: list[str | None]) -> None:
         self.rig = Rig(
             GroupConfig(initial_rebalance_delay_ms=delay_ms, max_size=max_size, new_member_join_timeout_ms=60_000),
             is_prompt=False,
         )
+        for instance in instances:
+            self.start(instance, ("range", "sticky"))
+        self.all_come_to_rest(8)
 
     # ------------------------------------------------------------ what clients do
 
     @rule(
-        instance=st.sampled_from([None, None, "a", "b"]),
+        instance=INSTANCES,
         protocols=st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range")]),
     )
     @precondition(lambda self: len(self.clients) < 5)
     def start(self, instance: str | None, protocols: tuple[str, ...]) -> None:
         self.clients.append(Client(instance, tuple((name, b"") for name in protocols)))
 
-    @rule(index=st.integers(0, 4))
+    def _one(self, index: int) -> Client:
+        return self.clients[index % len(self.clients)]
+
+    @rule(index=CLIENTS)
+    @precondition(lambda self: self.clients)
     def go_on(self, index: int) -> None:
         """One client looks at what it was told, and does what comes next."""
-        if index < len(self.clients) and not self.clients[index].is_silent:
-            self._next(self.clients[index])
+        if not self._one(index).is_silent:
+            self._next(self._one(index))
 
     @rule()
     def all_go_on(self) -> None:
@@ -111,41 +124,70 @@ class GroupMachine(RuleBasedStateMachine):
                     self._next(client)
             self.rig.store.flush()
 
-    @rule(index=st.integers(0, 4))
+    @rule(rounds=st.integers(3, 8))
+    def all_come_to_rest(self, rounds: int) -> None:
+        """Long enough for all who go on to be in one generation."""
+        for _ in range(rounds):
+            self.all_go_on()
+            self.rig.advance(1.1)
+            self.check_all()
+
+    def check_all(self) -> None:
+        self.answered_commits_are_there()
+        self.a_generation_has_one_leader()
+        self.a_partition_has_one_owner()
+        self.the_group_holds_together()
+
+    @rule(index=CLIENTS)
+    @precondition(lambda self: any(not client.is_silent for client in self.clients))
     def fall_silent(self, index: int) -> None:
-        if index < len(self.clients):
-            self.clients[index].is_silent = True
+        self._one(index).is_silent = True
 
-    @rule(index=st.integers(0, 4))
-    def come_back(self, index: int) -> None:
-        """A client that hung goes on in what it believes."""
-        if index < len(self.clients):
-            self.clients[index].is_silent = False
+    @rule()
+    @precondition(lambda self: any(client.is_silent for client in self.clients))
+    def come_back(self) -> None:
+        """Clients that hung go on in what they believe."""
+        for client in self.clients:
+            client.is_silent = False
 
-    @rule(index=st.integers(0, 4))
-    def ask_twice(self, index: int) -> None:
-        """A client lost the answer to its join, and asks again."""
-        if index < len(self.clients) and self.clients[index].joining is not None:
-            self._join(self.clients[index])
+    @rule(index=CLIENTS)
+    @precondition(lambda self: self.clients)
+    def join_again(self, index: int) -> None:
+        """A client lost the answer to its join and asks again, or sees other partitions."""
+        client = self._one(index)
+        client.syncing = client.owns = client.joined = None
+        self._join(client)
 
-    @rule(index=st.integers(0, 4), says_so=st.booleans())
+    @rule(index=CLIENTS)
+    @precondition(lambda self: self.clients)
+    def restart_client(self, index: int) -> None:
+        """A client's process dies and begins anew; the old one goes on a little."""
+        client = self._one(index)
+        if len(self.clients) < 5:
+            self.clients.append(Client(client.instance_id, client.protocols))
+        else:
+            client.lose(all_of_it=True)
+
+    @rule(index=CLIENTS, says_so=st.booleans())
+    @precondition(lambda self: self.clients)
     def stop(self, index: int, says_so: bool) -> None:
-        if index >= len(self.clients):
-            return
-        client = self.clients.pop(index)
+        client = self._one(index)
+        self.clients.remove(client)
         if says_so and client.member_id:
             answers = Answers[tuple[ErrorCode, list[ErrorCode]]]()
             member = (client.member_id, client.instance_id, "")
             self.rig.coordinator.leave("readers", [member], lambda error, each: answers((error, each)))
             self.asked.append(answers)
 
-    @rule(index=st.integers(0, 4), partition=st.integers(0, PARTITIONS - 1))
+    @rule(index=CLIENTS, partition=st.integers(0, PARTITIONS - 1))
+    @precondition(lambda self: any(client.joined for client in self.clients))
     def commit(self, index: int, partition: int) -> None:
-        if index >= len(self.clients) or self.clients[index].joined is None:
-            return
-        client = self.clients[index]
+        readers = [client for client in self.clients if client.joined]
+        client = readers[index % len(readers)]
         offset = next(self.offsets)
-        answers = self.rig.commit(offset, client.joined, place=("orders", partition), group_instance_id=client.instance_id)
+        answers = self.rig.commit(
+            offset, client.joined, place=("orders", partition), group_instance_id=client.instance_id
+        )
         if answers:
             assert answers.only is not NONE, "answered before it was written"
             self._heed(client, answers.only)
@@ -194,9 +236,7 @@ class GroupMachine(RuleBasedStateMachine):
             shares: dict[str, list[int]] = {member_id: [] for member_id, _, _ in joined.members}
             for partition, member_id in zip(range(PARTITIONS), itertools.cycle(shares), strict=False):
                 shares[member_id].append(partition)
-            given = {
-                member_id: f"{nonce}:{','.join(map(str, share))}".encode() for member_id, share in shares.items()
-            }
+            given = {member_id: f"{nonce}:{','.join(map(str, share))}".encode() for member_id, share in shares.items()}
         client.syncing = self.rig.sync(joined, given, group_instance_id=client.instance_id)
         self.asked.append(client.syncing)
 
@@ -255,6 +295,7 @@ class GroupMachine(RuleBasedStateMachine):
         if deleted.only == {"readers": NONE}:
             self.answered.clear()
             self.assigned.clear()
+            self.told.clear()
             for client in self.clients:
                 client.lose(all_of_it=True)
 
@@ -273,6 +314,10 @@ class GroupMachine(RuleBasedStateMachine):
             found = self.rig.committed(place=("orders", partition))
             assert found is not None, f"partition {partition} has lost {offset}"
             assert found >= offset, f"partition {partition} went back from {offset} to {found}"
+
+    @invariant()
+    def what_shows_is_stored(self) -> None:
+        assert dict(self.rig.coordinator.offsets.of("readers")) == self.rig.store.offsets.get("readers", {})
 
     @invariant()
     def a_generation_has_one_leader(self) -> None:
@@ -353,7 +398,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroup = GroupMachine.TestCase
-TestGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGroup.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 
 
 @pytest.mark.slow
@@ -362,5 +407,5 @@ def test_groups_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        GroupMachine, settings=settings(max_examples=1500, stateful_step_count=100, deadline=None)
+        GroupMachine, settings=settings(max_examples=400, stateful_step_count=60, deadline=None)
     )
