@@ -38,7 +38,7 @@ demo: jar-if-possible ## read a tiered bucket that ships with the project throug
 
 ##@ Check
 
-.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-crashes test-spark-minors lint format fuzz bench bench-local-log bench-micro
+.PHONY: test test-native test-native-jvm test-java test-python test-builds test-interop test-kills test-crashes test-spark-minors lint format fuzz fuzz-requests bench bench-local-log bench-micro
 test: test-native test-java test-python ## set up everything and pass the tests
 
 test-native: setup $(CORE)/.built $(SANITIZE)/.built $(THREADS)/.built ## the C core by ctest: as it ships, ASan and UBSan, TSan
@@ -89,6 +89,12 @@ fuzz: setup-fuzz ## libFuzzer over every entry point of the core (FUZZ_SECONDS e
 	@cmake -S . -B $(FUZZ) -DCMAKE_C_COMPILER=clang -DTIERLOG_FUZZ=ON >/dev/null
 	@cmake --build $(FUZZ) -j"$$(nproc)"
 	@.ci/fuzz.sh $(FUZZ) $(FUZZ_SECONDS)
+
+fuzz-requests: setup ## atheris over the reading of Kafka's requests (FUZZ_SECONDS)
+	@$(BIN)/python -m pip install --quiet "atheris>=3"
+	@mkdir -p $(FUZZ)/corpus/requests
+	@$(BIN)/python -m tests.support.request_fuzzer -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
+	  -max_len=4096 -verbosity=0 -artifact_prefix=tests/fuzz_corpus/requests/ $(FUZZ)/corpus/requests tests/fuzz_corpus/requests
 
 bench: setup $(VENV)/.bench ## measure beside peers and write the tables of bench/README.md (an hour and a half; fetches the peers)
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m bench bench $(PYTEST_ARGUMENTS)

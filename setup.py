@@ -37,6 +37,7 @@ MODULES = [
     "chunks",
     "codecs",
     "decoding",
+    "files",
     "indexes",
     "segments",
     "status",

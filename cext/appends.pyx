@@ -1,10 +1,14 @@
-"""Batches on their way into a log, over ``cext/core/log_append.h`` and ``index_append.h``."""
+"""Batches on their way into a log, over ``cext/core/log_append.h``, ``index_append.h`` and ``log_end.h``."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from tl_core cimport (
     TL_APPEND_BASE_OFFSET,
@@ -33,11 +37,15 @@ from tl_core cimport (
     TL_FROM_COORDINATOR,
     TL_FULL,
     TL_NEED_SCRATCH,
+    TL_NO_TIMESTAMP_KNOWN,
     TL_OFFSET_ENTRY,
     TL_OK,
     TL_RECORD_APPEND_TIME_SET,
     TL_RECORD_NO_KEY,
     TL_RECORD_TIMESTAMP,
+    TL_ROLL_BY_CLOCK,
+    TL_ROLL_NOT,
+    TL_ROLL_NOW,
     TL_TIME_ENTRY,
     tl_append_error_code,
     tl_append_rule,
@@ -51,6 +59,8 @@ from tl_core cimport (
     tl_follower_append,
     tl_follower_begin,
     tl_follower_check,
+    tl_growing_file,
+    tl_growing_file_append,
     tl_index_add,
     tl_index_begin,
     tl_index_close,
@@ -61,9 +71,18 @@ from tl_core cimport (
     tl_leader_options,
     tl_marker,
     tl_marker_parse,
+    tl_producer,
+    tl_producer_batch,
+    tl_producer_continues,
+    tl_producer_keep,
     tl_record_error,
     tl_record_errors,
     tl_scratch,
+    tl_segment_end,
+    tl_roll_due,
+    tl_roll_limits,
+    tl_roll,
+    tl_sequence_after,
     tl_status,
 )
 from tl_errors cimport check_status, error_of
@@ -202,53 +221,68 @@ cdef class LeaderCheck:
                 return status
             self._grow(<size_t>fault.expected)
 
-    def assign(self, data, *, int64_t first_offset, int32_t leader_epoch, int64_t now_ms, bint from_client=True):
-        cdef Py_buffer view
-        cdef tl_leader_batch batch
+    cdef object _take(self, uint8_t *data, size_t size, tl_leader_batch *batch):
+        """Check and assign by the options; the refusal, or None."""
         cdef tl_record_errors errors
         cdef tl_fault fault
         cdef tl_status status
-        cdef const tl_batch_header *header = &batch.header
         if self.busy:
             raise ValueError("another thread is in this check")
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self.busy = True
         errors.entries = self.errors
         errors.capacity = ERRORS_KEPT
         try:
-            self.options.first_offset = first_offset
-            self.options.leader_epoch = leader_epoch
-            self.options.now_ms = now_ms
-            self.options.origin = TL_FROM_CLIENT if from_client else TL_FROM_COORDINATOR
-            status = self._run(<uint8_t *>view.buf, <size_t>view.len, &errors, &batch, &fault)
+            status = self._run(data, size, &errors, batch, &fault)
             if batch.rule != TL_APPEND_SOUND:
                 return _refusal(batch.rule, status, &fault, &errors)
             check_status(status, &fault, CorruptRecordError)
         finally:
             self.busy = False
-            PyBuffer_Release(&view)
             if self.scratch.capacity > SCRATCH_KEPT:
                 free(self.scratch.data)
                 self.scratch.data = NULL
                 self.scratch.capacity = 0
-        if header.size_bytes == 0:
-            return None
-        return _new_tuple(
-            AssignedBatch,
-            (
-                header.size_bytes,
-                header.base_offset,
-                header.base_offset + header.last_offset_delta,
-                header.leader_epoch,
-                header.max_timestamp,
-                header.attributes,
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.record_count,
-                bool(batch.must_rebuild),
-            ),
-        )
+        return None
+
+    cdef void _set(self, int64_t first_offset, int32_t leader_epoch, int64_t now_ms, bint from_client) noexcept:
+        self.options.first_offset = first_offset
+        self.options.leader_epoch = leader_epoch
+        self.options.now_ms = now_ms
+        self.options.origin = TL_FROM_CLIENT if from_client else TL_FROM_COORDINATOR
+
+    def assign(self, data, *, int64_t first_offset, int32_t leader_epoch, int64_t now_ms, bint from_client=True):
+        cdef Py_buffer view
+        cdef tl_leader_batch batch
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            self._set(first_offset, leader_epoch, now_ms, from_client)
+            refusal = self._take(<uint8_t *>view.buf, <size_t>view.len, &batch)
+        finally:
+            PyBuffer_Release(&view)
+        return _answer(&batch) if refusal is None else refusal
+
+
+cdef object _answer(const tl_leader_batch *batch):
+    """The batch as it was assigned; None if there was none."""
+    cdef const tl_batch_header *header = &batch.header
+    if header.size_bytes == 0:
+        return None
+    return _new_tuple(
+        AssignedBatch,
+        (
+            header.size_bytes,
+            header.base_offset,
+            header.base_offset + header.last_offset_delta,
+            header.leader_epoch,
+            header.max_timestamp,
+            header.attributes,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            bool(batch.must_rebuild),
+        ),
+    )
 
 
 def check_follower_batches(data, *, int64_t next_offset, int32_t leader_epoch):
@@ -406,3 +440,7 @@ cdef class IndexTail:
         entries.offset_count = entries.time_count = 0
         tl_index_close(&self.tail, &entries)
         return _taken(times, 12 * entries.time_count)
+
+
+include "appends_ends.pxi"
+include "appends_leader.pxi"

@@ -125,6 +125,15 @@ cdef extern from "file_ops.h" nogil:
     tl_files tl_posix_files() noexcept
 
 
+cdef extern from "growing_file.h" nogil:
+    ctypedef struct tl_growing_file:
+        tl_files files
+        int64_t file
+        uint64_t size
+
+    int64_t tl_growing_file_append(tl_growing_file *growing, const uint8_t *data, size_t size) noexcept
+
+
 cdef extern from "batch_search.h" nogil:
     ctypedef struct tl_batch_search:
         int64_t position
@@ -404,6 +413,43 @@ cdef extern from "index_append.h" nogil:
     tl_status tl_index_add(tl_index_tail *tail, const tl_batch_table *table, size_t first, int64_t position,
                            tl_index_entries *entries, tl_fault *fault) noexcept
     void tl_index_close(tl_index_tail *tail, tl_index_entries *entries) noexcept
+
+
+cdef extern from "log_end.h" nogil:
+    int64_t TL_NO_TIMESTAMP_KNOWN
+
+    ctypedef struct tl_segment_end:
+        int64_t size
+        int64_t first_timestamp
+
+    ctypedef struct tl_roll_limits:
+        int64_t size
+        int64_t age_ms
+
+    ctypedef enum tl_roll:
+        TL_ROLL_NOT, TL_ROLL_NOW, TL_ROLL_BY_CLOCK
+
+    tl_roll tl_roll_due(const tl_segment_end *end, const tl_index_tail *tail, const tl_roll_limits *limits,
+                        int64_t size, int64_t last_offset, int64_t max_timestamp) noexcept
+
+    ctypedef struct tl_producer_batch:
+        int64_t last_offset
+        int64_t max_timestamp
+        int32_t last_sequence
+        int32_t last_offset_delta
+
+    ctypedef struct tl_producer:
+        int64_t producer_id
+        int64_t last_timestamp
+        int64_t transaction_offset
+        int32_t coordinator_epoch
+        int16_t producer_epoch
+        uint8_t batch_count
+        tl_producer_batch *batches
+
+    int32_t tl_sequence_after(int32_t sequence, int64_t count) noexcept
+    tl_bool tl_producer_continues(const tl_producer *known, const tl_batch_header *batch) noexcept
+    void tl_producer_keep(tl_producer *known, const tl_producer_batch *batch) noexcept
 
 
 cdef extern from "chunks.h" nogil:

@@ -71,6 +71,16 @@ static int64_t posix_pwrite(void *context, int64_t file, uint64_t position, cons
     return 0;
 }
 
+static int64_t posix_truncate(void *context, int64_t file, uint64_t size) {
+    (void)context;
+    if (size > INT64_MAX) return -EFBIG;
+    int result;
+    do {
+        result = ftruncate((int)file, (off_t)size);
+    } while (result < 0 && errno == EINTR);
+    return answer(result);
+}
+
 static int64_t posix_fsync(void *context, int64_t file) {
     (void)context;
     int result;
@@ -110,6 +120,7 @@ tl_files tl_posix_files(void) {
         .size = posix_size,
         .pread = posix_pread,
         .pwrite = posix_pwrite,
+        .truncate = posix_truncate,
         .fsync = posix_fsync,
         .rename = posix_rename,
         .unlink = posix_unlink,

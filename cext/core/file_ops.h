@@ -36,6 +36,9 @@ typedef struct tl_file_ops {
      * first bytes may be there. */
     int64_t (*pwrite)(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size);
 
+    /* Cuts a file to a size, or lengthens it by zeros. */
+    int64_t (*truncate)(void *context, int64_t file, uint64_t size);
+
     int64_t (*fsync)(void *context, int64_t file);
     int64_t (*rename)(void *context, const char *from, const char *to); /* replaces a file; atomic */
     int64_t (*unlink)(void *context, const char *path);                 /* a file; who has it open keeps it */

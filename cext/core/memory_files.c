@@ -126,6 +126,25 @@ static int64_t memory_pwrite(void *context, int64_t file, uint64_t position, con
     return error;
 }
 
+static int64_t truncate_locked(tl_memory_files *memory, tl_content *c, uint64_t size) {
+    if (size < c->size) {
+        memory->tree.used -= c->size - size;
+        c->size = (size_t)size;
+    }
+    return size == c->size ? 0 : write_locked(memory, c, size - 1, &(uint8_t){0}, 1);
+}
+
+static int64_t memory_truncate(void *context, int64_t file, uint64_t size) {
+    tl_memory_files *memory = context;
+    tl_node *found;
+    if (size > INT64_MAX) return -EFBIG;
+    pthread_mutex_lock(&memory->lock);
+    int64_t error = node_of(memory, file, &found);
+    if (!error) error = truncate_locked(memory, &found->now, size);
+    pthread_mutex_unlock(&memory->lock);
+    return error;
+}
+
 static int64_t memory_fsync(void *context, int64_t file) {
     tl_memory_files *memory = context;
     tl_node *found;
@@ -283,6 +302,7 @@ tl_files tl_memory_files_of(tl_memory_files *memory) {
         .size = memory_size,
         .pread = memory_pread,
         .pwrite = memory_pwrite,
+        .truncate = memory_truncate,
         .fsync = memory_fsync,
         .rename = memory_rename,
         .unlink = memory_unlink,

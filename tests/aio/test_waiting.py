@@ -8,7 +8,9 @@ import threading
 import pytest
 
 from tests.support.loops import LOOPS, run_on
-from tierlog.aio.waiting import Broadcast, LoopCalls
+from tierlog.aio.waiting import Broadcast, LoopCalls, SharedCall, Turns, Worker
+from tierlog.errors import StoreUnavailableError
+from tierlog.runtime.machine import Machine
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -61,3 +63,111 @@ def test_a_call_behind_the_loops_end_is_dropped() -> None:
         return LoopCalls()
 
     run_on("uvloop", main).submit(lambda: pytest.fail("the loop is closed"))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_asks_while_a_call_is_under_way_shares_it(loop: str) -> None:
+    """A thousand clients that come at once would each make the server do the same search."""
+
+    async def check() -> None:
+        calls: list[asyncio.Event] = []
+
+        async def call() -> int:
+            calls.append(asyncio.Event())
+            number = len(calls)
+            await calls[-1].wait()
+            if number == 2:
+                raise KeyError(number)
+            return number
+
+        shared = SharedCall(call)
+        asking = [asyncio.create_task(shared.result()) for _ in range(50)]
+        await asyncio.sleep(0.01)
+        asking[0].cancel()  # also the one that began it
+        await asyncio.sleep(0.01)
+        calls[0].set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking[0]
+        assert [await task for task in asking[1:]] == [1] * 49
+        asking = [asyncio.create_task(shared.result()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        calls[1].set()
+        for task in asking:  # an error is told to all, and kept for nobody
+            with pytest.raises(KeyError):
+                await task
+        again = asyncio.create_task(shared.result())
+        await asyncio.sleep(0.01)
+        with pytest.raises(StoreUnavailableError):
+            await shared.result(seconds=0.01)
+        calls[2].set()
+        assert await again == 3
+        nobodys = asyncio.create_task(shared.result())
+        await asyncio.sleep(0.01)
+        nobodys.cancel()
+        calls[3].set()
+        await asyncio.sleep(0.01)
+        assert nobodys.cancelled()
+
+    run_on(loop, check)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_late_call_ends_the_waiting(loop: str) -> None:
+    """A disk that stalls would hang a client for as long as it stalls."""
+    gate = threading.Event()
+    machine = Machine()
+    pool = machine.scheduler.pool(1, name="test")
+
+    async def check() -> None:
+        worker = Worker(pool)
+        with pytest.raises(StoreUnavailableError, match="later try"):
+            await worker.run(lambda: gate.wait(10), seconds=0.05)
+        with pytest.raises(StoreUnavailableError):  # behind the first one: it does not run at all
+            await worker.run(pytest.fail, seconds=0.05)
+        gate.set()
+        assert await worker.run(lambda: 7, seconds=5) == 7
+
+    try:
+        run_on(loop, check)
+    finally:
+        gate.set()
+        pool.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_turns_hold_one_thread_whoever_gives_up(loop: str) -> None:
+    """Clients that retry a search of a store that stalls would take all threads of a server."""
+    gate = threading.Event()
+    pool = Machine().scheduler.pool(8, name="test")
+    running: list[int] = []
+    most: list[int] = []
+
+    def stalled() -> int:
+        running.append(1)
+        most.append(len(running))
+        gate.wait(10)
+        running.pop()
+        return 7
+
+    async def main() -> None:
+        turns = Turns(Worker(pool))
+        calls = [asyncio.ensure_future(turns.run(stalled, seconds=0.1)) for _ in range(5)]
+        calls.append(asyncio.ensure_future(turns.run(stalled, seconds=60)))
+        cancelled = asyncio.ensure_future(turns.run(pytest.fail, seconds=60))
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        for call in calls[:5]:
+            with pytest.raises(StoreUnavailableError, match=r"after 0\.1 s|not there after"):
+                await call
+        gate.set()
+        assert await calls[5] == 7
+        with pytest.raises(KeyError):
+            await turns.run(lambda: {}[1], seconds=60)  # type: ignore[index]
+        assert await turns.run(lambda: 8, seconds=60) == 8
+
+    try:
+        run_on(loop, main)
+    finally:
+        gate.set()
+        pool.close()
+    assert max(most) == 1

@@ -38,7 +38,8 @@ class MetadataHandler:
     contexts: list[RequestContext] = field(default_factory=list)
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        self.contexts.append(context)
+        if len(self.contexts) < 10:
+            self.contexts.append(context)
         entities = entities_of(METADATA, context.api_version)
         address = {"host": context.advertised_host, "port": context.advertised_port}
         broker = entities.make("MetadataResponseBroker", node_id=0, rack=None, **address)

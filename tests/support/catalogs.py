@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.partition_histories import PartitionHistories
+from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import PartitionHistory
@@ -23,9 +25,22 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass(eq=False)
 class BarePartition:
-    """A partition that serves nothing."""
+    """A partition that serves nothing, and has offsets once it was loaded."""
 
     histories: PartitionHistories
+    loaded: PartitionHistory | None = None
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return self.histories.topic_id_partition
+
+    @property
+    def offsets(self) -> PartitionHistory | None:
+        return self.loaded if self.loaded is self.histories.current else None
+
+    async def load(self) -> PartitionHistory:
+        self.loaded = await self.histories.resolve()
+        return self.loaded
 
 
 @contextlib.asynccontextmanager
@@ -37,11 +52,13 @@ async def opened_catalog(
     config: dict[str, str] | None = None,
     wrap_store: Callable[[ObjectStore], ObjectStore] = lambda store: store,
     machine: Machine | None = None,
+    metadata: ReadsMetadata | None = None,
 ) -> AsyncIterator[BucketCatalog]:
     """A catalog that follows a bucket; by default nothing is listed again or resolved ahead unless a test asks."""
     settings = settings or CatalogSettings(refresh_seconds=NEVER_SECONDS, segments_ahead_max=0)
-    with open_tier(str(path), layout=layout, config=config, wrap_store=wrap_store) as tier:
-        catalog = BucketCatalog(tier, BarePartition, settings, machine=machine)  # type: ignore[arg-type]
+    known = None if metadata is None else metadata.read()
+    with open_tier(str(path), layout=layout, config=config, wrap_store=wrap_store, known=known) as tier:
+        catalog = BucketCatalog(tier, BarePartition, settings, metadata=metadata, machine=machine)  # type: ignore[arg-type]
         try:
             await catalog.start()
             yield catalog

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,10 +15,14 @@ from tierlog import open_tier
 from tierlog.broker.partitions import FetchedRecords
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
+from tierlog.errors import TierlogError
 from tierlog.records import decode, scan
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.tier.tier import Tier
+from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.scan.history import PartitionHistory, TierHistory
 
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers", "leaderEpoch")
@@ -75,15 +81,79 @@ def served(
         made = Served(tier, reads)
         for history in TierHistory(tier, log_start_offsets=log_start_offsets).partitions(topics):
             made.add(history)
-        reads.set_next_segment(
-            lambda metadata: made.partitions[
-                metadata.topic_id_partition.topic, metadata.topic_id_partition.partition
-            ].next_segment(metadata)
-        )
         try:
             yield made
         finally:
             reads.close()
+
+
+class FarStore(PassingStore):
+    """A local store as if behind a network: reads are begun, and answered by one thread.
+
+    Attributes:
+        asked: (key, start, end) of each read that was begun, in order.
+        held: Reads of keys that end like one of these are not answered …
+        held_from: … where they begin at this position or behind it, until ``release``.
+    """
+
+    is_local = False  # type: ignore[assignment]
+    reads_directly = False  # type: ignore[assignment]
+    starts_reads = True  # type: ignore[assignment]
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.asked: list[tuple[str, int, int]] = []
+        self.held: tuple[str, ...] = ()
+        self.held_from = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._answer, name="far-store")
+        self._thread.start()
+
+    def start_fetch_range(
+        self, key: str, *, start_position: int, end_position_exclusive: int, on_answer: OnAnswer
+    ) -> Cancel:
+        self.asked.append((key, start_position, end_position_exclusive))
+        told: list[bool] = []
+
+        def read() -> None:
+            if told:
+                return
+            told.append(True)
+            try:
+                found: Answer = self.inner.fetch_range(
+                    key, start_position=start_position, end_position_exclusive=end_position_exclusive
+                )
+            except TierlogError as error:
+                found = error
+            on_answer(found)
+
+        def cancel() -> None:
+            if not told:
+                told.append(True)
+                on_answer(CancelledReadError("cancelled"))
+
+        if key.endswith(self.held or ("\0",)) and start_position >= self.held_from:
+            self._waiting.append(read)
+        else:
+            self._work.put(read)
+        return cancel
+
+    def release(self) -> None:
+        """Answer what was held, and hold no more."""
+        self.held = ()
+        waiting, self._waiting = self._waiting, []
+        for read in waiting:
+            self._work.put(read)
+
+    def _answer(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def close(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+        super().close()
 
 
 Sizes = Callable[[], int]
@@ -161,6 +231,3 @@ def table_of(rows: Sequence[pa.RecordBatch], partition: int) -> pa.Table:
     schema = decode(b"", columns=COLUMNS).schema
     table = pa.Table.from_batches(rows, schema)
     return table.append_column("partition", pa.array([partition] * len(table), pa.int32()))
-
-
-Run = Callable[[Callable[[], Awaitable[object]]], object]

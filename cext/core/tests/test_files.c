@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "check.h"
 #include "file_ops.h"
+#include "growing_file.h"
 #include "memory_files.h"
 
 #include <errno.h>
@@ -65,6 +66,51 @@ static void test_content(const place *p) {
     CHECK_EQUAL(CALL(fsync, file), -EBADF);
     CHECK_EQUAL(CALL(pread, file, 0, &byte, 1), -EBADF);
     CHECK_EQUAL(CALL(pwrite, file, 0, &byte, 1), -EBADF);
+}
+
+static void test_cutting(const place *p) {
+    int64_t file = make(p, AT("cut"), "hello");
+    CHECK_EQUAL(CALL(truncate, file, 2), 0);
+    check_text(p, file, 0, "he", 2);
+    CHECK_EQUAL(CALL(truncate, file, 4), 0); /* what was cut off does not come back */
+    check_text(p, file, 0, "he\0\0", 4);
+    CHECK_EQUAL(CALL(truncate, file, 0), 0);
+    CHECK_EQUAL(CALL(size, file), 0);
+    CHECK_EQUAL(CALL(truncate, file, 0), 0);
+    CHECK_EQUAL(CALL(truncate, file, (uint64_t)1 << 63), -EFBIG);
+    CALL(close, file);
+    CHECK_EQUAL(CALL(truncate, file, 0), -EBADF);
+}
+
+static void test_growing(const place *p) {
+    int64_t file = make(p, AT("growing"), "one");
+    tl_growing_file growing = {p->files, file, 3};
+    CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"two", 3), 0);
+    CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"", 0), 0);
+    CHECK_EQUAL(growing.size, 6);
+    check_text(p, file, 0, "onetwo", 6);
+    CALL(close, file);
+    CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"three", 5), -EBADF);
+    CHECK_EQUAL(growing.size, 6);
+}
+
+/* A disk that becomes full in the middle of a write. */
+static tl_files tearing;
+static int64_t torn_pwrite(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size) {
+    tearing.ops->pwrite(context, file, position, data, size / 2);
+    return -ENOSPC;
+}
+
+static void test_growing_torn(const place *p) {
+    tearing = p->files;
+    tl_file_ops ops = *p->files.ops;
+    ops.pwrite = torn_pwrite;
+    int64_t file = make(p, AT("torn"), "one");
+    tl_growing_file growing = {{&ops, p->files.context}, file, 3};
+    CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"twotwo", 6), -ENOSPC);
+    CHECK_EQUAL(growing.size, 3);
+    check_text(p, file, 0, "one", 3);
+    CALL(close, file);
 }
 
 static void test_opening(const place *p) {
@@ -160,6 +206,9 @@ static void test_threads(const place *p) {
 
 static void test_all(const place *p) {
     test_content(p);
+    test_cutting(p);
+    test_growing(p);
+    test_growing_torn(p);
     test_opening(p);
     test_names(p);
     test_threads(p);

@@ -1,11 +1,13 @@
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from tierlog._native.files import GrowingFile
 from tierlog.errors import CorruptRecordError
+from tierlog.log.local.log_values import LogAppendInfo
 
 class AssignedBatch(NamedTuple):
     """A leader's batch as it stands there now; with ``must_rebuild`` it is as it was, and has to be compressed anew."""
@@ -186,3 +188,221 @@ class IndexTail:
 
     def close(self) -> bytes:
         """The time entry of a roll or a clean stop, b"" if the greatest timestamp has one."""
+
+class _Writable(Protocol):
+    """An UpdatableFile, as far as a segment writes to it."""
+
+    @property
+    def growing(self) -> GrowingFile | None: ...
+    def append(self, data: Buffer) -> int: ...
+
+class _Index(Protocol):
+    """An IndexFile, as far as a segment's end adds to it."""
+
+    waiting: WaitingEntries
+
+    def append(self, entries: bytes) -> None: ...
+
+@final
+class WaitingEntries:
+    """Index entries of batches that native calls appended, until somebody looks, or a page of them is full.
+
+    Args:
+        page_bytes: Of whole entries. So many are held, and only while there are any.
+
+    Thread safety: any number of threads take; one at a time adds, which is native code.
+    """
+
+    def __init__(self, page_bytes: int) -> None: ...
+    @property
+    def size_bytes(self) -> int:
+        """Of the entries that wait."""
+
+    def take(self) -> bytes:
+        """The entries that wait; none of them do any more."""
+
+    def note_written(self) -> None:
+        """All entries that were taken are in the file: a page begins anew."""
+
+@final
+class SegmentEnd:
+    """Where a growing segment ends: its size, what its next index entries depend on, and the file.
+
+    Args:
+        offsets: The segment's offset index.
+        times: Its time index.
+        size_bytes: Of its ``.log``.
+
+    Thread safety: one thread at a time changes it, any number read the size.
+    Source: Kafka LogSegment#append, #shouldRoll.
+    """
+
+    def __init__(self, offsets: _Index, times: _Index, *, size_bytes: int = 0) -> None: ...
+    size_bytes: int
+    """Of the ``.log``."""
+    first_timestamp_ms: int | None
+    """The greatest of the first batch (Kafka's rollingBasedTimestamp); None: nobody has looked since the segment was
+    opened."""
+    tail: IndexTail | None
+    """None until the first append after opening, closing or cutting."""
+
+    @property
+    def has_file(self) -> bool:
+        """Whether ``append`` knows where to write."""
+
+    def write_to(self, file: _Writable | None) -> None:
+        """Append to a file from now on, or to none. The file is held until then."""
+
+    def must_roll(
+        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, *, limit_bytes: int, limit_ms: int
+    ) -> bool | None:
+        """Whether bytes may not go into this segment any more; None: its age by the leader's clock decides.
+
+        Raises:
+            ValueError: there is no tail.
+        """
+
+    def append(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
+        """Append one batch, with the index entries that are due: they wait in memory, and go to the file by pages.
+
+        Raises:
+            CorruptRecordError: the offset does not fit the segment; nothing has changed. StoreError: of the file or an
+                index. ValueError: there is no tail or no file.
+        """
+
+@final
+class LogEnd:
+    """Where a log ends: native appends move it, anything else replaces it.
+
+    Args:
+        log_end_offset: The next offset.
+        log_start_offset: What an append answers.
+        segment: The active one's end; None: no native append until this one is replaced.
+
+    Thread safety: any number of threads read.
+    """
+
+    def __init__(
+        self, log_end_offset: int, *, log_start_offset: int = 0, segment: SegmentEnd | None = None
+    ) -> None: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    def read(self) -> tuple[int, int]:
+        """(log end offset, size of the active segment), of one moment."""
+
+@final
+class LatestEpoch:
+    """The last leader epoch of a log, and its start offset; -1, -1 if there is none. Thread safety: any threads."""
+
+    def set(self, epoch: int, start_offset: int) -> None: ...
+    def covers(self, epoch: int, offset: int) -> bool:
+        """Whether a batch of this epoch at this offset begins no epoch."""
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence number ``count`` records on; after 2^31-1 comes 0. -1 stays -1."""
+
+class KnownProducer:
+    """What a log knows of one producer. Not thread-safe: it belongs to the log's writer.
+
+    Attributes:
+        coordinator_epoch: Of the last marker's coordinator; -1 if there was none.
+        last_timestamp_ms: Of the last batch or marker; -1 if there was none.
+        current_txn_first_offset: Of the open transaction; None if none is open.
+    """
+
+    producer_epoch: int
+    coordinator_epoch: int
+    last_timestamp_ms: int
+    current_txn_first_offset: int | None
+
+    def __init__(
+        self,
+        producer_id: int,
+        *,
+        producer_epoch: int = -1,
+        coordinator_epoch: int = -1,
+        last_timestamp_ms: int = -1,
+        current_txn_first_offset: int | None = None,
+        batches: Iterable[tuple[int, int, int, int]] = (),
+    ) -> None: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def has_batches(self) -> bool:
+        """Whether a data batch of this epoch is known."""
+
+    def kept(self) -> list[tuple[int, int, int, int]]:
+        """The last data batches of this epoch, at most five, oldest first: (last sequence, last offset, offset delta,
+        greatest timestamp).
+        """
+
+    def keep(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
+        """Take a data batch of this epoch."""
+
+    def forget_batches(self) -> None: ...
+
+@final
+class KnownProducers:
+    """The producers of a log, as a native append asks and changes them.
+
+    Args:
+        producers: By id. The same dict always.
+        verifications: Not empty: some transaction's begin is being verified, and no batch is a plain sequel. The same
+            dict always.
+        end_offset: Behind the last batch that was applied.
+    """
+
+    end_offset: int
+
+    def __init__(
+        self, producers: Mapping[int, KnownProducer], verifications: Mapping[int, Any], *, end_offset: int
+    ) -> None: ...
+
+@final
+class LeaderAppends:
+    """A leader's appends, by one configuration of the log: the usual ones in one call.
+
+    Args:
+        check: What every batch is asked.
+        producers: Those of the log.
+        latest: The leader epoch that the log ends with.
+        segment_bytes: ``segment.bytes``.
+        segment_ms: How old a segment becomes by its timestamps.
+        info: The type of the answer, a named tuple: LogAppendInfo.
+
+    Thread safety: one thread at a time.
+    Source: Kafka UnifiedLog#appendAsLeader.
+    """
+
+    def __init__(
+        self,
+        check: LeaderCheck,
+        producers: KnownProducers,
+        latest: LatestEpoch,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        info: type[LogAppendInfo],
+    ) -> None: ...
+    def append(
+        self, data: Buffer, end: LogEnd, leader_epoch: int, now_ms: int, from_client: bool
+    ) -> LogAppendInfo | AssignedBatch | Refusal | None:
+        """Check and assign the one batch of these bytes, and append it, if it is a usual one: no producer's or the
+        plain sequel of one, of the epoch that the log ends with, and its segment has room.
+
+        Args:
+            data: Writable. What is cut off behind the batch is passed over.
+            end: Of the log; it is moved.
+            leader_epoch: The leader's.
+            now_ms: The leader's clock, ms since 1970 UTC.
+            from_client: False for a broker's own batches: markers and offset commits.
+
+        Returns:
+            LogAppendInfo: the batch is in the log. Anything else is what ``LeaderCheck.assign`` answers, and nothing
+            has changed but the data.
+
+        Raises:
+            StoreError, CorruptIndexError: the log has to go offline. Else as ``LeaderCheck.assign``.
+        """

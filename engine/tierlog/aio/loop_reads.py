@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from tierlog.aio.waiting import Alarm, Worker
+from tierlog.errors import StoreUnavailableError
 from tierlog.remote.storage.fetch.segment_stream import ViewStream
 from tierlog.remote.storage.requests.awaiting import LOOK_SECONDS, Interruptible, Wait, Waits, seconds_left
 from tierlog.runtime.machine import Machine
@@ -13,7 +14,14 @@ from tierlog.runtime.machine import Machine
 Value = TypeVar("Value")
 
 
-async def drive(waits: Waits[Value], machine: Machine, worker: Worker, owner: Interruptible | None = None) -> Value:
+async def drive(
+    waits: Waits[Value],
+    machine: Machine,
+    worker: Worker,
+    owner: Interruptible | None = None,
+    *,
+    until_seconds: float | None = None,
+) -> Value:
     """Run code that yields its waits on this event loop. Its work (reading a disk, opening a chunk) runs in a thread.
 
     Args:
@@ -21,6 +29,7 @@ async def drive(waits: Waits[Value], machine: Machine, worker: Worker, owner: In
         machine: Has the clock.
         worker: Threads for the work.
         owner: What the waits belong to, as in ``WaitingThreads.run``.
+        until_seconds: When all waits are late, by the machine's monotonic clock, whatever their own limits.
 
     Raises:
         StoreUnavailableError: a wait took longer than its limit. Else what the code raises.
@@ -29,7 +38,7 @@ async def drive(waits: Waits[Value], machine: Machine, worker: Worker, owner: In
         wait = next(waits)
         while True:
             try:
-                await _wait_for(wait, machine, worker, owner)
+                await _wait_for(wait, machine, worker, owner, until_seconds)
             except BaseException as error:  # noqa: BLE001 - the code's to see to, a cancellation too
                 wait = waits.throw(error)
             else:
@@ -39,7 +48,9 @@ async def drive(waits: Waits[Value], machine: Machine, worker: Worker, owner: In
         return value
 
 
-async def _wait_for(wait: Wait, machine: Machine, worker: Worker, owner: Interruptible | None) -> None:
+async def _wait_for(
+    wait: Wait, machine: Machine, worker: Worker, owner: Interruptible | None, until_seconds: float | None
+) -> None:
     pending = wait.pending
 
     def is_over() -> bool:
@@ -57,7 +68,12 @@ async def _wait_for(wait: Wait, machine: Machine, worker: Worker, owner: Interru
             pending.look()
             if pending.has_work:
                 worker.submit(pending.run)
-            seconds = seconds_left(wait, began, machine.clock.monotonic_seconds())
+            now = machine.clock.monotonic_seconds()
+            seconds = seconds_left(wait, began, now)
+            if until_seconds is not None:
+                seconds = min(seconds, until_seconds - now)
+                if seconds <= 0:
+                    raise StoreUnavailableError(wait.late(now - began))
             await alarm.wait(min(seconds, LOOK_SECONDS) if pending.needs_looks else seconds)
     finally:
         if owner is not None:

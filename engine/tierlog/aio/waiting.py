@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from tierlog.errors import ForkedProcessError, NoThreadError
+from tierlog.errors import ForkedProcessError, NoThreadError, StoreUnavailableError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool, PoolClosedError
 
@@ -82,10 +82,11 @@ def _settle(waiter: asyncio.Future[bool], *, rung: bool) -> None:
 
 
 class LoopCalls:
-    """Runs calls on the event loop that made this, at the wish of any thread."""
+    """Runs calls on the event loop that made this, at the wish of any thread; and tasks that nobody waits for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, call: Callable[[], object]) -> None:
         """Have a call made soon, behind those that were submitted before. Does not block, raises nothing; after the
@@ -97,6 +98,19 @@ class LoopCalls:
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Have a call made after a time. On the event loop alone."""
         self._loop.call_later(seconds, call)
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that nobody waits for, which raises nothing. On the event loop alone."""
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def cancel(self) -> None:
+        """Cancel the coroutines that were started, and wait for their ends."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Reply(Generic[Result]):
@@ -134,22 +148,32 @@ class Worker:
         except NoThreadError as error:
             raise RetriableRemoteStorageException(str(error)) from error
 
-    async def result(self, future: Future[Result]) -> Result:
-        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call."""
+    async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
+        """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call.
+
+        Raises:
+            StoreUnavailableError: there is none after ``seconds``.
+        """
         alarm = Alarm()
         future.add_done_callback(lambda _: alarm.ring())
-        await alarm.wait()
+        await alarm.wait(seconds)
+        if seconds is not None and not future.done():
+            raise StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
         try:
             return future.result()
         except CancelledError:  # a close took it out of the line; it has nothing to do with a task's cancellation
             raise RemoteStorageException(_CLOSED) from None
 
-    async def run(self, call: Callable[[], Result]) -> Result:
-        """Submit a call and wait for its result. A call that is cancelled before it began does not run."""
+    async def run(self, call: Callable[[], Result], *, seconds: float | None = None) -> Result:
+        """Submit a call and wait for its result. A call that is cancelled, or late, before it began does not run.
+
+        Raises:
+            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+        """
         future = self.submit(call)
         try:
-            return await self.result(future)
-        except TaskCancelledError:
+            return await self.result(future, seconds=seconds)
+        except (TaskCancelledError, StoreUnavailableError):
             future.cancel()
             raise
 
@@ -169,16 +193,24 @@ class SharedCall(Generic[Result]):
         self._call = call
         self._task: asyncio.Task[Result] | None = None
 
-    async def result(self) -> Result:
-        """The result of the call under way, or of one that begins now. Raises what it raises."""
+    async def result(self, *, seconds: float | None = None) -> Result:
+        """The result of the call under way, or of one that begins now.
+
+        Raises:
+            StoreUnavailableError: there is none after ``seconds``; the call goes on. What the call raises.
+        """
         task = self._task
-        if task is None:
+        if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._call())
             task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if not done:
+            raise StoreUnavailableError(f"not there after {seconds:.3g} s; a later try may find it")
+        return task.result()
 
     def _ended(self, task: asyncio.Task[Result]) -> None:
-        self._task = None
+        if self._task is task:
+            self._task = None
         if not task.cancelled():
             task.exception()  # looked at: it may be nobody's
 
@@ -273,3 +305,42 @@ class _Rest(Coroutine[Any, Any, Result]):
 
     def __await__(self) -> Any:
         raise TypeError("a task runs it")
+
+
+class Turns:
+    """Calls of one owner, one after another: an owner whose calls stall holds one thread. On one event loop.
+
+    Args:
+        worker: Runs the calls.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+
+    async def run(self, call: Callable[[], Result], *, seconds: float) -> Result:
+        """Run a call in a thread, when those before it have ended, and wait for its result.
+
+        Cancelling, and being late, end the waiting alone: who comes next waits for the call nonetheless.
+
+        Raises:
+            StoreUnavailableError: there is no result after ``seconds``. What the call raises.
+        """
+        began = self._loop.time()
+        try:
+            await asyncio.wait_for(self._lock.acquire(), seconds)
+        except TimeoutError:
+            raise StoreUnavailableError(f"no turn after {seconds:.3g} s; a later try may find one") from None
+        try:
+            future = self._worker.submit(call)
+        except BaseException:
+            self._lock.release()
+            raise
+        future.add_done_callback(self._ended)
+        return await self._worker.result(future, seconds=max(0.0, seconds - (self._loop.time() - began)))
+
+    def _ended(self, future: Future[Any]) -> None:
+        del future
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            self._loop.call_soon_threadsafe(self._lock.release)

@@ -24,6 +24,7 @@ VERBS = (
     "restore",
     "recover",
     "snapshot",
+    "replica",
     "check_config",
     "bench",
 )

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def config_keys(config: Path | None) -> Mapping[str, str] | None:
+def config_keys(config: Path | None, others: frozenset[str] = frozenset()) -> Mapping[str, str] | None:
     """The keys of ``--config FILE``, where ``-`` is stdin. The file is read once, since a pipe can be read only once.
+
+    Args:
+        config: The file.
+        others: Keys of a broker that are taken besides those of the tier.
 
     Raises:
         ConfigError: as ``read_property_file`` says.
@@ -26,7 +30,7 @@ def config_keys(config: Path | None) -> Mapping[str, str] | None:
 
     if config is None:
         return None
-    return read_property_file("/dev/stdin" if str(config) == "-" else str(config), Machine().files)
+    return read_property_file("/dev/stdin" if str(config) == "-" else str(config), Machine().files, others=others)
 
 
 def open_path(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pathlib
 import random
 
+import pyarrow as pa
 import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.conftest import DATA, FIXTURES
+from tests.support.batches import Batch
+from tests.support.buckets import Bucket
 from tests.support.golden import (
     Case,
     Row,
@@ -16,6 +19,7 @@ from tests.support.golden import (
     bucket_root,
     config_of,
     consumed,
+    list_offsets,
     log_folders,
     rows_of,
     tiered_topics,
@@ -23,12 +27,23 @@ from tests.support.golden import (
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import run_on
 from tests.support.replica_reads import Served, consumed_rows, read_on, served, table_of
+from tierlog.broker.partitions import EpochEndOffset, FoundOffset
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.replica_partition import ReplicaPartition
-from tierlog.records import scan
+from tierlog.records import decode, scan
 
-CASES = {str(case): case for root in (DATA, FIXTURES) if (root / "README.md").is_file() for case in tiered_topics(root)}
-LOGS = [(f, t) for root in (DATA, FIXTURES) if (root / "README.md").is_file() for f, t in log_folders(root)]
+#: The committed data, and the full golden data, most of which says the same once more.
+ROOTS = [root for root in (DATA, FIXTURES) if (root / "README.md").is_file()]
+CASES = [
+    pytest.param(case, id=f"{root.name}-{case}", marks=() if root is DATA else pytest.mark.slow)
+    for root in ROOTS
+    for case in tiered_topics(root)
+]
+LOGS = [
+    pytest.param(folder, topic, id=f"{folder}-{topic}", marks=() if root is DATA else pytest.mark.slow)
+    for root in ROOTS
+    for folder, topic in log_folders(root)
+]
 MIB = 1 << 20
 
 
@@ -37,14 +52,14 @@ async def rows_read(here: Served, read_committed: bool, chance: random.Random) -
     got: list[Row] = []
     for (_, number), partition in here.partitions.items():
         read = await read_on(
-            partition, read_committed=read_committed, max_bytes=lambda: int(2 ** chance.uniform(0, 22))
+            partition, read_committed=read_committed, max_bytes=lambda: int(2 ** chance.uniform(6, 22))
         )
         got += rows_of(table_of(consumed_rows(read), number))
     return sorted(got)
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("case", CASES.values(), ids=str)
+@pytest.mark.parametrize("case", CASES)
 def test_a_consumer_gets_what_a_brokers_consumer_got(case: Case, isolation: str) -> None:
     """Records would be missing, twice, or of aborted transactions, and nobody would be told."""
     wanted = answers(case, isolation)
@@ -56,7 +71,7 @@ def test_a_consumer_gets_what_a_brokers_consumer_got(case: Case, isolation: str)
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize(("folder", "topic"), LOGS, ids=lambda value: str(value).removeprefix(str(DATA.parent)))
+@pytest.mark.parametrize(("folder", "topic"), LOGS)
 def test_a_log_directory_is_served_up_to_its_last_whole_batch(folder: pathlib.Path, topic: str, isolation: str) -> None:
     """Records of the active segment would be missing, or preallocated zeros would be sent."""
     run = next(parent for parent in folder.parents if (parent / "topics.json").exists())
@@ -119,3 +134,117 @@ def test_any_offset_begins_with_the_batch_that_holds_it(data: pathlib.Path) -> N
     with served(str(bucket_root(run)), config_of(run)) as here:
         for partition in here.partitions.values():
             run_on("uvloop", lambda partition=partition: check(partition))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_times_are_looked_up_as_the_broker_did(case: Case) -> None:
+    """``offsetsForTimes`` would seek a consumer to another record than on the broker."""
+    if not (case.run / "expected" / f"{case.topic}.listoffsets.json").exists():
+        pytest.skip(f"no answers for {case}")
+
+    async def check(here: Served) -> int:
+        asked = 0
+        for (_, number), partition in here.partitions.items():
+            offsets = await partition.load()
+            first, end = offsets.log_start_offset, offsets.high_watermark
+            for question, answer in list_offsets(case)[number].items():
+                if not question.startswith("ts:") or "error" in answer or 0 <= answer["offset"] < first:
+                    continue
+                asked += 1
+                found = await partition.find_offset(int(question[3:]), read_committed=False)
+                wanted = FoundOffset(answer["offset"], answer["timestamp"], answer["leaderEpoch"])
+                assert found == (wanted if first <= answer["offset"] < end else None), question
+                stable = await partition.find_offset(int(question[3:]), read_committed=True)
+                assert stable == (found if found is not None and found.offset < offsets.last_stable_offset else None)
+        return asked
+
+    with served(str(bucket_root(case.run)), config_of(case.run), topics=[case.topic]) as here:
+        assert run_on("uvloop", lambda: check(here)), "the answers hold no question by time"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_record_with_the_largest_timestamp(case: Case) -> None:
+    """``maxTimestamp`` would name another record than a broker that has all of the log."""
+
+    async def check(here: Served) -> None:
+        for (topic, number), partition in here.partitions.items():
+            history = here.histories[topic, number].current
+            assert history is not None
+            largest = (-1, -1, -1)
+            for span in history.spans:
+                log = b"".join(window for _, window in here.tier.iter_log_windows(span.segment))
+                rows = decode(log, columns=["offset", "timestamp", "leaderEpoch"], control_records=True)
+                for row in rows_with_ms(rows):
+                    if span.first_offset <= row[1] < span.end_offset_exclusive and row[0] > largest[0]:
+                        largest = row
+            assert await partition.find_max_timestamp() == FoundOffset(largest[1], largest[0], largest[2])
+
+    with served(str(bucket_root(case.run)), config_of(case.run), topics=[case.topic]) as here:
+        run_on("uvloop", lambda: check(here))
+
+
+def rows_with_ms(rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
+    """(timestamp ms, offset, leader epoch) of each row."""
+    milliseconds = rows["timestamp"].cast("int64").to_pylist()
+    return list(zip(milliseconds, rows["offset"].to_pylist(), rows["leaderEpoch"].to_pylist(), strict=True))
+
+
+def test_the_largest_timestamp_of_what_counts(tmp_path: pathlib.Path) -> None:
+    """A record of an abandoned branch, or one that was deleted, would be the answer."""
+    bucket = Bucket(tmp_path)
+    bucket.segment(
+        "u1", [Batch(0, timestamp_ms=70), Batch(1, timestamp_ms=10), Batch(2, timestamp_ms=99)], lineage={0: 0}
+    )
+    batches = [Batch(2, (b"v",) * 3, timestamp_ms=48, epoch=1), Batch(5, timestamp_ms=50, epoch=1)]
+    bucket.segment("u2", batches, lineage={0: 0, 1: 2})
+
+    async def check(here: Served) -> FoundOffset | None:
+        return await here.partitions["orders", 0].find_max_timestamp()
+
+    for log_start, wanted in ((0, FoundOffset(0, 70, 0)), (1, FoundOffset(4, 50, 1)), (5, FoundOffset(5, 50, 1))):
+        with served(str(tmp_path), log_start_offsets={"orders": {0: log_start}}) as here:
+            assert run_on("uvloop", lambda: check(here)) == wanted
+
+
+def test_epochs_end_where_a_brokers_do(tmp_path: pathlib.Path) -> None:
+    """A consumer that checks for truncation would be told of one that never was, or miss one."""
+    wanted = SCRIPTS["2"](tmp_path)
+    sizes = [len(path.read_bytes()) for path in tmp_path.rglob("*.log")]
+
+    async def check(here: Served) -> None:
+        partition = here.partitions["orders", 0]
+        assert (await partition.load()).leader_epoch == 3
+        ends = {epoch: await partition.end_offset_for_epoch(epoch) for epoch in range(-1, 6)}
+        assert ends == {
+            -1: EpochEndOffset(-1, -1),
+            0: EpochEndOffset(0, 3),
+            1: EpochEndOffset(1, 5),
+            2: EpochEndOffset(2, 7),
+            3: EpochEndOffset(3, 9),
+            4: EpochEndOffset(-1, -1),
+            5: EpochEndOffset(-1, -1),
+        }
+        for offset, _, epoch in wanted:
+            assert await partition.epoch_of(offset) == epoch
+        assert await partition.epoch_of(-1) == -1
+        assert await partition.size_bytes() == sum(sizes)
+
+    with served(str(tmp_path)) as here:
+        run_on("asyncio", lambda: check(here))
+
+
+def test_what_was_deleted_is_not_read(data: pathlib.Path) -> None:
+    """Records that DeleteRecords removed would come back from the bucket."""
+    run = data / "main-plain"
+
+    async def check(here: Served) -> None:
+        partition = here.partitions["fx-lso", 0]
+        offsets = await partition.load()
+        assert offsets.log_start_offset == 500
+        with pytest.raises(ApiError):
+            await partition.read(499, max_bytes=MIB, is_first_whole=True, read_committed=False)
+        (first, *_) = await read_on(partition, read_committed=True, max_bytes=lambda: 1)
+        assert scan(b"".join(first[1].records)).last_offset[0] >= 500
+
+    with served(str(bucket_root(run)), log_start_offsets={"fx-lso": {0: 500}}, topics=["fx-lso"]) as here:
+        run_on("uvloop", lambda: check(here))

@@ -179,6 +179,9 @@ class _HeldFile:
     def __init__(self, inner: UpdatableFile, files: HeldFiles) -> None:
         self._inner, self._files = inner, files
 
+    #: Of native code, which would pass ``append`` by.
+    growing = None
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 

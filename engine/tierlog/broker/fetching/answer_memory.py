@@ -75,13 +75,16 @@ class AnswerMemory:
         return Grant(self._budget, ticket)
 
     async def _wait_for(self, ticket: Ticket, seconds: float) -> None:
-        alarm = Alarm()
-        ticket.add_done_callback(alarm.ring)
-        timer = self._timers.call_later(seconds, alarm.ring)
+        deadline = self._timers.monotonic_seconds() + seconds
         try:
-            await alarm.wait()
+            while not ticket.is_done and (left := deadline - self._timers.monotonic_seconds()) > 0:
+                alarm = Alarm()
+                ticket.add_done_callback(alarm.ring)  # it is told of other things, too
+                timer = self._timers.call_later(left, alarm.ring)
+                try:
+                    await alarm.wait()
+                finally:
+                    timer.cancel()
         except BaseException:
             self._budget.cancel(ticket)
             raise
-        finally:
-            timer.cancel()

@@ -1,7 +1,8 @@
 """Bytes of a peer to kio's entities: one decoder a class, made when the class is first met.
 
-Not kio's own decoder: it asks for the memory that a count names before it looks at the bytes left (a count of 2**31 - 1
-ends the process), knows no tagged field of a newer client, and takes null for any array.
+Why not kio's own decoder alone: it asks for the memory that a count names before it looks at the bytes left (a count of
+2**31 - 1 ends the process), knows no tagged field of a newer client, and takes null for any array. It reads what
+``skimming`` found regular; everything else is read here, and every error is from here.
 """
 
 from __future__ import annotations

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from kio.index import KioIndexError, load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader
 
-from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
+from tierlog.broker.protocol.decoding import MAXIMUM_ELEMENTS, Cursor, MalformedRequestError, decoder_of
+from tierlog.broker.protocol.fields import EntityClass
+from tierlog.broker.protocol.skimming import is_regular
 
 __all__ = ["MalformedRequestError", "RequestHeader", "api_name", "read_body", "read_header"]
+
+LOGGER = logging.getLogger(__name__)
 
 _START: Final = struct.Struct(">hhih")
 _API_VERSIONS: Final = 18
@@ -83,15 +90,29 @@ def read_body(header: RequestHeader, frame: memoryview) -> Any:
     """
     name = f"{api_name(header.api_key)} {header.api_version}"
     try:
-        decoder = decoder_of(load_request_schema(header.api_key, header.api_version))
+        entity, read_regular = _readers(header.api_key, header.api_version)
     except KioIndexError:
         raise MalformedRequestError(f"{name}: no such API and version") from None
+    position = header.body_position
+    # A request of fewer bytes than there may be elements has not too many.
+    if len(frame) <= MAXIMUM_ELEMENTS and is_regular(entity, frame, position):
+        try:
+            return read_regular(frame.toreadonly(), position)[0]
+        except Exception:  # noqa: BLE001 - whatever kio's decoder holds against it, ours says whether it is right
+            LOGGER.debug("%s: read by the slow decoder", name)
     try:
-        return decoder.read(Cursor(frame, header.body_position))
+        return decoder_of(entity).read(Cursor(frame, position))
     except struct.error:
         raise MalformedRequestError(f"{name}: the request of {len(frame)} bytes ends in the midst of a field") from None
     except (MalformedRequestError, UnicodeDecodeError, OverflowError) as error:
         raise MalformedRequestError(f"{name}: {error}") from None
+
+
+@cache
+def _readers(api_key: int, api_version: int) -> tuple[EntityClass, Callable[[memoryview, int], tuple[Any, int]]]:
+    """The class of a version's requests, and kio's decoder of it."""
+    entity: EntityClass = load_request_schema(api_key, api_version)
+    return entity, entity_reader(entity)
 
 
 @cache

@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog._native.batches import BatchWalk, walk_batches
+from tierlog._native.buffers import copy_into
 from tierlog._native.indexes import lookup_offset
+from tierlog.broker.replica.position_hints import log_version
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
+from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import place_of
 from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.runtime.machine.buffers import new_buffer
 
 #: An index entry stands a few KiB before the batch that is wanted, as a rule: so much is read beyond what is wanted.
 _SLACK_BYTES: Final = 64 << 10
+#: The most that one read gives, whatever is asked for: its headers are walked on the event loop.
+_MOST_BYTES: Final = 16 << 20
+#: A view of less than this part of a chunk is copied.
+_LEAN_PART: Final = 8
 #: The least that is read of a log: some headers.
 _LEAST_BYTES: Final = 4 << 10
 
@@ -53,12 +61,14 @@ class WantedBatches:
         end_offset_exclusive: No batch that begins here or later.
         max_bytes: At most so many, > 0 …
         is_first_whole: … but all of the first batch.
+        until_seconds: When the read is late, as ``SegmentReads.deadline``.
     """
 
     offset: int
     end_offset_exclusive: int
     max_bytes: int
     is_first_whole: bool
+    until_seconds: float
 
 
 async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
@@ -69,13 +79,14 @@ async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatch
         SizeLimitError: a first batch that is larger than any broker writes. Else as ``SegmentReads.read`` and
             ``index``.
     """
-    position = reads.hints.find(log.segment.log.key, wanted.offset)
+    version = log_version(log.segment)
+    position = reads.hints.find(version, wanted.offset)
     if position is not None:
         try:
             return await _read_from(reads, log, wanted, position, is_known=True)
         except CorruptRecordError:  # another object has its name now
-            reads.hints.drop(log.segment.log.key, wanted.offset)
-    position = await _indexed_position(reads, log, wanted.offset)
+            reads.hints.drop(version, wanted.offset)
+    position = await _indexed_position(reads, log, wanted)
     if position:
         try:
             return await _read_from(reads, log, wanted, position, is_known=False)
@@ -84,13 +95,13 @@ async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatch
     return await _read_from(reads, log, wanted, 0, is_known=True)
 
 
-async def _indexed_position(reads: SegmentReads, log: SegmentLog, offset: int) -> int:
-    """A position at or before the batch that holds an offset; 0 where no index tells."""
-    segment = log.segment
+async def _indexed_position(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> int:
+    """A position at or before the batch that is wanted; 0 where no index tells."""
+    segment, offset = log.segment, wanted.offset
     if offset <= segment.start_offset:
         return 0
     try:
-        data = await reads.index(segment, IndexType.OFFSET)
+        data = await reads.index(segment, IndexType.OFFSET, until_seconds=wanted.until_seconds)
     except CorruptDataError:  # slower without it, never wrong
         return 0
     if not data:
@@ -112,10 +123,18 @@ async def _read_from(
     """
     segment = log.segment
     start, least = position, segment.start_offset
-    window = max(wanted.max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+    max_bytes = min(wanted.max_bytes, _MOST_BYTES)
+    window = max(max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
     while True:
         end = min(start + window, segment.size_bytes)
-        pieces = await reads.read(log, start, end, again=is_known and start == position)
+        pieces = await reads.read(
+            log,
+            start,
+            end,
+            least_bytes=HEADER_BYTES,
+            again=is_known and start == position,
+            until_seconds=wanted.until_seconds,
+        )
         walk, fault = walk_batches(
             pieces,
             start_position=start,
@@ -124,7 +143,7 @@ async def _read_from(
             greatest_offset=segment.end_offset,
             wanted_offset=wanted.offset,
             end_offset_exclusive=wanted.end_offset_exclusive,
-            max_bytes=wanted.max_bytes,
+            max_bytes=max_bytes,
         )
         if not is_known and _begins_behind(walk, position, wanted.offset):
             raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
@@ -162,24 +181,46 @@ async def _cut(
     end = start + sum(map(len, pieces))
     whole_position, whole_offset = walk.whole_position, walk.whole_offset
     if first + size > end:
-        pieces = [*pieces, *await reads.read(log, end, first + size, again=True)]
+        pieces = pieces[:]
+        while end < first + size:
+            more = await reads.read(
+                log,
+                end,
+                first + size,
+                least_bytes=first + size - end,
+                again=True,
+                until_seconds=wanted.until_seconds,
+            )
+            pieces += more
+            end += sum(map(len, more))
         stop = whole_position = first + size
         whole_offset = walk.least_offset
     else:
-        stop = min(first + max(wanted.max_bytes, size), end, walk.position)
+        stop = min(first + max(min(wanted.max_bytes, _MOST_BYTES), size), end, walk.position)
     if whole_position < log.size_bytes:
-        reads.hints.put(log.segment.log.key, whole_offset, whole_position)
+        reads.hints.put(log_version(log.segment), whole_offset, whole_position)
     return FoundBatches(_cut_pieces(pieces, start, first, stop), first, stop - first, walk.first_base_offset)
 
 
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:
-    """The bytes [first, end) of pieces that begin at ``start``."""
+    """The bytes [first, end) of pieces that begin at ``start``.
+
+    What is a small part of its chunk is copied: an answer that a slow client does not take would hold the chunk.
+    """
     cut: list[memoryview] = []
     at = start
     for piece in pieces:
         size = len(piece)
         low, high = max(first - at, 0), min(end_exclusive - at, size)
         if low < high:
-            cut.append(piece if high - low == size else piece[low:high])
+            cut.append(_lean(piece if high - low == size else piece[low:high]))
         at += size
     return cut
+
+
+def _lean(view: memoryview) -> memoryview:
+    if _LEAN_PART * len(view) >= memoryview(view.obj).nbytes:
+        return view
+    copied = new_buffer(len(view))
+    copy_into(copied, view)
+    return copied.toreadonly()

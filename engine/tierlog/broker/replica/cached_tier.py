@@ -64,7 +64,7 @@ class CachedTier(Tier):
                 yield start, self._fetcher.read_directly(log, start, stop)
                 continue
             at = start
-            for view in self._threads.run(self._fetcher.read_range_waits(log, start, stop)):
+            for view in self._threads.run(self._fetcher.read_range_waits(log, start, stop, least_bytes=stop - start)):
                 yield at, view
                 at += len(view)
 

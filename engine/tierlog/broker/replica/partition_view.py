@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, OffsetSnapshot
+from tierlog.errors import CorruptDataError
+from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import IndexType, RemoteLogSegmentId
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.scan.history import PartitionHistory, StoredSpan
@@ -22,24 +24,39 @@ class PartitionView:
     Args:
         history: Of the partition.
         last_stable_offset: Behind the last offset that read_committed may read.
+        stable_fault: Why that is not known: a log that is damaged tells of no transaction.
 
     Attributes:
         spans: Those that count, ascending and disjoint.
         is_bare: Whether a segment has no files beside its log: then no transaction index says what was aborted.
     """
 
-    def __init__(self, history: PartitionHistory, last_stable_offset: int) -> None:
+    def __init__(
+        self, history: PartitionHistory, last_stable_offset: int, stable_fault: CorruptDataError | None = None
+    ) -> None:
         self.history = history
+        self.stable_fault = stable_fault
         self.spans: tuple[StoredSpan, ...] = history.spans
         self._ends = [span.end_offset_exclusive for span in self.spans]
-        self._epochs = history.lineage.epochs
-        self._epoch_starts = [start for _, start in self._epochs]
+        self._epochs = _rising(history.lineage.epochs)
+        latest = self._epochs.latest
         start, end = history.earliest_offset, history.end_offset_exclusive
-        self.offsets = OffsetSnapshot(
-            start, end, max(start, min(last_stable_offset, end)), self._epochs[-1][0] if self._epochs else UNKNOWN
-        )
+        stable = max(start, min(last_stable_offset, end))
+        self.offsets = OffsetSnapshot(start, end, stable, UNKNOWN if latest is None else latest.epoch)
         self.is_bare = any(_is_bare(span.segment) for span in self.spans)
         self._transactional = [number for number, span in enumerate(self.spans) if _has_transactions(span.segment)]
+
+    def end_offset(self, *, read_committed: bool) -> int:
+        """Behind the last offset that may be read.
+
+        Raises:
+            CorruptDataError: it is not known of read_committed.
+        """
+        if not read_committed:
+            return self.offsets.high_watermark
+        if self.stable_fault is not None:
+            raise self.stable_fault.with_traceback(None)
+        return self.offsets.last_stable_offset
 
     def find_span(self, offset: int) -> int:
         """The number of the span that holds an offset, or of the next one behind a gap; ``len(spans)`` behind all."""
@@ -61,28 +78,29 @@ class PartitionView:
         return None
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch of an offset; UNKNOWN below all that are known (Kafka epochForOffset)."""
-        place = bisect.bisect_right(self._epoch_starts, offset)
-        return self._epochs[place - 1][0] if place else UNKNOWN
+        """The leader epoch of an offset; UNKNOWN below all that are known."""
+        epoch = self._epochs.epoch_for_offset(offset)
+        return UNKNOWN if epoch is None else epoch
 
     def end_offset_for(self, leader_epoch: int) -> EpochEndOffset:
-        """The end of an epoch (Kafka LeaderEpochFileCache.endOffsetFor).
-
-        Of an epoch that is not known the largest one below it answers: it ends where the next one begins. Below all
-        that are known it is the epoch itself, which ends where the first one begins.
-        """
-        epochs = self._epochs
-        if leader_epoch == UNKNOWN or not epochs or leader_epoch > epochs[-1][0]:
-            return EpochEndOffset(UNKNOWN, UNKNOWN)
-        if leader_epoch == epochs[-1][0]:
-            return EpochEndOffset(leader_epoch, self.offsets.high_watermark)
-        place = bisect.bisect_right(epochs, leader_epoch, key=lambda entry: entry[0])
-        return EpochEndOffset(epochs[place - 1][0] if place else leader_epoch, epochs[place][1])
+        """The end of an epoch, as a broker answers OffsetForLeaderEpoch."""
+        end = self.offsets.high_watermark
+        return EpochEndOffset(*self._epochs.end_offset_for(leader_epoch, log_end_offset=end))
 
     @property
     def size_bytes(self) -> int:
         """Of all segments that are read, each counted once."""
         return sum({span.segment.log.key: span.segment.size_bytes for span in self.spans}.values())
+
+
+def _rising(epochs: Iterable[tuple[int, int]]) -> LeaderEpochs:
+    """The epochs that have records: where several begin at one offset, the last."""
+    kept: list[tuple[int, int]] = []
+    for epoch, start_offset in epochs:
+        while kept and kept[-1][1] >= start_offset:
+            kept.pop()
+        kept.append((epoch, start_offset))
+    return LeaderEpochs(kept)
 
 
 def _is_bare(segment: StoredSegment) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import SharedCall
+from tierlog.aio.waiting import SharedCall, Turns
 from tierlog.broker.partitions import EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.aborted_transactions import find_aborted
+from tierlog.broker.replica.aborted_transactions import AbortedTransactions
 from tierlog.broker.replica.batch_reads import WantedBatches, read_batches
 from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.broker.replica.partition_view import PartitionView
@@ -24,7 +24,17 @@ from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.transaction_history import find_last_stable_offset
 
+#: A search by time reads several parts of a segment, one after another: it may take as long as so many reads.
+_SEARCH_LIMITS: Final = 3
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A history as it is served, found out once."""
+
+    view: PartitionView
+    aborted: AbortedTransactions
 
 
 class ReplicaPartition:
@@ -40,8 +50,10 @@ class ReplicaPartition:
     def __init__(self, histories: PartitionHistories, reads: SegmentReads) -> None:
         self._histories = histories
         self._reads = reads
-        self._view: PartitionView | None = None
+        self._loaded: _Loaded | None = None
         self._loading = SharedCall(self._load)
+        self._searches: Turns | None = None
+        reads.add(self)
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -50,91 +62,100 @@ class ReplicaPartition:
     @property
     def offsets(self) -> OffsetSnapshot | None:
         """As Partition says; None again once the history is another one."""
-        view = self._view
-        return view.offsets if view is not None and view.history is self._histories.current else None
+        loaded = self._loaded
+        is_current = loaded is not None and loaded.view.history is self._histories.current
+        return loaded.view.offsets if loaded is not None and is_current else None
 
     async def load(self) -> OffsetSnapshot:
         """As Partition says. Cost: one small part of the newest segment for each new history."""
-        return (await self._current()).offsets
+        return (await self._current()).view.offsets
 
-    async def _current(self) -> PartitionView:
-        view = self._view
-        if view is not None and view.history is self._histories.current:
-            return view
-        return await self._loading.result()
+    async def _current(self) -> _Loaded:
+        loaded = self._loaded
+        if loaded is not None and loaded.view.history is self._histories.current:
+            return loaded
+        return await self._loading.result(seconds=self._reads.timeout_seconds)
 
-    async def _load(self) -> PartitionView:
+    async def _load(self) -> _Loaded:
         history = self._histories.current
         if history is None:
             history = await self._histories.resolve()
-        before = None if self._view is None else self._view.history
+        before = self._loaded
         if before is not None:
-            for span in before.spans[-1:]:
+            for span in before.view.spans[-1:]:
                 if not span.segment.closed:
                     self._reads.forget_indexes(span.segment)
-        last_stable_offset = await self._noting_missing(self._find_last_stable_offset(history))
-        view = self._view = PartitionView(history, last_stable_offset)
-        return view
+        view = await self._noting_missing(self._find_view(history))
+        loaded = self._loaded = _Loaded(view, AbortedTransactions(self._reads, view))
+        return loaded
 
-    async def _find_last_stable_offset(self, history: PartitionHistory) -> int:
+    async def _find_view(self, history: PartitionHistory) -> PartitionView:
         spans = history.lineage.spans
-        if not spans:
-            return history.end_offset_exclusive
         with suppress(CorruptDataError, ObjectNotFoundError):  # into the cache, so that the search waits for nothing
-            await self._reads.index(spans[-1].segment, IndexType.PRODUCER_SNAPSHOT)
-        return await self._reads.look_up(partial(find_last_stable_offset, self._reads.tier, history))
+            for span in spans[-1:]:
+                until = self._reads.deadline()
+                await self._reads.index(span.segment, IndexType.PRODUCER_SNAPSHOT, until_seconds=until)
+
+        def prepare() -> PartitionView:
+            if not spans:
+                return PartitionView(history, history.end_offset_exclusive)
+            try:
+                return PartitionView(history, find_last_stable_offset(self._reads.tier, history))
+            except CorruptDataError as error:  # read_uncommitted goes on up to the damage
+                return PartitionView(history, history.earliest_offset, error)
+
+        return await self._reads.look_up(prepare)
 
     async def read(
         self, fetch_offset: int, *, max_bytes: int, is_first_whole: bool, read_committed: bool
     ) -> FetchedRecords:
         """As Partition says. Waits for nothing where all chunks are in the memory cache, and their place is known."""
-        view = await self._current()
-        offsets = view.offsets
+        loaded = await self._current()
+        offsets = loaded.view.offsets
         if not offsets.log_start_offset <= fetch_offset <= offsets.high_watermark:
             raise ApiError(
                 ErrorCode.offset_out_of_range,
                 f"{self.topic_id_partition}: offset {fetch_offset} is not within "
                 f"{offsets.log_start_offset} … {offsets.high_watermark}",
             )
-        end_offset = offsets.last_stable_offset if read_committed else offsets.high_watermark
+        end_offset = loaded.view.end_offset(read_committed=read_committed)
         if max_bytes <= 0 or fetch_offset >= end_offset:
             return FetchedRecords(offsets, aborted_transactions=() if read_committed else None)
         return await self._noting_missing(
-            self._read(view, fetch_offset, end_offset, max_bytes, is_first_whole, read_committed)
+            self._read(
+                loaded,
+                WantedBatches(fetch_offset, end_offset, max_bytes, is_first_whole, self._reads.deadline()),
+                loaded.aborted if read_committed else None,
+            )
         )
 
     async def _read(
-        self,
-        view: PartitionView,
-        fetch_offset: int,
-        end_offset: int,
-        max_bytes: int,
-        is_first_whole: bool,
-        read_committed: bool,
+        self, loaded: _Loaded, wanted: WantedBatches, aborted: AbortedTransactions | None
     ) -> FetchedRecords:
-        number = view.find_span(fetch_offset)
-        while number < len(view.spans) and view.spans[number].first_offset < end_offset:
+        view = loaded.view
+        number = view.find_span(wanted.offset)
+        while number < len(view.spans) and view.spans[number].first_offset < wanted.end_offset_exclusive:
             span = view.spans[number]
-            wanted = WantedBatches(
-                max(fetch_offset, span.first_offset),
-                min(span.end_offset_exclusive, end_offset),
-                max_bytes,
-                is_first_whole,
+            of_span = WantedBatches(
+                max(wanted.offset, span.first_offset),
+                min(span.end_offset_exclusive, wanted.end_offset_exclusive),
+                wanted.max_bytes,
+                wanted.is_first_whole,
+                wanted.until_seconds,
             )
-            found = await read_batches(self._reads, await self._reads.log(span.segment), wanted)
+            found = await read_batches(self._reads, await self._reads.log(span.segment), of_span)
             if found is not None:
-                aborted = None
-                if read_committed:
-                    aborted = await find_aborted(self._reads, view, number, found) if found.size_bytes else []
-                return FetchedRecords(view.offsets, found.pieces, found.size_bytes, aborted)
+                listed: list[tuple[int, int]] | None = None if aborted is None else []
+                if aborted is not None and found.size_bytes:
+                    listed = await aborted.find(number, found, wanted.until_seconds)
+                return FetchedRecords(view.offsets, found.pieces, found.size_bytes, listed)
             number += 1  # what was left of this span's records is compacted away
-        return FetchedRecords(view.offsets, aborted_transactions=() if read_committed else None)
+        return FetchedRecords(view.offsets, aborted_transactions=None if aborted is None else ())
 
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
         """As Partition says."""
-        view = await self._current()
-        offsets = view.offsets
-        end = offsets.last_stable_offset if read_committed else offsets.high_watermark
+        view = (await self._current()).view
+        end = view.end_offset(read_committed=read_committed)
         return await self._search(
             view,
             lambda: find_offset_by_timestamp(self._reads.tier, view.history, timestamp_ms, end_offset_exclusive=end),
@@ -142,29 +163,34 @@ class ReplicaPartition:
 
     async def find_max_timestamp(self) -> FoundOffset | None:
         """As Partition says."""
-        view = await self._current()
+        view = (await self._current()).view
         return await self._search(view, lambda: find_max_timestamp(self._reads.tier, view.history))
 
     async def _search(self, view: PartitionView, search: Callable[[], TimestampedOffset | None]) -> FoundOffset | None:
-        found = await self._noting_missing(self._reads.look_up(search))
+        if self._searches is None:
+            self._searches = self._reads.lookup_turns()
+        seconds = _SEARCH_LIMITS * self._reads.timeout_seconds
+        found = await self._noting_missing(self._searches.run(search, seconds=seconds))
         return None if found is None else FoundOffset(found.offset, found.timestamp_ms, view.epoch_of(found.offset))
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """As Partition says."""
-        return (await self._current()).end_offset_for(leader_epoch)
+        return (await self._current()).view.end_offset_for(leader_epoch)
 
     async def epoch_of(self, offset: int) -> int:
         """As Partition says."""
-        return (await self._current()).epoch_of(offset)
+        return (await self._current()).view.epoch_of(offset)
 
     async def size_bytes(self) -> int:
         """As Partition says: of all segments of which any record counts."""
-        return (await self._current()).size_bytes
+        return (await self._current()).view.size_bytes
 
     def next_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment | None:
         """The segment that is read behind one, as far as that is known now. Any thread."""
-        view = self._view
-        return None if view is None else view.next_segment(metadata.remote_log_segment_id, metadata.start_offset)
+        loaded = self._loaded
+        if loaded is None:
+            return None
+        return loaded.view.next_segment(metadata.remote_log_segment_id, metadata.start_offset)
 
     async def _noting_missing(self, call: Awaitable[Result]) -> Result:
         """The result of a call; the catalog hears of an object that is gone."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from tierlog.aio.loop_reads import drive
-from tierlog.aio.waiting import Worker
+from tierlog.aio.waiting import Turns, Worker
 from tierlog.broker.replica.cached_tier import CachedTier
-from tierlog.broker.replica.position_hints import PositionHints
-from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log_version
+from tierlog.broker.replica.recent_pieces import RecentPieces
+from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, WeightedCache
 from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.chunks.segment_log import SegmentLog
+from tierlog.remote.storage.chunks.segment_log import PIECE_BYTES, SegmentLog
 from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.layouts.segment_lookup import NoLookup
@@ -29,9 +31,13 @@ CHUNK_CACHE_BYTES: Final = 256 << 20
 INDEX_CACHE_BYTES: Final = 64 << 20
 #: Threads that read a disk and open chunks, and those of searches, which may wait for a store.
 _READ_THREADS: Final = 16
-_LOOKUP_THREADS: Final = 8
+_LOOKUP_THREADS: Final = 16
 #: Logs that were opened: each knows where its chunks lie, and a key.
 _LOGS_MAX: Final = 4096
+#: Chunks of one read: a hostile description may say that a chunk is one byte, and a million of them take a second.
+_CHUNKS_MAX: Final = 512
+#: Pieces of local logs that are remembered where the cache has no bound.
+_RECENT_MAX: Final = 65536
 Result = TypeVar("Result")
 
 
@@ -49,6 +55,24 @@ def server_config(given: Mapping[str, object] | None, *, machine: Machine | None
     if "fetch_indexes_cache_size" not in config.model_fields_set:
         defaults["fetch_indexes_cache_size"] = INDEX_CACHE_BYTES
     return config.model_copy(update=defaults)
+
+
+def _pieces_kept(config: StorageConfig) -> int:
+    """How many pieces of plain logs the cache in memory has room for."""
+    size = config.fetch_chunk_cache_size
+    if config.fetch_chunk_cache_class != "memory" or size is None:
+        return 0
+    return _RECENT_MAX if size < 0 else min(size // PIECE_BYTES, _RECENT_MAX)
+
+
+class SegmentOrder(Protocol):
+    """Which segment of a partition is read behind another one."""
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition: ...
+
+    def next_segment(self, metadata: RemoteLogSegmentMetadata) -> StoredSegment | None:
+        """The segment behind one, as far as that is known now. Any thread."""
 
 
 class SegmentReads:
@@ -87,81 +111,118 @@ class SegmentReads:
             machine=machine,
             metrics=metrics,
         )
+        self._fetcher.next_log = self._next_log
+        self._timeout_seconds = config.fetch_chunk_cache_get_timeout_ms / 1000
+        self._orders: weakref.WeakValueDictionary[TopicIdPartition, SegmentOrder] = weakref.WeakValueDictionary()
         self.tier = CachedTier(tier, self._fetcher, machine)
         self.hints = PositionHints()
+        self._recent = RecentPieces(_pieces_kept(config))
         self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"))
         self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"))
-        self._logs: WeightedCache[tuple[str, int, int], SegmentLog] = WeightedCache(
+        self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
             UNBOUNDED, machine=machine, entries_max=_LOGS_MAX
         )
 
-    def set_next_segment(self, next_segment: Callable[[RemoteLogSegmentMetadata], StoredSegment | None]) -> None:
-        """Set what names the segment behind one, so that prefetch goes on there; it is called in other threads."""
+    def add(self, partition: SegmentOrder) -> None:
+        """Note a partition, so that prefetch goes on in its next segment for as long as somebody has it."""
+        self._orders[partition.topic_id_partition] = partition
 
-        def next_log(metadata: RemoteLogSegmentMetadata) -> SegmentLog | None:
-            segment = next_segment(metadata)
-            return None if segment is None else self._opened(segment)
+    def _next_log(self, metadata: RemoteLogSegmentMetadata) -> SegmentLog | None:
+        partition = self._orders.get(metadata.topic_id_partition)
+        segment = None if partition is None else partition.next_segment(metadata)
+        return None if segment is None else self._opened(segment)
 
-        self._fetcher.next_log = next_log
+    def deadline(self) -> float:
+        """When a read that begins now is late, by the machine's monotonic clock, seconds: a client waits no longer."""
+        return self._machine.clock.monotonic_seconds() + self._timeout_seconds
 
     async def log(self, segment: StoredSegment) -> SegmentLog:
-        """The log of a segment, opened once. Raises EncryptionKeyError."""
-        found = self._logs.find(_key_of(segment))
+        """The log of a segment, opened once.
+
+        Raises:
+            EncryptionKeyError: no key of the ring opens it.
+        """
+        found = self._logs.find(log_version(segment))
         if found is None:
             is_encrypted = segment.encryption is not None
             found = await self._worker.run(partial(self._opened, segment)) if is_encrypted else self._opened(segment)
         return found
 
     def _opened(self, segment: StoredSegment) -> SegmentLog:
-        key = _key_of(segment)
+        key = log_version(segment)
         found = self._logs.find(key)
         if found is None:
             found = self._fetcher.open_log(segment)
             self._logs.put(key, found, 0)
         return found
 
-    async def read(self, log: SegmentLog, start: int, end_exclusive: int, *, again: bool) -> list[memoryview]:
+    async def read(
+        self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int, again: bool, until_seconds: float
+    ) -> list[memoryview]:
         """The bytes of a range of a log, as views that stay as they are for as long as somebody holds them.
 
-        Args: as ``SegmentFetcher.find_range``.
+        A plain file of this machine is read past the cache, by one call, unless the same piece of it was read shortly
+        before: then the cache keeps it, and the next reader waits for no thread.
 
-        Raises: as ``SegmentFetcher.read_range_waits``.
+        Args:
+            log: Of ``log``.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
+            end_exclusive: Behind the last byte.
+            least_bytes: Fewer bytes than the range has may come, where what follows is not there; so many at least.
+            again: The same reader asked for the first chunk just before.
+            until_seconds: Of ``deadline``.
+
+        Raises:
+            StoreUnavailableError: not there in time; what is under way lands in the cache. Else as
+                ``SegmentFetcher.read_range_waits``.
         """
-        if self._fetcher.reads_directly(log):
-            return [await self._worker.run(partial(self._fetcher.read_directly, log, start, end_exclusive))]
-        found = self._fetcher.find_range(log, start, end_exclusive, again=again)
+        end = min(end_exclusive, start + _CHUNKS_MAX * log.chunk_size)
+        # The nearest piece: a reader who reads on by mebibytes begins a little before the border of each.
+        piece = (log.segment.log.key, (start + log.chunk_size // 2) // log.chunk_size)
+        if self._fetcher.reads_directly(log) and self._recent.note(piece):
+            left = until_seconds - self._machine.clock.monotonic_seconds()
+            read = partial(self._fetcher.read_directly, log, start, end)
+            return [await self._worker.run(read, seconds=max(left, 0.0))]
+        found = self._fetcher.find_range(log, start, end, again=again)
         if found is None:
-            waits = self._fetcher.read_range_waits(log, start, end_exclusive)
-            found = await drive(waits, self._machine, self._worker)
+            waits = self._fetcher.read_range_waits(log, start, end, least_bytes=min(least_bytes, end - start))
+            found = await drive(waits, self._machine, self._worker, until_seconds=until_seconds)
         return found
 
-    async def index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
+    async def index(self, segment: StoredSegment, index_type: IndexType, *, until_seconds: float) -> bytes | None:
         """A part of a segment beside its log; None if it has none.
 
         Raises:
-            ObjectNotFoundError, CorruptObjectError, EncryptionKeyError, StoreError and its kinds.
+            StoreUnavailableError: not there in time. ObjectNotFoundError, CorruptObjectError, EncryptionKeyError,
+                StoreError and its kinds.
         """
         if segment.part(index_type) is None:
             return None
         found = self._fetcher.find_index(segment, index_type)
         if found is None:
-            found = await drive(self._fetcher.read_index_waits(segment, index_type), self._machine, self._worker)
+            waits = self._fetcher.read_index_waits(segment, index_type)
+            found = await drive(waits, self._machine, self._worker, until_seconds=until_seconds)
         return found
 
     def forget_indexes(self, segment: StoredSegment) -> None:
         """Drop what is cached of the indexes of a segment that has grown."""
         self._fetcher.forget_indexes(segment)
 
+    @property
+    def timeout_seconds(self) -> float:
+        """How long one read may take: ``fetch.chunk.cache.get.timeout.ms``."""
+        return self._timeout_seconds
+
     async def look_up(self, search: Callable[[], Result]) -> Result:
-        """The result of a search over ``tier``, in a thread of its own kind."""
+        """The result of a search over ``tier``, in a thread of its own kind, however long it takes."""
         return await self._lookups.run(search)
+
+    def lookup_turns(self) -> Turns:
+        """Turns for searches over ``tier``, one after another, of one partition."""
+        return Turns(self._lookups)
 
     def close(self) -> None:
         """End what is under way with an error, and let go of caches and threads; not to be called on the event loop."""
         self._fetcher.close()
         self._worker.close()
         self._lookups.close()
-
-
-def _key_of(segment: StoredSegment) -> tuple[str, int, int]:
-    return segment.log.key, segment.size_bytes, segment.last_modified_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - this room is the loop's
 import collections
 import errno
+import resource
 import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Callable
 from typing import Final
@@ -63,21 +64,23 @@ class Acceptor:
         self._is_watching = False
         self._retry: asyncio.TimerHandle | None = None
         self._spare: socket.socket | None = None
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._open_max = min(config.max_connections, max(descriptors * 7 // 8, 1))
         self.open_count = 0
         self._by_host: collections.Counter[str] = collections.Counter()
 
     async def listen(self) -> tuple[str, int]:
         """Begin to accept; returns the address. Raises OSError: it cannot be listened on."""
         config = self._config
-        found = await self._loop.getaddrinfo(
-            config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, _, _, _, address = min(found, key=lambda each: bool(config.host) and each[0] != socket.AF_INET)
+        family, address, is_dual = socket.AF_INET, ("", config.port), False
+        if config.host:
+            found = await self._loop.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+            family, _, _, _, resolved = min(found, key=lambda each: each[0] != socket.AF_INET)
+            address = (str(resolved[0]), config.port)
+        elif socket.has_dualstack_ipv6():
+            family, is_dual = socket.AF_INET6, True
         listener = socket.create_server(
-            address[:2],
-            family=family,
-            backlog=config.socket_listen_backlog_size,
-            dualstack_ipv6=family == socket.AF_INET6 and not config.host,
+            address, family=family, backlog=config.socket_listen_backlog_size, dualstack_ipv6=is_dual
         )
         listener.settimeout(0)
         self._listener = listener
@@ -106,7 +109,7 @@ class Acceptor:
             self._watch()
 
     def _watch(self) -> None:
-        if not self._is_watching and self._listener is not None and self.open_count < self._config.max_connections:
+        if not self._is_watching and self._listener is not None and self.open_count < self._open_max:
             self._is_watching = True
             self._loop.add_reader(self._listener.fileno(), self._accept_some)
 
@@ -117,7 +120,7 @@ class Acceptor:
 
     def _accept_some(self) -> None:
         for _ in range(_ACCEPTS_MAX):
-            if self.open_count >= self._config.max_connections:
+            if self.open_count >= self._open_max:
                 self._unwatch()
                 return
             if self._listener is None or not self._accept(self._listener):

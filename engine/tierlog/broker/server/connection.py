@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
+import socket  # noqa: TID251 - this room is the sockets'
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ SCRATCH_BYTES: Final = 16 << 10
 _FRAME_BYTES_FIRST: Final = 64 << 10
 
 
+#: The state of a TCP connection whose ends are both open (Linux, tcp_states.h).
+_ESTABLISHED: Final = 1
+
+
 class Answers(Protocol):
     """What makes replies of requests."""
 
@@ -53,11 +58,14 @@ class Shared:
     memory: RequestMemory
     refusals: Refusals
     metrics: ServerMetrics
-    #: Without a request; without proof of who it is; in the midst of a request; in the midst of a response.
+    #: Without a byte either way, as Kafka counts it: also while a request is worked on.
     idle: Deadlines[Connection]
+    #: Without proof of who it is; in the midst of a request; in the midst of a response.
     unauthenticated: Deadlines[Connection]
     receiving: Deadlines[Connection]
     sending: Deadlines[Connection]
+    #: Not read for now: whether the client has gone is not told, and has to be looked up.
+    unread: Deadlines[Connection]
     scratch: memoryview
     made: Callable[[Connection], None]
     lost: Callable[[Connection], None]
@@ -94,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes = 0
         self._frame: memoryview | None = None
         self._task: asyncio.Task[None] | None = None
+        #: A task that is cancelled before it begins runs no line, and gives nothing back.
+        self._is_cancellable = False
         self._delay: asyncio.TimerHandle | None = None
         self._is_reading = True
         self._is_finishing = False
@@ -167,19 +177,21 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.LOST:
             return
         shared = self._shared
-        # Memory that is waited for is given back when it comes, that of work when the task ends.
+        shared.turns.withdraw(self)
+        shared.memory.withdraw(self)
+        # That of work is given back when the task ends.
         if self._frame is not None or self._filling is not None:
             shared.memory.give(self._frame_bytes)
         self._state = _State.LOST
         self._frame = self._filling = None
         self._ahead = b""
-        for deadlines in (shared.idle, shared.unauthenticated, shared.receiving, shared.sending):
+        for deadlines in (shared.idle, shared.unauthenticated, shared.receiving, shared.sending, shared.unread):
             deadlines.stop(self)
         if self._delay is not None:
             self._delay.cancel()
         if self._writer is not None:
             self._writer.lose()
-        if self._task is not None:
+        if self._task is not None and self._is_cancellable:
             self._task.cancel()
         shared.lost(self)
 
@@ -207,6 +219,13 @@ class Connection(asyncio.BufferedProtocol):
         has_progress = left < self._bytes_left_seen
         self._bytes_left_seen = left
         return has_progress
+
+    def has_client_gone(self) -> bool:
+        """Whether the client has closed its end. To be asked of a connection that is not read: else the loop tells."""
+        found = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if found is None:
+            return False
+        return bool(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED)
 
     def refuse(self, kind: str, text: str, *, error: BaseException | None = None) -> None:
         """Close the connection, count it and log why."""
@@ -236,23 +255,20 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._ahead = bytes(data)
         self._state = _State.WAITING_FOR_MEMORY
-        shared.idle.stop(self)
         shared.receiving.stop(self)
         self._pause_reading()
-        shared.memory.wait(size_bytes, self._memory_given)
+        shared.memory.wait(self, size_bytes)
 
-    def _memory_given(self) -> None:
-        if self._state is not _State.WAITING_FOR_MEMORY:
-            self._shared.memory.give(self._frame_bytes)
-            return
-        self._state = _State.RECEIVING
+    def memory_given(self) -> None:
+        """The memory for the frame is there: begin it when the loop comes round, as others may be given theirs now."""
         self._shared.loop.call_soon(self._go_on_receiving)
 
     def _go_on_receiving(self) -> None:
         """Begin the frame for which memory was given."""
-        if self._state is not _State.RECEIVING:  # lost meanwhile
+        if self._state is _State.LOST:
             self._shared.memory.give(self._frame_bytes)
             return
+        self._state = _State.RECEIVING
         data, self._ahead = self._ahead, b""
         self._begin_frame(memoryview(data))
 
@@ -294,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
     def _received(self, frame: bytes | bytearray) -> None:
         """A whole request is there."""
         shared = self._shared
-        shared.idle.stop(self)
+        shared.idle.start(self, shared.clock.monotonic_seconds())
         shared.receiving.stop(self)
         self._state = _State.AT_WORK
         self._frame = memoryview(frame)
@@ -307,15 +323,20 @@ class Connection(asyncio.BufferedProtocol):
     def begin(self) -> bool:
         """Begin to work on the request, as it is this client's turn."""
         frame, self._frame = self._frame, None
-        if frame is None:  # the client has gone
+        if frame is None:
             return False
         self._task = self._shared.loop.create_task(self._work(frame))
-        self._task.add_done_callback(self._worked)
         return True
 
     async def _work(self, frame: memoryview) -> None:
+        """Answer a request. The reply is written when all else of the request is over, as its end begins the next."""
+        reply: Reply | None = None
+        is_answered = False
         try:
-            reply = await self._shared.answers.answer(self.client, frame)
+            if self._state is not _State.LOST:
+                self._is_cancellable = True
+                reply = await self._shared.answers.answer(self.client, frame)
+                is_answered = True
         except RefusedError as error:
             self.refuse(error.kind, str(error))
         except MalformedRequestError as error:
@@ -324,24 +345,21 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse("api_error", f"{error.code.name}: {error.text}")
         except Exception as error:  # noqa: BLE001 - no answer can be made of it, and other clients go on
             self.refuse("fault", f"{type(error).__name__}: {error}", error=error)
-        else:
+        finally:
+            self._task = None
+            self._is_cancellable = False
+            self._shared.memory.give(self._frame_bytes)
+            self._shared.turns.leave()
+        if is_answered:
             self._reply(reply)
 
-    def _worked(self, task: asyncio.Task[None]) -> None:
-        """The task is over, also if it was cancelled before it began."""
-        self._task = None
-        self._shared.memory.give(self._frame_bytes)
-        self._shared.turns.leave()
-        if not task.cancelled():
-            task.result()
-        if self._state is _State.RECEIVING:
-            self._next()
-
     def _reply(self, reply: Reply | None) -> None:
+        is_open = self._transport is not None and not self._transport.is_closing()
         if reply is None:
-            if self._state is not _State.LOST:
+            if is_open:
                 self._state = _State.RECEIVING
-        elif self._state is _State.LOST:
+                self._next()
+        elif not is_open:
             reply.release()
         elif reply.delay_seconds:
             self._delay = self._shared.loop.call_later(reply.delay_seconds, self._send, reply)
@@ -350,6 +368,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, reply: Reply) -> None:
         shared = self._shared
+        shared.idle.stop(self)
         self._delay = None
         self._state = _State.SENDING
         self._is_finishing |= reply.is_last
@@ -363,10 +382,8 @@ class Connection(asyncio.BufferedProtocol):
     def _sent(self) -> None:
         """The bytes of the reply are out."""
         self._shared.sending.stop(self)
-        if self._state is not _State.SENDING:
-            return
-        self._state = _State.RECEIVING
-        if self._task is None:
+        if self._state is _State.SENDING:
+            self._state = _State.RECEIVING
             self._next()
 
     def _next(self) -> None:
@@ -389,8 +406,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_reading and self._transport is not None and not self._transport.is_closing():
             self._is_reading = False
             self._transport.pause_reading()
+            self._shared.unread.start(self, self._shared.clock.monotonic_seconds())
 
     def _resume_reading(self) -> None:
         if not self._is_reading and self._transport is not None and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
+            self._shared.unread.stop(self)

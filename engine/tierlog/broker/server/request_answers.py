@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext
 from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body, read_header
@@ -56,6 +56,13 @@ class RequestAnswers:
         self._metrics = metrics
         self._refusals = refusals
         self._failure_delay_seconds = failure_delay_seconds
+
+    def iter_versions(self) -> Iterator[tuple[int, int]]:
+        """(API, version) of all that is served: the newest versions of all APIs first."""
+        for age in range(max(len(handler.versions) for handler in self._handlers.values())):
+            for handler in self._handlers.values():
+                if age < len(handler.versions):
+                    yield handler.api_key, handler.versions[-1 - age]
 
     async def answer(self, client: Client, frame: memoryview) -> Reply | None:
         """The reply to a request; None if the client expects none.

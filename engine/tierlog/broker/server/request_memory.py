@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from typing import Protocol
+
+
+class MemoryWaiter(Protocol):
+    """One that waits for memory."""
+
+    def memory_given(self) -> None:
+        """The bytes that were waited for are this one's."""
 
 
 class RequestMemory:
@@ -19,7 +26,7 @@ class RequestMemory:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._used = 0
-        self._waiting: collections.deque[Callable[[], None]] = collections.deque()
+        self._waiting: collections.OrderedDict[MemoryWaiter, int] = collections.OrderedDict()
 
     @property
     def used_bytes(self) -> int:
@@ -27,29 +34,28 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for memory."""
+        """How many wait for memory."""
         return len(self._waiting)
 
     def take(self, size_bytes: int) -> bool:
-        """Whether the bytes were given. Who was refused calls ``wait``."""
+        """Whether the bytes were given; if not, ``wait`` for them."""
         if self._limit >= 0 and (self._used >= self._limit or self._waiting):
             return False
         self._used += size_bytes
         return True
 
-    def wait(self, size_bytes: int, call: Callable[[], None]) -> None:
-        """Take the bytes when others have given theirs back, in the order of the calls, and have a function called
-        then. It is called even if nobody wants the bytes any more, and gives them back.
-        """
+    def wait(self, waiter: MemoryWaiter, size_bytes: int) -> None:
+        """Give one its bytes when others have given theirs back, in the order of the calls."""
+        self._waiting[waiter] = size_bytes
 
-        def given() -> None:
-            self._used += size_bytes
-            call()
-
-        self._waiting.append(given)
+    def withdraw(self, waiter: MemoryWaiter) -> None:
+        """Forget one that waits, if it does."""
+        self._waiting.pop(waiter, None)
 
     def give(self, size_bytes: int) -> None:
         """Give bytes back."""
         self._used -= size_bytes
         while self._waiting and self._used < self._limit:
-            self._waiting.popleft()()
+            waiter, wanted_bytes = self._waiting.popitem(last=False)
+            self._used += wanted_bytes
+            waiter.memory_given()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
 import logging
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
@@ -31,7 +32,10 @@ class Runnable(Protocol):
 def run_server(
     make_server: Callable[[], Awaitable[Runnable]], on_ready: Callable[[str, int], None] = lambda _host, _port: None
 ) -> int:
-    """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT; SIGHUP has it read its certificate.
+    """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT.
+
+    They may come while it still starts. SIGHUP has it read its certificate. From the call on the process may have as
+    many descriptors as it is allowed to ask for.
 
     Args:
         make_server: Called on the loop.
@@ -64,14 +68,22 @@ def run_server(
         for number in _ENDING:
             loop.add_signal_handler(number, end, number)
         loop.add_signal_handler(signal.SIGHUP, reload)
+        starting = loop.create_task(server.start())
+        waiting = loop.create_task(ending.wait())
         try:
-            host, port = await server.start()
-            on_ready(host, port)
-            await ending.wait()
+            await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                on_ready(*starting.result())
+                await waiting
         finally:
+            for task in (starting, waiting):
+                task.cancel()
+            await asyncio.wait((starting, waiting))
             await server.stop()
             await asyncio.gather(*reloads)
 
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
     return 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
+import ipaddress
 import logging
 import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final
 
+from kio.index import load_request_schema
+
 from tierlog.aio.waiting import Worker
 from tierlog.broker.handling import Handler
+from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.server.accepting import Acceptor, host_of
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.connection import SCRATCH_BYTES, Connection, Shared
@@ -31,10 +35,16 @@ from tierlog.runtime.machine import Machine
 _log = logging.getLogger(__name__)
 
 _SECURITY_THREADS: Final = 2
+#: Whoever starts a server waits for its first record: nothing else is done before that.
+_LOADING_AFTER_SECONDS: Final = 1.0
+_LOADING_PERIOD_SECONDS: Final = 0.02
 _CERTIFICATE_PERIOD_SECONDS: Final = 30.0
 #: How much longer than the grace a stop waits for handlers that were cancelled.
 _CANCELLED_SECONDS: Final = 5.0
-_LOOPBACK: Final = ("127.", "::1", "localhost")
+#: How long a client may take to say goodbye.
+_TLS_SHUTDOWN_SECONDS: Final = 2.0
+#: How long the work for a client that is gone may go on, if its socket is not read.
+_UNREAD_SECONDS: Final = 1.0
 
 
 class Server:
@@ -108,6 +118,11 @@ class Server:
             await self._running.reload_certificate()
 
 
+def _load_version(api_key: int, version: int) -> None:
+    load_request_schema(api_key, version)
+    entities_of(api_key, version)
+
+
 class _Running:
     """A server from its start to its stop."""
 
@@ -133,7 +148,12 @@ class _Running:
             config=config,
             clock=machine.clock,
             answers=answers,
-            turns=Turns(config.requests_at_work_max, loop.call_soon, self._look_whether_all_are_gone),
+            turns=Turns(
+                config.requests_at_work_max,
+                now=machine.clock.monotonic_seconds,
+                call_soon=loop.call_soon,
+                rested=self._look_whether_all_are_gone,
+            ),
             memory=RequestMemory(config.queued_max_request_bytes),
             refusals=refusals,
             metrics=metrics,
@@ -141,6 +161,7 @@ class _Running:
             unauthenticated=Deadlines(config.authentication_deadline_ms / 1000),
             receiving=Deadlines(config.request_deadline_ms / 1000),
             sending=Deadlines(config.response_deadline_ms / 1000),
+            unread=Deadlines(_UNREAD_SECONDS),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             made=self._made,
             lost=self._lost,
@@ -177,11 +198,12 @@ class _Running:
         self._address = host, port = await self._acceptor.listen()
         self._lag.start()
         self._sweep = self._loop.call_later(self._sweep_seconds, self._sweep_deadlines)
+        self._start_chore(self._load_versions())
         if self._certificate is not None:
             self._start_chore(self._watch_certificate())
         _log.info("event=started host=%s port=%d protocol=%s", host, port, config.security_protocol)
         is_plain = config.security_protocol is SecurityProtocol.SASL_PLAINTEXT
-        if is_plain and "PLAIN" in config.sasl_enabled_mechanisms and not host.startswith(_LOOPBACK):
+        if is_plain and "PLAIN" in config.sasl_enabled_mechanisms and not ipaddress.ip_address(host).is_loopback:
             _log.warning("event=passwords_in_the_clear host=%s: PLAIN without TLS sends passwords as they are", host)
         return host, port
 
@@ -234,12 +256,13 @@ class _Running:
         """Make a connection of a socket, through TLS if that is asked for."""
         connection = Connection(self._shared, client)
         context = self._certificate.context if self._certificate is not None else None
-        seconds = self._config.authentication_deadline_ms / 1000 if context is not None else None
+        deadlines: dict[str, float] = {}
+        if context is not None:
+            deadlines["ssl_handshake_timeout"] = self._config.authentication_deadline_ms / 1000
+            deadlines["ssl_shutdown_timeout"] = _TLS_SHUTDOWN_SECONDS
         is_open = False
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=context, ssl_handshake_timeout=seconds
-            )
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context, **deadlines)
             is_open = True
         except OSError as error:  # of TLS too; a deadline is a ConnectionAbortedError
             if context is not None:
@@ -289,6 +312,11 @@ class _Running:
         for connection in shared.idle.take_expired(now):
             self._metrics.count_refused("idle")
             connection.close()
+        for connection in tuple(shared.unread.take_expired(now)):
+            if connection.has_client_gone():
+                connection.abort()
+            else:
+                shared.unread.start(connection, now)
         for connection in shared.receiving.take_expired(now):
             connection.refuse("request_deadline", f"a request did not arrive within {shared.receiving.seconds:g} s")
         for connection in shared.unauthenticated.take_expired(now):
@@ -306,6 +334,15 @@ class _Running:
         task = self._loop.create_task(chore)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+
+    async def _load_versions(self) -> None:
+        """Load what kio has of each API and version, one after the other: a module takes 5 ms, which its first client
+        would wait for, and all others with it.
+        """
+        await asyncio.sleep(_LOADING_AFTER_SECONDS)
+        for api_key, version in self._answers.iter_versions():
+            await self._worker.run(partial(_load_version, api_key, version))
+            await asyncio.sleep(_LOADING_PERIOD_SECONDS)
 
     async def _watch_certificate(self) -> None:
         while True:

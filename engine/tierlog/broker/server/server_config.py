@@ -48,7 +48,8 @@ class ServerConfig:
         sasl_users_location: The file of users: see ``security.users``.
         connection_failed_authentication_delay_ms: How long the answer to a failed authentication is held back.
         sasl_server_max_receive_size: The largest request of a client that has not said who it is, bytes.
-        max_connections: The server accepts no further ones until one is gone.
+        max_connections: The server accepts no further ones until one is gone. There are never more than seven eighths
+            of the descriptors that the process may have: the rest is for files, and for connections of its own.
         max_connections_per_ip: More of one address are closed at once.
         connections_max_idle_ms: After so long without a request a connection is closed.
         socket_request_max_bytes: The largest request.
@@ -58,8 +59,9 @@ class ServerConfig:
         authentication_deadline_ms: A client has so long to be through with TLS and SASL. (Kafka has none.)
         request_deadline_ms: A request has so long to arrive, from its first byte on. (Kafka has none.)
         response_deadline_ms: A client that takes no byte of a response for so long is cut off. (Kafka has none.)
-        requests_at_work_max: Requests that are worked on at once, those that wait for data included; the next ones
-            wait, and client hosts take turns. (Kafka has threads instead.)
+        requests_at_work_max: Requests that are worked on at once, those that wait for data or for other members of
+            their group included: what those wait for must not have to wait for them, so that this is above the number
+            of connections. The next ones wait, and client hosts take turns. (Kafka has threads instead.)
         stop_grace_ms: How long a stop waits for requests under way.
 
     Raises:
@@ -87,7 +89,7 @@ class ServerConfig:
     authentication_deadline_ms: int = 30_000
     request_deadline_ms: int = 30_000
     response_deadline_ms: int = 60_000
-    requests_at_work_max: int = 4096
+    requests_at_work_max: int = 100_000
     stop_grace_ms: int = 2_000
 
     def __post_init__(self) -> None:

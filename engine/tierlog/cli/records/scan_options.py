@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from tierlog.cli.times import parse_moment
-from tierlog.errors import ConfigError
-from tierlog.remote.storage.tier.tier import StoredTopic
 from tierlog.scan.scan_request import (
     EARLIEST,
     LATEST,
@@ -20,32 +17,6 @@ from tierlog.scan.scan_request import (
 #: What is decoded in one piece: small, so that what is ahead of the printing stays small.
 RANGE_BYTES = 16 << 20
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_OFFSET_MAX = _INT64_MAX - 1
-
-
-def parse_log_starts(values: Iterable[str], topics: Iterable[StoredTopic]) -> Mapping[str, Mapping[int, int]]:
-    """``--log-start OFFSET`` for all partitions of the topics, or ``PARTITION:OFFSET`` for one; later ones win.
-
-    Raises:
-        ConfigError: malformed.
-    """
-    everywhere: int | None = None
-    single: dict[int, int] = {}
-    for value in values:
-        match = re.fullmatch(r"(?:([0-9]{1,10}):)?([0-9]{1,19})", value)
-        if match is None or int(match[2]) > _OFFSET_MAX:
-            raise ConfigError(f"--log-start {value!r}: expected OFFSET or PARTITION:OFFSET")
-        if match[1] is None:
-            everywhere = int(match[2])
-        else:
-            single[int(match[1])] = int(match[2])
-    if everywhere is None and not single:
-        return {}
-    starts: dict[str, dict[int, int]] = {}
-    for stored in topics:
-        known = {partition: everywhere for partition in stored.partitions if everywhere is not None}
-        starts[stored.name] = starts.get(stored.name, {}) | known | single
-    return starts
 
 
 def scan_request(

@@ -137,8 +137,9 @@ def cat(
     from tierlog.cli.records.empty_answers import empty_answer
     from tierlog.cli.records.record_output import RecordOutput, open_sink
     from tierlog.cli.records.record_search import RecordSearch
-    from tierlog.cli.records.scan_options import parse_log_starts, scan_request
+    from tierlog.cli.records.scan_options import scan_request
     from tierlog.cli.topics import TopicChoice
+    from tierlog.scan.log_starts import parse_log_starts
     from tierlog.scan.planning.plan import list_histories, plan_scan
 
     output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)

@@ -103,10 +103,10 @@ def export(
     With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for one that
     reads the rest from the tier, where its metadata (`tierlog restore`) says that it is.
     """
-    from tierlog.cli.records.scan_options import parse_log_starts
     from tierlog.cli.topics import TopicChoice, check_topic
     from tierlog.runtime.machine import Machine
     from tierlog.scan.history import TierHistory
+    from tierlog.scan.log_starts import parse_log_starts
     from tierlog.upkeep.export.broker_directory import BrokerDirectory
     from tierlog.upkeep.export.exporting import PartitionExport
 

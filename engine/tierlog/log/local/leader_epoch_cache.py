@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from tierlog._native.appends import LatestEpoch
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
@@ -92,7 +93,9 @@ class LeaderEpochCache:
         self._unwritten = False
         if epochs is None:
             epochs = LeaderEpochs() if checkpoint is None else checkpoint.read()
-        self._epochs = epochs
+        #: Of the value below, for each append.
+        self.latest = LatestEpoch()
+        self._set(epochs)
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -164,10 +167,8 @@ class LeaderEpochCache:
         Raises:
             ValueError: negative. StoreError: the checkpoint cannot be written; nothing has changed.
         """
-        latest = self._epochs.latest
-        if latest is not None and latest.epoch == epoch and start_offset >= latest.start_offset:
-            return  # by far the usual case, of every append: no lock
-        self.assign_all(((epoch, start_offset),))
+        if not self.latest.covers(epoch, start_offset):  # by far the usual case, of every append: no lock
+            self.assign_all(((epoch, start_offset),))
 
     def assign_all(self, entries: Iterable[tuple[int, int]]) -> None:
         """Begin several epochs, in this order, with one write. Raises as ``assign``."""
@@ -190,7 +191,7 @@ class LeaderEpochCache:
     def clear(self) -> None:
         """Forget all epochs, in memory alone: the checkpoint stays as it is until the next write."""
         with self._writing:
-            self._epochs = LeaderEpochs()
+            self._set(LeaderEpochs())
 
     def clear_and_flush(self) -> None:
         """Forget all epochs, in the checkpoint too. Raises StoreError: nothing has changed."""
@@ -219,7 +220,7 @@ class LeaderEpochCache:
             epochs = change(self._epochs)
             if epochs == self._epochs:
                 return
-            self._epochs = epochs
+            self._set(epochs)
             self._unwritten = True
         if self._on_unwritten is not None:
             self._on_unwritten()
@@ -227,5 +228,10 @@ class LeaderEpochCache:
     def _write(self, epochs: LeaderEpochs) -> None:
         if self._checkpoint is not None:
             self._checkpoint.write(epochs)
-        self._epochs = epochs
+        self._set(epochs)
         self._unwritten = False
+
+    def _set(self, epochs: LeaderEpochs) -> None:
+        self._epochs = epochs
+        latest = epochs.latest
+        self.latest.set(*((-1, -1) if latest is None else (latest.epoch, latest.start_offset)))

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from tierlog._native.appends import LogEnd
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
@@ -38,7 +39,9 @@ class LocalLog:
 
     Attributes:
         segments: The present ones.
-        log_end_offset: The next offset.
+        end: The next offset, and where the active segment ends: a native append moves both. Replaced as a whole by
+            everything else that moves them; readers have the one that was published last.
+        is_usable: Whether the log is neither offline nor closed.
         recovery_point: What lies below is on the disk, exclusive, or in front of the log's start.
         synced_offset: What lies below is on the disk, exclusive: a start that is raised syncs nothing, and a crash may
             take it back.
@@ -63,6 +66,7 @@ class LocalLog:
         self._on_offline = on_offline
         self._failure: tuple[str, BaseException] | None = None
         self._closed = False
+        self.is_usable = True
         self.folder = folder
         self.segments = segments
         self.active = segments.active
@@ -73,6 +77,15 @@ class LocalLog:
         self.config = config
         self.set_config(config)
 
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset."""
+        return self.end.log_end_offset
+
+    @log_end_offset.setter
+    def log_end_offset(self, offset: int) -> None:
+        self.end = LogEnd(offset)
+
     # ---- whether it can be used
 
     def check_usable(self) -> None:
@@ -82,10 +95,6 @@ class LocalLog:
             raise LogOfflineError(text) from cause
         if self._closed:
             raise LogClosedError(f"{self.folder}: the log is closed")
-
-    @property
-    def is_usable(self) -> bool:
-        return self._failure is None and not self._closed
 
     @property
     def is_closed(self) -> bool:
@@ -100,6 +109,7 @@ class LocalLog:
         """Take the log offline: the error for the caller to raise. The first failure stays."""
         if self._failure is None:
             self._failure = (f"{self.folder}: the log is offline: {error}", error)
+            self.is_usable = False
             _log.error("%s", self._failure[0])
             if self._on_offline is not None:
                 self._on_offline(error)
@@ -125,7 +135,7 @@ class LocalLog:
         self.config = config
         spread_ms = min(config.segment_jitter_ms, config.segment_ms)
         limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
-        self._limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)
+        self.limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)
 
     def check_fits(self, size_bytes: int) -> None:
         """Raises AppendRefusedError: an append of this size is larger than a segment."""
@@ -141,7 +151,7 @@ class LocalLog:
             max_timestamp_ms,
             now_ms,
             limit_bytes=self.config.segment_bytes,
-            limit_ms=self._limit_ms,
+            limit_ms=self.limit_ms,
         )
 
     def roll(self, base_offset: int) -> LogSegment:
@@ -254,6 +264,7 @@ class LocalLog:
     def close(self) -> None:
         """Close the segments; idempotent."""
         self._closed = True
+        self.is_usable = False
         for segment in self.segments:
             segment.close()
 

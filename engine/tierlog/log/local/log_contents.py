@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tierlog._native.appends import LogEnd
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
 from tierlog.log.local.log_offsets import LogOffsets, LogState
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
-from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState, Sequel
+from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
 from tierlog.log.local.recovery.log_loader import LoadedLog
 from tierlog.log.local.recovery.producer_restoring import restore_producers
 from tierlog.log.local.retention import RetentionRules
@@ -35,6 +37,25 @@ _MAGIC_V2: Final = 2
 _new = tuple.__new__
 
 
+@dataclass(slots=True)
+class _Published:
+    """What readers go by.
+
+    Attributes:
+        seen: As it was published, or as a reader found it since.
+        end: What native appends move; nothing else is moved without being published.
+        unstable: Where readers of committed records end, if that is below the high watermark.
+    """
+
+    seen: LogState
+    end: LogEnd
+    unstable: int | None
+
+
+def _last_stable_offset(high_watermark: int, unstable: int | None, log_start_offset: int) -> int:
+    return high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start_offset)
+
+
 class LogContents:
     """The parts of one log. One thread at a time, but for ``state``, which any thread takes.
 
@@ -46,13 +67,12 @@ class LogContents:
         is_sole_replica: Whether the high watermark follows the log's end.
 
     Attributes:
-        state: The log as readers see it: that of the last ``publish``.
         copied: Last offset that the tier has, inclusive; -1 if it has none.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
         rolled_at: Base offset of the last segment that was begun; 0 once somebody sees to the sync of what lies before.
     """
 
-    state: LogState
+    _published: _Published
 
     def __init__(
         self,
@@ -76,34 +96,55 @@ class LogContents:
         self.rolled_at = 0
         self.log_start = loaded.log_start_offset
         self.local_start = loaded.local_log_start_offset
-        self.high_watermark = 0
+        self._high_watermark = 0
         self.set_high_watermark(high_watermark)
         self.publish()
 
-    def publish(self) -> None:
-        """Let readers see the log as it is now."""
-        local, high_watermark, log_start = self._local, self.high_watermark, self.log_start
-        unstable = self.producers.first_unstable_offset
-        stable = high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start)
-        end, recovered = local.log_end_offset, local.recovery_point
-        # Past the constructors of named tuples, which are Python's and take twice as long: this is done by each append.
-        offsets = _new(LogOffsets, (log_start, self.local_start, stable, high_watermark, end, recovered, self.copied))
-        self.state = _new(LogState, (offsets, local.segments, local.active.size_bytes, local.generation))
+    @property
+    def high_watermark(self) -> int:
+        return self._local.log_end_offset if self._is_sole_replica else self._high_watermark
 
-    def appended(self, prepared: PreparedAppend | Sequel | None, end_offset: int) -> None:
+    def publish(self) -> None:
+        """Let readers see the log as it is now, and from now on what native appends add to it."""
+        local, high_watermark, log_start = self._local, self.high_watermark, self.log_start
+        end_offset, active = local.log_end_offset, local.active
+        unstable = self.producers.first_unstable_offset
+        stable = _last_stable_offset(high_watermark, unstable, log_start)
+        offsets = (log_start, self.local_start, stable, high_watermark, end_offset, local.recovery_point, self.copied)
+        # Past the constructors of named tuples, which are Python's and take twice as long.
+        state = _new(LogState, (_new(LogOffsets, offsets), local.segments, active.size_bytes, local.generation))
+        local.end = LogEnd(end_offset, log_start_offset=log_start, segment=active.end)
+        self._published = _Published(state, local.end, unstable)
+
+    @property
+    def state(self) -> LogState:
+        """The log as readers see it: as it was published, with what was appended since. Any thread."""
+        published = self._published
+        end_offset, end_position = published.end.read()
+        state = published.seen
+        if state.offsets.log_end_offset != end_offset:
+            state = published.seen = self._moved(published, end_offset, end_position)
+        return state
+
+    def _moved(self, published: _Published, end_offset: int, end_position: int) -> LogState:
+        """What was published, but for where the log ends, and with that what follows the end."""
+        offsets = published.seen.offsets._replace(log_end_offset=end_offset)
+        if self._is_sole_replica:
+            stable = _last_stable_offset(end_offset, published.unstable, offsets.log_start_offset)
+            offsets = offsets._replace(high_watermark=end_offset, last_stable_offset=stable)
+        return published.seen._replace(offsets=offsets, end_position=end_position)
+
+    def appended(self, prepared: PreparedAppend | None, end_offset: int) -> None:
         """Take note of what was written to the active segment."""
         local = self._local
         local.log_end_offset = end_offset
         if prepared is None:
             self.producers.end_offset = end_offset
-        elif isinstance(prepared, Sequel):
-            self.producers.apply_sequel(prepared)
         else:
             aborted = self.producers.apply(prepared, end_offset=end_offset)
             if aborted:
                 local.active.append_aborted(aborted)
         if self._is_sole_replica:
-            self.high_watermark = end_offset
             self.producers.on_high_watermark(end_offset)
         self.publish()
 
@@ -132,7 +173,7 @@ class LogContents:
     def set_high_watermark(self, offset: int) -> None:
         """Set it, kept between the log start and the log's end."""
         end = self._local.log_end_offset
-        self.high_watermark = end if self._is_sole_replica else min(max(offset, self.log_start), end)
+        self._high_watermark = min(max(offset, self.log_start), end)
         self.producers.on_high_watermark(self.high_watermark)
 
     def raise_log_start(self, offset: int, reason: str) -> bool:
@@ -162,7 +203,7 @@ class LogContents:
         if offset > self._local.recovery_point:  # which will cover the snapshots up to there
             self._local.sync((), self.snapshots.open_unsynced(), known_before=0)
         self.local_start = offset
-        self.high_watermark = max(self.high_watermark, min(offset, self._local.log_end_offset))
+        self._high_watermark = max(self.high_watermark, min(offset, self._local.log_end_offset))
         self._local.recovery_point = max(self._local.recovery_point, offset)
         self.publish()
         return True
@@ -232,7 +273,7 @@ class LogContents:
         self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
         self.snapshots.take(self.producers)
         self.local_start = offset
-        self.high_watermark = offset
+        self._high_watermark = offset
         self.publish()
 
     def restore_producers(self, offset: int) -> None:

@@ -1,9 +1,10 @@
 """The log of one partition: appended to by one writer at a time, read by any number of threads.
 
-Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole, and
-wait for nobody. The order of an append is Kafka's: check and assign, leader epoch (synced if it is new), roll, write,
-end offset, producers' new state, transaction index, last stable offset, flush. But producers are asked before the epoch
-and the roll: what they refuse leaves no trace, and a duplicate rolls nothing.
+Writers hold the one lock, over file writes too; readers take the published state, which is replaced as a whole but
+for the end that usual appends move, and wait for nobody. The order of an append is Kafka's: check and assign, leader
+epoch (synced if it is new), roll, write, end offset, producers' new state, transaction index, last stable offset,
+flush. But producers are asked before the epoch and the roll: what they refuse leaves no trace, and a duplicate rolls
+nothing.
 
 Source: Kafka UnifiedLog.
 """
@@ -16,9 +17,10 @@ from typing import Self
 
 from typing_extensions import Buffer
 
+from tierlog._native.appends import AssignedBatch, LeaderAppends, Refusal
 from tierlog.errors import CorruptIndexError, CorruptRecordError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
-from tierlog.log.local.appending.recompression import assign_batch
+from tierlog.log.local.appending.recompression import taken_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
@@ -32,7 +34,7 @@ from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
-from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState, Sequel
+from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
 from tierlog.log.local.producers.transaction_verification import VerificationGuard
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -89,7 +91,7 @@ class UnifiedLog(LogView):
         self._machine = machine
         self._broker_tiers = remote_log_enabled
         self._epoch_file = epoch_file
-        self._checks = LeaderChecks(LeaderRules.of_config(config))
+        self._begin_leading(config)
         self._lock = machine.scheduler.lock()
         self._listeners: tuple[OffsetsListener, ...] = ()
         self._flusher = LogFlusher(machine, local, contents, lock=self._lock, tasks=tasks, on_flushed=self._notify)
@@ -216,49 +218,74 @@ class UnifiedLog(LogView):
         Raises:
             AppendRefusedError: with Kafka's error. LogOfflineError. LogClosedError.
         """
+        local = self._local
         with self._lock:
-            self._local.check_usable()
+            if not local.is_usable:
+                local.check_usable()
             now_ms = self._machine.clock.time_ms()
-            first_offset = self._local.log_end_offset
-            assigned = assign_batch(
-                self._checks,
-                data,
-                first_offset=first_offset,
-                leader_epoch=leader_epoch,
-                now_ms=now_ms,
-                origin=origin,
-            )
-            if assigned is None:
-                return LogAppendInfo.of_nothing(self._contents.log_start)
-            view, batch = assigned
-            self._local.check_fits(batch.size_bytes)
             try:
-                prepared: PreparedAppend | Sequel | None = None
-                if batch.producer_id >= 0 and origin is AppendOrigin.CLIENT:
-                    prepared = self._contents.producers.find_sequel(batch)
-                if batch.producer_id >= 0 and prepared is None:
-                    prepared = self._contents.producers.prepare(
-                        (producer_batch_of(batch, view),),
+                # A usual batch is in the log when this returns; of any other it tells what it is.
+                info = self._leader.append(data, local.end, leader_epoch, now_ms, origin is AppendOrigin.CLIENT)
+                if not isinstance(info, LogAppendInfo):
+                    info = self._append_assigned(
+                        data,
+                        info,
+                        leader_epoch=leader_epoch,
+                        now_ms=now_ms,
                         origin=origin,
                         guard=verification_guard,
                         transaction_version=transaction_version,
                     )
-                    if prepared.duplicate is not None:
-                        return LogAppendInfo.of_duplicate(prepared.duplicate, self._contents.log_start)
-                self._contents.epochs.assign(batch.leader_epoch, first_offset)
-                if self._local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
-                    self._contents.roll(first_offset)
-                self._local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
-                self._contents.appended(prepared, batch.last_offset + 1)
             except (StoreError, CorruptIndexError) as error:
-                raise self._local.fail(error) from error
+                raise local.fail(error) from error
             except CorruptRecordError as error:
                 raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
-            start = self._contents.log_start
-        self._settle(appended=True)
+        if info.size_bytes:
+            self._settle(appended=True)
+        return info
+
+    def _append_assigned(
+        self,
+        data: Buffer,
+        found: AssignedBatch | Refusal | None,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None,
+        transaction_version: int | None,
+    ) -> LogAppendInfo:
+        """Append step by step what the native call left, which found this. The caller holds the lock."""
+        local, contents, first_offset = self._local, self._contents, self._local.log_end_offset
+        taken = taken_batch(
+            self._checks,
+            data,
+            found,
+            first_offset=first_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+        )
+        if taken is None:
+            return LogAppendInfo.of_nothing(contents.log_start)
+        view, batch = taken
+        local.check_fits(batch.size_bytes)
+        prepared: PreparedAppend | None = None
+        if batch.producer_id >= 0:
+            batches = (producer_batch_of(batch, view),)
+            prepared = contents.producers.prepare(
+                batches, origin=origin, guard=guard, transaction_version=transaction_version
+            )
+            if prepared.duplicate is not None:
+                return LogAppendInfo.of_duplicate(prepared.duplicate, contents.log_start)
+        contents.epochs.assign(batch.leader_epoch, first_offset)
+        if local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
+            contents.roll(first_offset)
+        local.active.append(view, last_offset=batch.last_offset, max_timestamp_ms=batch.max_timestamp)
+        contents.appended(prepared, batch.last_offset + 1)
         append_ms = now_ms if self._checks.rules.log_append_time else -1
-        answer = (first_offset, batch.last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes, False)
-        return tuple.__new__(LogAppendInfo, answer)  # past its constructor, which is Python's
+        last_offset, start = batch.last_offset, contents.log_start
+        return LogAppendInfo(first_offset, last_offset, batch.max_timestamp, append_ms, start, batch.size_bytes)
 
     def append_as_follower(self, data: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         """Append the batches that a leader sent, with their offsets and epochs.
@@ -459,7 +486,7 @@ class UnifiedLog(LogView):
         with self._changing():
             self._local.set_config(config)
             self._contents.is_tiered = is_tiered(self.topic, config, broker_tiers=self._broker_tiers)
-            self._checks = LeaderChecks(LeaderRules.of_config(config))
+            self._begin_leading(config)
             self._contents.publish()
 
     def close(self) -> None:
@@ -510,6 +537,18 @@ class UnifiedLog(LogView):
         self.close()
 
     # ---- inside: the caller holds the lock
+
+    def _begin_leading(self, config: LogConfig) -> None:
+        """Check and append by a configuration from now on."""
+        self._checks = LeaderChecks(LeaderRules.of_config(config))
+        self._leader = LeaderAppends(
+            self._checks.native,
+            self._contents.producers.known,
+            self._contents.epochs.latest,
+            segment_bytes=config.segment_bytes,
+            segment_ms=self._local.limit_ms,
+            info=LogAppendInfo,
+        )
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
+from tierlog._native.files import GrowingFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 
 #: What a file that is being written is called until it is whole; readers of a folder skip it.
@@ -104,6 +105,11 @@ class UpdatableFile(Protocol):
     @property
     def descriptor(self) -> int | None:
         """The number of the open file in this process, for ``os.sendfile`` and the like; None where it has none."""
+
+    @property
+    def growing(self) -> GrowingFile | None:
+        """How native code appends without a call of Python's; None: ``append`` is the only way."""
+        return None
 
     @property
     def size_bytes(self) -> int:

@@ -11,11 +11,13 @@ import stat as stat_bits
 import struct
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from typing_extensions import Buffer
 
 from tierlog._native.buffers import read_range_into
+from tierlog._native.files import GrowingFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.files import (
@@ -223,7 +225,9 @@ class PosixUpdatableFile(UpdatableFile):
 
     def __init__(self, path: str, *, private: bool = False) -> None:
         self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT, mode=0o600 if private else 0o644)
-        self._size_bytes = self._file.regular_size_bytes()
+        size_bytes = self._file.regular_size_bytes()
+        number = self._file.number
+        self._growing = GrowingFile(number, size_bytes=size_bytes, to_error=partial(store_error, path=path))
         self._lock = threading.Lock()
 
     @property
@@ -231,39 +235,28 @@ class PosixUpdatableFile(UpdatableFile):
         return self._file.number
 
     @property
+    def growing(self) -> GrowingFile | None:
+        return self._growing
+
+    @property
     def size_bytes(self) -> int:
-        return self._size_bytes
+        return self._growing.size_bytes
 
     def read_into(self, buffer: Buffer, *, position: int) -> int:
         return self._file.read_into(buffer, position)
 
     def append(self, data: Buffer) -> int:
-        # In one piece: what a log's append spends beside the call itself is counted in tenths of a microsecond.
-        position = self._size_bytes
-        try:
-            end_position = position + os.pwrite(self._file.number, data, position)
-            size_bytes = memoryview(data).nbytes
-            if end_position < position + size_bytes:
-                self._file.write(memoryview(data).cast("B")[end_position - position :], end_position)
-        except (OSError, StoreError) as error:
-            with contextlib.suppress(StoreError):  # a full disk: what of it was written counts for nobody
-                self.truncate(position)
-            if isinstance(error, StoreError):
-                raise
-            raise store_error(error, self._file.path) from error
-        with self._lock:
-            self._size_bytes = max(self._size_bytes, position + size_bytes)
-        return position
+        return self._growing.append(data)
 
     def write_at(self, data: Buffer, *, position: int) -> None:
         self._file.write(data, position)
         with self._lock:
-            self._size_bytes = max(self._size_bytes, position + memoryview(data).nbytes)
+            self._growing.size_bytes = max(self._growing.size_bytes, position + memoryview(data).nbytes)
 
     def truncate(self, size_bytes: int) -> None:
         with translated(self._file.path):
             os.ftruncate(self._file.number, size_bytes)
-        self._size_bytes = size_bytes
+        self._growing.size_bytes = size_bytes
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
         self._file.begin_write_out(position, size_bytes)
@@ -272,6 +265,7 @@ class PosixUpdatableFile(UpdatableFile):
         self._file.fsync()
 
     def close(self) -> None:
+        self._growing.close()  # first: the number may be another file's at once
         self._file.close()
 
 

@@ -37,6 +37,8 @@ from tierlog.scan.planning.batch_borders import BatchBorders
 
 #: The search reads on from an index entry, a few KiB before its answer as a rule.
 WINDOW_BYTES = 256 << 10
+#: Largest timestamps of a cut segment's batches that are looked for.
+_TIMESTAMPS_TRIED = 16
 #: Of magic 2; the smallest batch of an older format is half as long, and is not looked at.
 _HEADER_BYTES = 61
 
@@ -98,15 +100,17 @@ def find_max_timestamp(tier: Tier, history: PartitionHistory) -> TimestampedOffs
 
 
 def _timestamps_down(tier: Tier, span: StoredSpan, least_ms: int) -> list[int]:
-    """The largest timestamps of the batches of a span, ms, down to ``least_ms``."""
-    found: set[int] = set()
+    """The largest timestamps of the batches of a span, ms, descending, down to ``least_ms``; a few of them, since the
+    first is that of a record that counts unless its batch lies across the span's border.
+    """
+    largest = np.empty(0, np.int64)
     with closing(iter_batch_runs(tier, span.segment)) as runs:  # type: ignore[type-var]
         for run in runs:
             inside = (run.column("last_offset") >= span.first_offset) & (
                 run.column("base_offset") < span.end_offset_exclusive
             )
-            found.update(run.column("max_timestamp")[inside].tolist())
-    return sorted((ms for ms in found if ms >= least_ms), reverse=True)
+            largest = np.unique(np.concatenate([largest, run.column("max_timestamp")[inside]]))[-_TIMESTAMPS_TRIED:]
+    return [int(ms) for ms in largest[::-1] if ms >= least_ms]
 
 
 def first_late_offset(tier: Tier, segment: StoredSegment, timestamp_ms: int) -> int:

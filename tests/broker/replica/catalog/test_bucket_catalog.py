@@ -252,7 +252,7 @@ def test_a_missed_object_has_its_partition_listed_soon(tmp_path: pathlib.Path) -
                 histories.report_missing(FileNotFoundError("s0e0"))
             await until(lambda: histories.current is not None and histories.current.earliest_offset == 2)
             assert watching.store.lists == lists + 1
-            assert catalog.version > version
+            await until(lambda: catalog.version > version)
             # The next listing finds the same, and nothing changes any more.
             history = histories.current
             await relisted(catalog)
@@ -540,6 +540,8 @@ def test_what_nobody_asked_for_is_resolved_ahead(tmp_path: pathlib.Path) -> None
             await until(lambda: catalog.version > version)
             known = [histories_of(catalog, "orders", partition).current is not None for partition in range(5)]
             assert known == [True, True, True, False, False]
+            offsets = [catalog.partition("orders", partition).offsets for partition in range(5)]  # type: ignore[union-attr]
+            assert [each is not None for each in offsets] == known
             await relisted(catalog)
             assert catalog.version == version + 1
             assert len(watching.store.fetched) == 3

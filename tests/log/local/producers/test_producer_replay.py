@@ -137,7 +137,7 @@ def test_only_the_last_five_batches_are_kept() -> None:
     state = ProducerState()
     folded(state, batches, piece=20, rows_held=100)
     kept = state.producers[9].batches
-    assert kept == [BatchMetadata(offset, offset, 0, 1_700_000_000_000) for offset in range(15, 20)]
+    assert kept == tuple(BatchMetadata(offset, offset, 0, 1_700_000_000_000) for offset in range(15, 20))
 
 
 @pytest.mark.parametrize("cut", [lambda data: data[:-3], lambda data: b"\0" * len(data)])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog._native.appends import AssignedBatch, Marker, find_marker
+from tierlog._native.appends import Marker, find_marker, sequence_after
 from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import (
@@ -19,7 +19,7 @@ from tierlog.log.formats.producer_snapshot import (
 )
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import AppendOrigin, ProducerBatch
-from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerStateEntry, sequence_after
+from tierlog.log.local.producers.producer_entries import BatchMetadata, ProducerStateEntry
 from tierlog.log.local.producers.producer_state import AbortedTransaction, PreparedAppend, ProducerState
 
 NOW = 1_700_000_000_000
@@ -490,55 +490,3 @@ def test_against_a_list_of_batches(given_steps: list[tuple[str, int, int, bool]]
         assert state.end_offset == offset
         assert state.first_undecided_offset == min(opened.values(), default=None)
         assert state.first_unstable_offset == min([*opened.values(), *(e[0] for e in ended)], default=None)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(1, 2),  # producer
-            st.sampled_from((0, 0, 0, 1)),  # epoch
-            st.integers(-1, 1),  # how far the sequence is off
-            st.integers(0, 3),  # last offset delta
-            st.booleans(),  # transactional
-        ),
-        max_size=25,
-    ),
-    st.sampled_from((0, 2**31 - 4)),
-)
-def test_a_plain_sequel_is_what_the_long_way_makes_of_it(
-    steps: list[tuple[int, int, int, int, bool]], first_sequence: int
-) -> None:
-    """The short way of nearly every append would let a gap or a duplicate pass, or forget it for the next one."""
-    short, long = ProducerState(), ProducerState()
-    following: dict[tuple[int, int], int] = {}
-    offset = 0
-    for producer_id, epoch, off, delta, is_transactional in steps:
-        known = following.get((producer_id, epoch))
-        sequence = max(0, (first_sequence if known is None else known) + off)
-        attributes = 0x10 if is_transactional else 0
-        assigned = AssignedBatch(
-            100, offset, offset + delta, 0, NOW, attributes, producer_id, epoch, sequence, delta + 1, must_rebuild=False
-        )
-        batch = ProducerBatch(producer_id, epoch, sequence, offset, offset + delta, NOW, is_transactional)
-        sequel = short.find_sequel(assigned)
-        outcomes = []
-        for state in (long, short):
-            if state is short and sequel is not None:
-                short.apply_sequel(sequel)
-                outcomes.append("appended")
-                continue
-            try:
-                prepared = state.prepare((batch,), origin=CLIENT)
-            except AppendRefusedError as error:
-                outcomes.append(error.error.name)
-                continue
-            if prepared.duplicate is None:
-                state.apply(prepared, end_offset=offset + delta + 1)
-            outcomes.append("appended" if prepared.duplicate is None else "duplicate")
-        assert outcomes[0] == outcomes[1]
-        if outcomes[0] == "appended":
-            following[producer_id, epoch] = sequence_after(sequence, delta + 1)
-            offset += delta + 1
-        assert short.snapshot() == long.snapshot()
-        assert short.end_offset == long.end_offset
-        assert short.first_unstable_offset == long.first_unstable_offset

@@ -6,6 +6,7 @@ import pytest
 
 from tierlog.errors import ConfigError
 from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.storage.config.property_file import read_property_file
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -39,6 +40,17 @@ class TestFile:
     def test_every_form(self, name: str, text: str) -> None:
         """If this fails, a broker's own file cannot be used."""
         assert self.read(name, text) == "tier/"
+
+    @pytest.mark.parametrize("prefix", ["", "rsm.config."])
+    def test_other_keys_of_a_broker_are_taken_where_they_are_asked_for(self, prefix: str) -> None:
+        """If this fails, a server ignores its own limits in a broker's file, or refuses the file for them."""
+        files = MemoryFiles()
+        files.put("/a", f"{prefix}key.prefix=tier/\nmax.connections=5\n".encode())
+        read = read_property_file("/a", files, others=("max.connections",))
+        assert read == {f"{prefix}key.prefix": "tier/", "max.connections": "5"}
+        if not prefix:
+            with pytest.raises(ConfigError, match="key 2 is no key of the storage manager"):
+                read_property_file("/a", files)
 
     def test_given_keys_win(self) -> None:
         """If this fails, an option on the command line does nothing."""

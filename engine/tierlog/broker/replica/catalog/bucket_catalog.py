@@ -8,29 +8,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tierlog.aio.waiting import Broadcast, LoopCalls, Worker
+from tierlog.aio.waiting import Broadcast, LoopCalls, TaskCancelledError, Worker
 from tierlog.broker.partitions import Partition, Topic
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.following import Following
-from tierlog.broker.replica.catalog.resolution import Listed, Resolver
+from tierlog.broker.replica.catalog.known_partitions import KnownPartitions, ReadsMetadata
+from tierlog.broker.replica.catalog.resolution import BucketListing, Listed, ListingSource, Resolver
 from tierlog.broker.replica.catalog.resolution_line import ResolutionLine
+from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.served_topics import ServedTopics
-from tierlog.broker.replica.catalog.tier_listing import (
-    ListedPartition,
-    TierListing,
-    find_candidates,
-    list_tier,
-    relist_partition,
-)
+from tierlog.broker.replica.catalog.tier_listing import TierKeys, TierListing
 from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.errors import TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
-from tierlog.remote.storage.layouts import Candidate
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
 
+#: Changes within this time are one change for who waits.
+_RISE_SECONDS: Final = 0.02
 #: What a close waits for the thread that follows.
 _CLOSE_SECONDS: Final = 5.0
 
@@ -44,6 +41,8 @@ class CatalogSettings:
         refresh_seconds: Pause between two listings.
         refresh_deadline_seconds: After which a listing is given up.
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
+        state_file: Where the last listing is kept, so that the next start need not wait for one; None for nowhere. Of
+            no effect with metadata, which lists nothing.
         segments_ahead_max: Segments that are described before anybody asks for their partitions, at most.
     """
 
@@ -51,6 +50,7 @@ class CatalogSettings:
     refresh_seconds: float = 60.0
     refresh_deadline_seconds: float = 600.0
     log_start_offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    state_file: str | None = None
     segments_ahead_max: int = 20_000
 
 
@@ -58,24 +58,9 @@ class CatalogSettings:
 class _Look:
     """What a listing found, and what of it is served."""
 
-    listing: TierListing
+    listing: BucketListing
     topics: Mapping[str, Topic]
     by_id: Mapping[Uuid, Topic]
-
-
-class _TierSource:
-    """A tier's keys as a source of candidates."""
-
-    def __init__(self, tier: Tier) -> None:
-        self._tier = tier
-
-    def find_candidates(self, listed: Listed) -> list[Candidate]:
-        assert isinstance(listed, ListedPartition)
-        return find_candidates(self._tier, listed)
-
-    def relist(self, listed: Listed) -> ListedPartition | None:
-        assert isinstance(listed, ListedPartition)
-        return relist_partition(self._tier, listed)
 
 
 class BucketCatalog:
@@ -90,6 +75,7 @@ class BucketCatalog:
         make_partition: Makes what serves a partition of its histories; called on the event loop, once for each
             partition that is asked for.
         settings: How.
+        metadata: Which segments count, read at each refresh; the tier was opened with it. None: the tier's keys say.
         machine: Its clock, chance, threads.
 
     Made and used on one event loop; ``start`` before anything else, ``close`` at the end.
@@ -101,6 +87,7 @@ class BucketCatalog:
         make_partition: Callable[[PartitionHistories], Partition],
         settings: CatalogSettings | None = None,
         *,
+        metadata: ReadsMetadata | None = None,
         machine: Machine | None = None,
     ) -> None:
         self._settings = settings or CatalogSettings()
@@ -111,16 +98,22 @@ class BucketCatalog:
         self._following: Following[_Look] = Following(
             tier.describe(),
             self._look,
-            lambda look: self._loop.submit(partial(self._take, look)),
+            self._found,
             lambda error: self._loop.submit(partial(self._miss, error)),
             seconds=self._settings.refresh_seconds,
             deadline_seconds=self._settings.refresh_deadline_seconds,
             machine=self._machine,
         )
+        self._source: ListingSource = TierKeys(tier)
+        if metadata is not None:
+            self._source = KnownPartitions(tier, metadata, self.refresh_soon)
+        self._saver = None
+        if self._settings.state_file is not None and metadata is None:
+            self._saver = ListingSaver(SavedListing(self._settings.state_file, tier, self._machine), self._machine)
         self._loop = LoopCalls()
         self._line = ResolutionLine(
-            Resolver(tier, _TierSource(tier), self._settings.log_start_offsets),
-            note_change=self._rise,
+            Resolver(tier, self._source, self._settings.log_start_offsets),
+            note_change=self._renew,
             ahead_done=self._rise,
             machine=self._machine,
         )
@@ -134,27 +127,36 @@ class BucketCatalog:
         self._refreshed_at: float | None = None
         self._refresh_error: TierlogError | None = None
         self._listings = 0
+        self._is_usable = False
+        self._is_rising = False
         self._is_closed = False
 
     async def start(self) -> None:
-        """List the bucket and begin to follow it.
+        """List the bucket and begin to follow it. With a saved listing begin with that, and list at once.
 
         Raises:
-            StoreError and its kinds: it cannot be listed.
+            StoreError and its kinds: it cannot be listed, and no listing was saved.
         """
         pool = self._machine.scheduler.pool(1, name="tierlog-replica-start")
-        worker = Worker(pool)
+        worker, saver = Worker(pool), self._saver
         try:
-            look = await worker.run(lambda: self._following.look(None))
+            saved = None if saver is None else await worker.run(saver.load)
+            if saved is not None:
+                look = await worker.run(lambda: self._looked(saved))
+                self._serve(look)
+            else:
+                look = await worker.run(lambda: self._following.look(None))
+                self._take(look)
+                await worker.run(lambda: self._save(look))
         finally:
             pool.close(wait_seconds=0)
-        self._take(look)
-        self._following.start(look)
+        self._following.start(look, at_once=saved is not None)
 
     async def close(self) -> None:
         """Stop following; what is under way is cancelled. Partitions that were handed out know nothing new any more."""
         self._is_closed = True
-        self._line.stop()
+        await self._line.stop()
+        await self._loop.cancel()
         pool = self._machine.scheduler.pool(1, name="tierlog-replica-close")
         try:
             await Worker(pool).run(self._close_threads)
@@ -164,11 +166,14 @@ class BucketCatalog:
     def _close_threads(self) -> None:
         thread = self._following.close()
         self._line.close()
-        if thread is not None:
-            try:
+        try:
+            if thread is not None:
                 thread.result(timeout=_CLOSE_SECONDS)
-            except TimeoutError:
-                _log.warning("%s: the thread that follows it does not end", self._tier.describe())
+        except TimeoutError:
+            _log.warning("%s: the thread that follows it does not end", self._tier.describe())
+        else:
+            if self._saver is not None:
+                self._saver.flush()
 
     @property
     def version(self) -> int:
@@ -186,12 +191,12 @@ class BucketCatalog:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a listing is at hand."""
-        return self._refreshed_at is not None
+        """Whether a listing is at hand, be it a saved one."""
+        return self._is_usable
 
     @property
     def refresh_age_seconds(self) -> float | None:
-        """How old the newest listing is that came to an end; None without one."""
+        """How long ago the newest listing came to an end; None before the first of this process."""
         return None if self._refreshed_at is None else self._machine.clock.monotonic_seconds() - self._refreshed_at
 
     @property
@@ -238,20 +243,35 @@ class BucketCatalog:
             self._histories[partition] = known
         return known
 
+    def _found(self, look: _Look) -> None:
+        """Have a listing served, and saved. In the thread that follows."""
+        self._loop.submit(partial(self._take, look))
+        self._save(look)
+
+    def _save(self, look: _Look) -> None:
+        if self._saver is not None and isinstance(look.listing, TierListing):
+            self._saver.note(look.listing)
+
     def _look(self, before: _Look | None) -> _Look:
-        listing = list_tier(self._tier, before.listing if before else None)
+        listing = self._source.list_partitions(before.listing if before else None)
         if before is not None and before.listing.partitions == listing.partitions:
             return _Look(listing, before.topics, before.by_id)
+        return self._looked(listing)
+
+    def _looked(self, listing: BucketListing) -> _Look:
         newest_ms = {partition: listed.newest_ms for partition, listed in listing.partitions.items()}
         topics = self._served.choose(newest_ms)
         return _Look(listing, topics, {each.topic_id: each for each in topics.values() if each.topic_id != ZERO_UUID})
 
     def _take(self, look: _Look) -> None:
-        """Serve what a listing found."""
-        if self._is_closed:
-            return
-        self._listings += 1
-        self._refreshed_at, self._refresh_error = self._machine.clock.monotonic_seconds(), None
+        """Serve what a listing found, now."""
+        if not self._is_closed:
+            self._listings += 1
+            self._refreshed_at, self._refresh_error = self._machine.clock.monotonic_seconds(), None
+            self._serve(look)
+
+    def _serve(self, look: _Look) -> None:
+        self._is_usable = True
         before, self._topics = self._topics, look.topics
         self._by_id = look.by_id
         self._listed = look.listing.partitions
@@ -268,7 +288,7 @@ class BucketCatalog:
             self._rise()
         self._line.resolve_ahead(self._iter_ahead())
 
-    def _iter_ahead(self) -> Iterator[BucketHistories]:
+    def _iter_ahead(self) -> Iterator[_Served]:
         """Partitions to resolve before anybody asks: as many as may be."""
         left = self._settings.segments_ahead_max
         listed, topics = self._listed, self._topics
@@ -278,12 +298,52 @@ class BucketCatalog:
                 left -= listed[partition].segments
                 if left < 0 or self._listed is not listed:
                     return
-                yield self._histories_of(partition)
+                served = self.partition(topic.name, number)
+                if served is not None:
+                    yield _Served(self._histories_of(partition), served)
 
     def _miss(self, error: TierlogError) -> None:
         self._listings += 1
         self._refresh_error = error
 
+    def _renew(self, partition: TopicIdPartition) -> None:
+        """Tell of a history that is another one, once its offsets are at hand again: who wakes finds them."""
+        served = self._partitions.get((partition.topic, partition.partition))
+        if served is None:
+            self._rise_soon()
+        else:
+            self._loop.start(self._load_and_rise(served))
+
+    async def _load_and_rise(self, served: Partition) -> None:
+        try:
+            await served.load()
+        except TaskCancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - who reads the partition is told
+            _log.debug("%s is not loaded again: %s", served.topic_id_partition, error)
+        self._rise_soon()
+
+    def _rise_soon(self) -> None:
+        """Rise once for all that changes within a moment: each rise wakes everybody."""
+        if not self._is_rising:
+            self._is_rising = True
+            self._loop.call_later(_RISE_SECONDS, self._rise)
+
     def _rise(self) -> None:
+        self._is_rising = False
         self._version += 1
         self._changes.ring()
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """See AheadPartition."""
+
+    histories: BucketHistories
+    partition: Partition
+
+    def is_loaded(self) -> bool:
+        return self.partition.offsets is not None
+
+    async def load(self) -> object:
+        return await self.partition.load()

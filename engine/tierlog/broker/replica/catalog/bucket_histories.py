@@ -32,7 +32,7 @@ class ResolutionLine(Protocol):
     def begin_later(self, histories: BucketHistories, seconds: float) -> None:
         """Call ``look_again`` of the histories after a time."""
 
-    def note_change(self) -> None:
+    def note_change(self, partition: TopicIdPartition) -> None:
         """Take note that a history that was known is another one now."""
 
 
@@ -90,6 +90,11 @@ class BucketHistories:
     def is_hastened(self) -> bool:
         """Whether somebody waits for a resolution that was begun ahead. From any thread."""
         return self._is_hastened
+
+    async def end_of_resolution(self) -> None:
+        """Wait for the resolution under way, without hastening it."""
+        while self._is_under_way and self._listed is not None:
+            await self._wait()
 
     def begin_ahead(self) -> None:
         """Note that a resolution begins that nobody asked for; ``settle`` or ``fail`` is called, or it begins anew."""
@@ -160,7 +165,7 @@ class BucketHistories:
                 self._listed = resolution.listed
             self._resolution = resolution
         if before is not None and self.current is not before:
-            self._line.note_change()
+            self._line.note_change(self._partition)
         self._ring()
         self.look_again()
 

@@ -25,8 +25,8 @@ from tierlog.scan.history import PartitionHistory, TierHistory
 
 _log = logging.getLogger(__name__)
 
-#: By name: the digest of the objects as listed, and the segment that was made of them.
-LoadedSegments = Mapping[str, tuple[bytes, StoredSegment]]
+#: By a digest of the objects as they were listed: the segment that was made of them.
+LoadedSegments = Mapping[bytes, StoredSegment]
 
 
 class Listed(Protocol):
@@ -43,14 +43,28 @@ class Listed(Protocol):
         """How many whole segments it has."""
 
 
+class BucketListing(Protocol):
+    """What one look at a bucket found. Immutable."""
+
+    @property
+    def partitions(self) -> Mapping[TopicIdPartition, Listed]:
+        """The partitions that have whole segments."""
+
+
 class ListingSource(Protocol):
-    """Where partitions are listed. Thread safety: any number of threads."""
+    """Where partitions are listed. Thread safety: any number of threads.
+
+    Raises (all methods): StoreError and its kinds; of metadata also CorruptDataError, ConfigError and the KIP's errors.
+    """
+
+    def list_partitions(self, before: BucketListing | None) -> BucketListing:
+        """All partitions; what is as it was before is the same object."""
 
     def find_candidates(self, listed: Listed) -> Sequence[Candidate]:
         """The segments of a partition."""
 
     def relist(self, listed: Listed) -> Listed | None:
-        """The same partition as it is now; None if it is gone."""
+        """The same partition as it is now; None if it is gone; ``listed`` itself if nothing newer can be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +128,15 @@ class Resolver:
         """
         now: Listed | None = listed
         for attempt in range(_LISTINGS_MAX):
+            is_last = attempt + 1 == _LISTINGS_MAX
             if relist or attempt:
                 now = self._source.relist(listed)
+                is_last = is_last or now is listed
             if now is None:
                 break
             found = self._load(now, before, ahead, require_wanted)
             # What is gone since it was listed is no loss: a new listing tells what is left.
-            if not found.gone or attempt + 1 == _LISTINGS_MAX:
+            if not found.gone or is_last:
                 return self._resolution(now, found, before)
         return Resolution(None, None, {})
 
@@ -129,11 +145,10 @@ class Resolver:
             if found.faults:
                 raise found.faults[0][1]
             return Resolution(listed, None, {})
-        segments = [segment for _, segment in found.segments.values()]
-        if before is not None and before.history is not None and not found.faults and not found.lost:
-            known = {id(segment) for _, segment in before.loaded.values()}
-            if known == {id(segment) for segment in segments}:
-                return Resolution(listed, before.history, found.segments)
+        segments = list(found.segments.values())
+        is_whole = not found.faults and not found.lost
+        if before is not None and is_whole and before.loaded.keys() == found.segments.keys():
+            return Resolution(listed, before.history, before.loaded)
         partition = listed.topic_id_partition
         # Without a list of faults: a checkpoint that no key opens is an error, not a guess at what counts.
         history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets).history_of(partition, segments)
@@ -153,16 +168,16 @@ class Resolver:
                 found.lost.append(candidate)
                 continue
             digest = _digest(candidate)
-            known = loaded.get(_name_of(candidate))
-            if known is not None and known[0] == digest:
-                found.segments[_name_of(candidate)] = known
+            known = loaded.get(digest)
+            if known is not None:
+                found.segments[digest] = known
             else:
                 wanted.append((candidate, digest))
         with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead)) as loads:
             for (candidate, digest), outcome in zip(wanted, loads, strict=True):
                 require_wanted()
                 if isinstance(outcome, StoredSegment):
-                    found.segments[_name_of(candidate)] = (digest, outcome)
+                    found.segments[digest] = outcome
                 elif outcome is None and _may_be_empty(candidate, self._tier.layout):
                     continue
                 elif outcome is None or isinstance(outcome, ObjectNotFoundError):
@@ -180,13 +195,13 @@ class _Found:
     """What a partition's candidates became.
 
     Attributes:
-        segments: By name, with the digests of their objects.
+        segments: See LoadedSegments.
         faults: What cannot be described.
         lost: Segments whose log, or all of it, is gone.
         gone: Whether some were still there when they were listed.
     """
 
-    segments: dict[str, tuple[bytes, StoredSegment]] = field(default_factory=dict)
+    segments: dict[bytes, StoredSegment] = field(default_factory=dict)
     faults: list[tuple[Candidate, TierlogError]] = field(default_factory=list)
     lost: list[Candidate] = field(default_factory=list)
     gone: bool = False
@@ -197,14 +212,10 @@ def _may_be_empty(candidate: Candidate, layout: str) -> bool:
     return layout == "file" or (layout == "log-dir" and candidate.next_start_offset is None)
 
 
-def _name_of(candidate: Candidate) -> str:
-    """What names a segment in its partition: of a log directory the folder is the same for all."""
-    return f"{candidate.segment_path}@{candidate.start_offset}"
-
-
 def _digest(candidate: Candidate) -> bytes:
     """Of all that a segment's description is made of."""
-    digest = xxhash.xxh3_128(repr((candidate.start_offset, candidate.next_start_offset)).encode())
+    named = (candidate.segment_path, candidate.start_offset, candidate.next_start_offset)
+    digest = xxhash.xxh3_128(repr(named).encode())
     for suffix, info in sorted(candidate.objects.items()):
         digest.update(repr((suffix, info.key, info.size_bytes, info.last_modified_ms)).encode())
     return digest.digest()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from tierlog.aio.waiting import LoopCalls
+from tierlog.aio.waiting import Alarm, LoopCalls, TaskCancelledError
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
-from tierlog.broker.replica.catalog.resolution import Resolver
+from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
 from tierlog.errors import StoreError, TierlogError
+from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
-from tierlog.runtime.machine.scheduling import NotSubmitted
+from tierlog.runtime.machine.scheduling import NotSubmitted, Pool
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +22,24 @@ _log = logging.getLogger(__name__)
 _ASKED_MAX: Final = 8
 #: How long nothing is resolved ahead after each partition, in multiples of the time that it took: readers go first.
 _PAUSES: Final = 3.0
-#: Partitions that are looked at in one turn of the event loop for one that is not resolved, and the pause behind it.
+#: Partitions that are passed over in one turn of the event loop because they are known, and the pause behind it.
 _LOOKS_MAX: Final = 50
 _LOOK_PAUSE_SECONDS: Final = 0.01
 #: What is waited at a close for what is under way.
 _CLOSE_SECONDS: Final = 5.0
+
+
+class AheadPartition(Protocol):
+    """A partition that is to be resolved and loaded before anybody asks."""
+
+    @property
+    def histories(self) -> BucketHistories: ...
+
+    def is_loaded(self) -> bool:
+        """Whether its offsets are at hand."""
+
+    async def load(self) -> object:
+        """Have its offsets at hand, which takes its history. Raises what is wrong with it."""
 
 
 class _HastenedError(TierlogError):
@@ -38,7 +51,7 @@ class ResolutionLine:
 
     Args:
         resolver: Resolves, in threads.
-        note_change: Called when a history that was known is another one now.
+        note_change: Called with a partition whose history was known and is another one now.
         ahead_done: Called when all has been resolved that ``resolve_ahead`` was given.
         machine: Its clock and threads.
     """
@@ -47,7 +60,7 @@ class ResolutionLine:
         self,
         resolver: Resolver,
         *,
-        note_change: Callable[[], None],
+        note_change: Callable[[TopicIdPartition], None],
         ahead_done: Callable[[], None],
         machine: Machine,
     ) -> None:
@@ -59,14 +72,13 @@ class ResolutionLine:
         self._scope = CancelScope(machine.scheduler)
         self._asked = machine.scheduler.pool(_ASKED_MAX, name="tierlog-replica-asked")
         self._ahead = machine.scheduler.pool(1, name="tierlog-replica-ahead")
-        self._waiting: Iterator[BucketHistories] = iter(())
+        self._waiting: Iterator[AheadPartition] = iter(())
         self._is_ahead_running = False
-        self._has_resolved_ahead = False
         self._is_closed = False
 
-    def note_change(self) -> None:
+    def note_change(self, partition: TopicIdPartition) -> None:
         """See the protocol."""
-        self._note_change()
+        self._note_change(partition)
 
     def begin(self, histories: BucketHistories, *, relist: bool) -> None:
         """See the protocol."""
@@ -74,92 +86,94 @@ class ResolutionLine:
         if listed is None:
             return  # gone meanwhile, and who waited has been told
 
-        def resolve() -> None:
-            try:
-                resolution = call_within(
-                    self._scope, lambda: self._resolver.resolve_partition(listed, before, relist=relist)
-                )
-            except Exception as error:  # noqa: BLE001 - told to who asks
-                self._loop.submit(partial(histories.fail, _told(error)))
-            else:
-                self._loop.submit(partial(histories.settle, resolution))
+        def resolve() -> Resolution:
+            return self._resolver.resolve_partition(listed, before, relist=relist)
 
-        try:
-            self._asked.submit(resolve)
-        except NotSubmitted as error:
-            self._loop.submit(
-                partial(histories.fail, StoreError(f"no thread resolves {histories.topic_id_partition}: {error}"))
-            )
+        self._submit(self._asked, histories, resolve)
 
     def begin_later(self, histories: BucketHistories, seconds: float) -> None:
         """See the protocol."""
         self._loop.call_later(seconds, lambda: None if self._is_closed else histories.look_again())
 
-    def resolve_ahead(self, found: Iterable[BucketHistories]) -> None:
-        """Resolve partitions that nobody has asked for, in this order, in place of those that were given before."""
+    def resolve_ahead(self, found: Iterable[AheadPartition]) -> None:
+        """Resolve and load partitions that nobody has asked for, in this order, one by one and with pauses, in place of
+        those that were given before.
+        """
         self._waiting = iter(found)
-        if not self._is_ahead_running:
-            self._go_on()
+        if not self._is_ahead_running and not self._is_closed:
+            self._is_ahead_running = True
+            self._loop.start(self._run_ahead())
 
-    def _go_on(self) -> None:
-        """Begin the next one. Few are looked at in one turn of the loop, which has others to serve."""
-        if self._is_closed:
-            return
-        self._is_ahead_running = True
-        for histories in itertools.islice(self._waiting, _LOOKS_MAX):
-            if not histories.is_attended and histories.listed is not None:
-                self._begin_ahead(histories)
-                return
-        following = next(self._waiting, None)
-        if following is not None:
-            self._waiting = itertools.chain((following,), self._waiting)
-            self._loop.call_later(_LOOK_PAUSE_SECONDS, self._go_on)
-            return
-        self._is_ahead_running = False
-        if self._has_resolved_ahead:
-            self._has_resolved_ahead = False
+    async def _run_ahead(self) -> None:
+        looks, has_news = 0, False
+        pause = Alarm()
+        try:
+            while not self._is_closed and (each := next(self._waiting, None)) is not None:
+                began = self._clock.monotonic_seconds()
+                if await self._resolve_ahead(each):
+                    has_news = True
+                    await pause.wait(_PAUSES * (self._clock.monotonic_seconds() - began))
+                elif (looks := looks + 1) % _LOOKS_MAX == 0:
+                    await pause.wait(_LOOK_PAUSE_SECONDS)
+        finally:
+            self._is_ahead_running = False
+        if has_news and not self._is_closed:
             self._ahead_done()
+
+    async def _resolve_ahead(self, each: AheadPartition) -> bool:
+        """Resolve and load a partition; whether there was anything to do."""
+        histories = each.histories
+        if histories.listed is None or (histories.is_attended and each.is_loaded()):
+            return False
+        if not histories.is_attended:
+            self._begin_ahead(histories)
+            await histories.end_of_resolution()
+        try:
+            await each.load()
+        except TaskCancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - who asks for the partition is told
+            _log.debug("%s is not loaded ahead: %s", histories.topic_id_partition, error)
+            return not histories.is_attended
+        return True
 
     def _begin_ahead(self, histories: BucketHistories) -> None:
         listed = histories.listed
         assert listed is not None
         histories.begin_ahead()
-        self._has_resolved_ahead = True
-        began = self._clock.monotonic_seconds()
 
         def require_wanted() -> None:
             if histories.is_hastened:
                 raise _HastenedError
 
-        def go_on() -> None:
-            pause = _PAUSES * (self._clock.monotonic_seconds() - began)
-            self._loop.call_later(pause, self._go_on)
+        def resolve() -> Resolution:
+            return self._resolver.resolve_partition(listed, ahead=0, require_wanted=require_wanted)
 
-        def resolve() -> None:
+        self._submit(self._ahead, histories, resolve)
+
+    def _submit(self, pool: Pool, histories: BucketHistories, resolve: Callable[[], Resolution]) -> None:
+        def run() -> None:
             try:
-                resolution = call_within(
-                    self._scope,
-                    lambda: self._resolver.resolve_partition(listed, ahead=0, require_wanted=require_wanted),
-                )
+                resolution = call_within(self._scope, resolve)
             except _HastenedError:
                 self._loop.submit(partial(self.begin, histories, relist=False))
             except Exception as error:  # noqa: BLE001 - told to who asks
                 self._loop.submit(partial(histories.fail, _told(error)))
             else:
                 self._loop.submit(partial(histories.settle, resolution))
-            self._loop.submit(go_on)
 
         try:
-            self._ahead.submit(resolve)
+            pool.submit(run)
         except NotSubmitted as error:
-            histories.fail(StoreError(f"no thread resolves {histories.topic_id_partition}: {error}"))
-            self._is_ahead_running = False
+            told = StoreError(f"no thread resolves {histories.topic_id_partition}: {error}")
+            self._loop.submit(partial(histories.fail, told))
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Begin nothing any more, and cancel what is under way."""
         self._is_closed = True
         self._waiting = iter(())
         self._scope.cancel()
+        await self._loop.cancel()
 
     def close(self) -> None:
         """Wait for the threads, behind ``stop``. Blocks: in a thread."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.layouts import Candidate
@@ -93,7 +94,7 @@ class ListedPartition:
 
 @dataclass(frozen=True, slots=True)
 class TierListing:
-    """What one listing found. Immutable; any number of threads.
+    """The partitions and folders that one listing found. Immutable; any number of threads.
 
     Args:
         partitions: Those that have whole segments; a folder in which nothing is whole is one of none.
@@ -104,6 +105,32 @@ class TierListing:
     partitions: Mapping[TopicIdPartition, ListedPartition]
     folders: Mapping[str, ListedPartition | ListedFolder]
     foreign_objects: int = 0
+
+
+class TierKeys:
+    """See ListingSource: a tier's own keys.
+
+    Args:
+        tier: Stays the caller's.
+    """
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+
+    def list_partitions(self, before: BucketListing | None) -> TierListing:
+        """See ListingSource."""
+        return list_tier(self._tier, before if isinstance(before, TierListing) else None)
+
+    def find_candidates(self, listed: Listed) -> list[Candidate]:
+        """See ListingSource."""
+        assert isinstance(listed, ListedPartition)
+        return find_candidates(self._tier, listed)
+
+    def relist(self, listed: Listed) -> Listed | None:
+        """See ListingSource."""
+        assert isinstance(listed, ListedPartition)
+        found = relist_partition(self._tier, listed)
+        return None if found is None else found
 
 
 def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
@@ -125,7 +152,7 @@ def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
         before = folders.get(listed.path)
         whole = listed if before is None else _only_folder(before).joined(listed)
         folders[whole.path] = _described(tier, whole, known.get(whole.path))
-    return TierListing(_by_partition(folders.values()), folders, reader.foreign_objects)
+    return TierListing(group_by_partition(folders.values()), folders, reader.foreign_objects)
 
 
 def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | None:
@@ -138,7 +165,7 @@ def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | N
                 now = each if now is None else now.joined(each)
         if now is not None:
             found.append(_described(tier, now, listed if len(listed.folders) == 1 else None))
-    return _by_partition(found).get(listed.topic_id_partition)
+    return group_by_partition(found).get(listed.topic_id_partition)
 
 
 def find_candidates(tier: Tier, listed: ListedPartition) -> list[Candidate]:
@@ -169,7 +196,8 @@ def _described(
     return ListedPartition(whole[0].topic_id_partition, (listed,), listed.newest_ms, len(whole))
 
 
-def _by_partition(described: Iterable[ListedPartition | ListedFolder]) -> dict[TopicIdPartition, ListedPartition]:
+def group_by_partition(described: Iterable[ListedPartition | ListedFolder]) -> dict[TopicIdPartition, ListedPartition]:
+    """The partitions of some folders; folders of the same partition add up."""
     found: dict[TopicIdPartition, ListedPartition] = {}
     for each in described:
         if isinstance(each, ListedFolder):

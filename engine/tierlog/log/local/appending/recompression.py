@@ -14,7 +14,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from tierlog._native.appends import AssignedBatch
+from tierlog._native.appends import AssignedBatch, Refusal
 from tierlog._native.checksums import crc32c
 from tierlog._native.codecs import decompress
 from tierlog.log.local.appending.append_checks import LeaderChecks
@@ -61,6 +61,22 @@ def assign_batch(
     found = checks.native.assign(
         data, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client
     )
+    return taken_batch(
+        checks, data, found, first_offset=first_offset, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+    )
+
+
+def taken_batch(
+    checks: LeaderChecks,
+    data: Buffer,
+    found: AssignedBatch | Refusal | None,
+    *,
+    first_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+) -> tuple[memoryview, AssignedBatch] | None:
+    """``assign_batch`` of data that were checked already, with what was found then."""
     if type(found) is AssignedBatch and not found.must_rebuild:
         view = memoryview(data)
         return (view if view.nbytes == found.size_bytes else view.cast("B")[: found.size_bytes]), found

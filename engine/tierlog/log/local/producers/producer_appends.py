@@ -9,7 +9,7 @@ import enum
 import logging
 from typing import Final, NamedTuple
 
-from tierlog._native.appends import Marker
+from tierlog._native.appends import Marker, sequence_after
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_EPOCH,
@@ -17,7 +17,6 @@ from tierlog.log.local.producers.producer_entries import (
     SEQUENCE_MAX,
     BatchMetadata,
     ProducerStateEntry,
-    sequence_after,
 )
 from tierlog.log.local.producers.transaction_verification import VerificationStateEntry
 

@@ -5,9 +5,9 @@ Source: Kafka ProducerStateEntry, BatchMetadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from tierlog._native.appends import KnownProducer
 from tierlog.log.formats.producer_snapshot import ProducerEntry
 
 NO_PRODUCER_ID: Final = -1
@@ -16,15 +16,9 @@ NO_SEQUENCE: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
+_NO_BATCH: Final = (NO_SEQUENCE, -1, 0, NO_TIMESTAMP)
 #: An idempotent producer has at most so many requests under way (max.in.flight.requests.per.connection).
 BATCHES_KEPT: Final = 5
-
-
-def sequence_after(sequence: int, count: int) -> int:
-    """The sequence number ``count`` records on; after 2^31-1 comes 0. -1 stays -1."""
-    if sequence == NO_SEQUENCE:
-        return NO_SEQUENCE
-    return sequence + count if sequence <= SEQUENCE_MAX - count else count - (SEQUENCE_MAX - sequence) - 1
 
 
 class BatchMetadata(NamedTuple):
@@ -52,41 +46,15 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class ProducerStateEntry:
-    """One producer's state. Not thread-safe: it belongs to the log's writer.
+class ProducerStateEntry(KnownProducer):
+    """One producer's state. Not thread-safe: it belongs to the log's writer."""
 
-    Attributes:
-        coordinator_epoch: Of the last marker's coordinator; -1 if there was none.
-        last_timestamp_ms: Of the last batch or marker; -1 if there was none.
-        current_txn_first_offset: Of the open transaction; None if none is open.
-        batches: The last data batches of this epoch, at most five, oldest first.
-    """
+    __slots__ = ()
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "last_timestamp_ms",
-        "producer_epoch",
-        "producer_id",
-    )
-
-    def __init__(
-        self,
-        producer_id: int,
-        *,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
-        last_timestamp_ms: int = NO_TIMESTAMP,
-        current_txn_first_offset: int | None = None,
-        batches: Iterable[BatchMetadata] = (),
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp_ms = last_timestamp_ms
-        self.current_txn_first_offset = current_txn_first_offset
-        self.batches = list(batches)[-BATCHES_KEPT:]
+    @property
+    def batches(self) -> tuple[BatchMetadata, ...]:
+        """The last data batches of this epoch, at most five, oldest first."""
+        return tuple(map(BatchMetadata._make, self.kept()))
 
     @classmethod
     def of_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
@@ -105,12 +73,13 @@ class ProducerStateEntry:
     def to_snapshot(self) -> ProducerEntry:
         """The entry of a snapshot file."""
         first_offset = self.current_txn_first_offset
+        _, last_offset, offset_delta, _ = self.kept()[-1] if self.has_batches else _NO_BATCH
         return ProducerEntry(
             self.producer_id,
             self.producer_epoch,
             self.last_sequence,
-            self.batches[-1].last_offset if self.batches else -1,
-            self.batches[-1].offset_delta if self.batches else 0,
+            last_offset,
+            offset_delta,
             self.last_timestamp_ms,
             self.coordinator_epoch,
             -1 if first_offset is None else first_offset,
@@ -129,12 +98,12 @@ class ProducerStateEntry:
     @property
     def last_sequence(self) -> int:
         """Of the last data batch of this epoch; -1 if none is known."""
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+        return self.kept()[-1][0] if self.has_batches else NO_SEQUENCE
 
     @property
     def last_data_offset(self) -> int:
         """Last offset of the last data batch of this epoch; -1 if none is known."""
-        return self.batches[-1].last_offset if self.batches else -1
+        return self.kept()[-1][1] if self.has_batches else -1
 
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """The batch that has exactly these sequences, if it is one of the last five of this epoch."""
@@ -147,15 +116,7 @@ class ProducerStateEntry:
     def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
         """Take a data batch; of another epoch the batches before are forgotten."""
         self._enter_epoch(producer_epoch)
-        self._keep(batch)
-        self.last_timestamp_ms = batch.timestamp_ms
-
-    def continue_with(self, batch: BatchMetadata) -> None:
-        """``add_batch`` of the same epoch."""
-        batches = self.batches
-        batches.append(batch)
-        if len(batches) > BATCHES_KEPT:
-            del batches[0]
+        self.keep(*batch)
         self.last_timestamp_ms = batch.timestamp_ms
 
     def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> None:
@@ -168,18 +129,13 @@ class ProducerStateEntry:
     def update(self, appended: ProducerStateEntry) -> None:
         """Take what an append made of ``without_batches``."""
         self._enter_epoch(appended.producer_epoch)
-        for batch in appended.batches:
-            self._keep(batch)
+        for batch in appended.kept():
+            self.keep(*batch)
         self.coordinator_epoch = appended.coordinator_epoch
         self.current_txn_first_offset = appended.current_txn_first_offset
         self.last_timestamp_ms = appended.last_timestamp_ms
 
     def _enter_epoch(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:
-            self.batches.clear()
+            self.forget_batches()
             self.producer_epoch = producer_epoch
-
-    def _keep(self, batch: BatchMetadata) -> None:
-        self.batches.append(batch)
-        if len(self.batches) > BATCHES_KEPT:
-            del self.batches[0]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tierlog._native.appends import find_marker
+from tierlog._native.appends import find_marker, sequence_after
 from tierlog.errors import CorruptRecordError
 from tierlog.log.local.log_errors import AppendRefusedError
 from tierlog.log.local.producers.producer_appends import ProducerBatch
@@ -24,7 +24,6 @@ from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_ID,
     BatchMetadata,
     ProducerStateEntry,
-    sequence_after,
 )
 from tierlog.log.local.producers.producer_state import AbortedTransaction, ProducerState
 from tierlog.records.batch_table import CONTROL, TRANSACTIONAL

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from tierlog._native.appends import AssignedBatch
+from tierlog._native.appends import KnownProducers
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
@@ -29,22 +29,16 @@ from tierlog.log.local.producers.producer_appends import (
 )
 from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_ID,
-    SEQUENCE_MAX,
     BatchMetadata,
     ProducerStateEntry,
-    sequence_after,
 )
 from tierlog.log.local.producers.transaction_verification import VerificationGuard, VerificationStateEntry
-from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
 #: Kafka's producer.id.expiration.ms and transaction.max.timeout.ms.
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
 #: An open transaction is late when its producer has been silent for the longest timeout and this.
 LATE_TRANSACTION_BUFFER_MS: Final = 300_000
-
-
-_new = tuple.__new__
 
 
 class AbortedTransaction(NamedTuple):
@@ -59,13 +53,6 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-
-
-class Sequel(NamedTuple):
-    """A producer, and the batch that continues it."""
-
-    producer: ProducerStateEntry
-    batch: BatchMetadata
 
 
 @dataclass(slots=True)
@@ -92,7 +79,6 @@ class ProducerState:
         verifies: ``transaction.partition.verification.enable``.
 
     Attributes:
-        end_offset: Behind the last batch that was applied.
         snapshot_offset: That of the last snapshot that was taken or loaded.
 
     Not thread-safe: it belongs to the log's writer.
@@ -115,8 +101,18 @@ class ProducerState:
         self._open: dict[int, int] = {}
         #: (first offset, marker's offset) of those that ended and may be behind the high watermark, ascending.
         self._unreplicated: list[tuple[int, int]] = []
-        self.end_offset = start_offset
+        #: What a native append asks and changes: whether a batch continues its producer.
+        self.known = KnownProducers(self._producers, self._verifications, end_offset=start_offset)
         self.snapshot_offset = start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last batch that was applied."""
+        return self.known.end_offset
+
+    @end_offset.setter
+    def end_offset(self, offset: int) -> None:
+        self.known.end_offset = offset
 
     def anew(self) -> ProducerState:
         """Another one that knows nothing, with the same settings."""
@@ -238,36 +234,6 @@ class ProducerState:
                 prepared.verified.append(batch.producer_id)
         return prepared
 
-    def find_sequel(self, batch: AssignedBatch) -> Sequel | None:
-        """A client's batch as the plain continuation of its producer: next sequence, same epoch, no transaction begun
-        or left. ``prepare`` would let it pass and change nothing but the producer's last batch. None: ask ``prepare``.
-        """
-        known = self._producers.get(batch.producer_id)
-        attributes = batch.attributes
-        if (
-            known is None
-            or attributes & CONTROL
-            or known.producer_epoch != batch.producer_epoch
-            or (known.current_txn_first_offset is not None) is not bool(attributes & TRANSACTIONAL)
-            or not known.batches
-            or self._verifications
-        ):
-            return None
-        last = known.batches[-1].last_sequence
-        if batch.base_sequence != (0 if last == SEQUENCE_MAX else last + 1):
-            return None
-        delta = batch.last_offset - batch.base_offset
-        last_sequence = sequence_after(batch.base_sequence, delta)
-        # Past the constructors of named tuples, which are Python's: this is done by each append of a producer.
-        metadata = _new(BatchMetadata, (last_sequence, batch.last_offset, delta, batch.max_timestamp))
-        return _new(Sequel, (known, metadata))
-
-    def apply_sequel(self, sequel: Sequel) -> None:
-        """Take a batch that ``find_sequel`` let pass, now that it is in the log."""
-        known, batch = sequel
-        known.continue_with(batch)
-        self.end_offset = batch.last_offset + 1
-
     def apply(self, prepared: PreparedAppend, *, end_offset: int) -> list[AbortedTransaction]:
         """Take what ``prepare`` said, now that the batches are in the log; the entries for the transaction index, which
         the log writes before it goes on.
@@ -385,7 +351,7 @@ class ProducerState:
         if len(producers) != len(loaded) or len(opened) != len(begun):
             raise CorruptIndexError("a producer, or the begin of a transaction, is there twice", fault="BAD_ENTRY")
         self.restart(offset, snapshot_offset=offset)
-        self._producers = producers
+        self._producers.update(producers)
         self._open = opened
 
     # ---- inside

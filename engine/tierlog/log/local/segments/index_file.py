@@ -17,6 +17,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import ClassVar, Final, NamedTuple
 
+from tierlog._native.appends import WaitingEntries
 from tierlog._native.indexes import find_upper_bound_offset, lookup_offset, lookup_timestamp
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.local.segments.lazy_file import LazyFile
@@ -57,6 +58,8 @@ class IndexFile:
         self._firsts = array("q")
         self._seconds = array("q")
         self._tail = bytearray()
+        #: Entries of batches that were appended by one native call; whoever looks takes them into the tail.
+        self.waiting = WaitingEntries(self.page_bytes)
         self._written_bytes = 0
         self._is_known = is_new
         # Whether the file may hold what no fsync has seen: also of a process before this one.
@@ -71,7 +74,9 @@ class IndexFile:
     def entries(self) -> int:
         """How many entries there are."""
         self._know()
-        return self._size_bytes // self.entry.size
+        with self._lock:
+            self._collect()
+            return self._size_bytes // self.entry.size
 
     @property
     def _tail_position(self) -> int:
@@ -89,7 +94,13 @@ class IndexFile:
                 self._end = end
                 return self.entry.unpack(end) if end else None
         with self._lock:
+            self._collect()
             return self.entry.unpack(self._tail[-self.entry.size :]) if self._tail else None
+
+    def _collect(self) -> None:
+        """Take the entries that wait into the tail. The caller holds the lock."""
+        if self.waiting.size_bytes:
+            self._tail += self.waiting.take()
 
     def _read_end(self) -> bytes:
         """The last entry in the file, b"" if there is none. A file that was not open is not kept open for it."""
@@ -184,10 +195,11 @@ class IndexFile:
     # ---- changing
 
     def append(self, entries: bytes) -> None:
-        """Add entries: to the tail, and to the file once they make a page."""
+        """Add entries behind those that wait: to the tail, and to the file once they make a page."""
         if not self._is_known:
             self._know()
         with self._lock:
+            self._collect()
             self._tail += entries
         if len(self._firsts) * self.page_bytes + len(self._tail) - self._written_bytes >= self.page_bytes:
             self.write_out()
@@ -197,6 +209,8 @@ class IndexFile:
     def write_out(self) -> None:
         """Write what is only in memory; the file is made if it does not exist, and cut to its entries."""
         self._know()
+        with self._lock:
+            self._collect()
         file, size_bytes = self.file.made(), self._size_bytes
         if file.size_bytes != self._written_bytes:
             file.truncate(self._written_bytes)
@@ -205,6 +219,7 @@ class IndexFile:
             file.append(self._tail[self._written_bytes - self._tail_position :])
             self._written_bytes = size_bytes
             self._is_dirty = True
+        self.waiting.note_written()
 
     def forget_pages(self, pages_kept: int = 0) -> None:
         """Keep at most so many pages in memory, and the last one. All entries have been written out."""
@@ -228,6 +243,7 @@ class IndexFile:
     def _cut(self, pages: int, tail: bytearray) -> None:
         """Keep so many pages and what follows them: readers see it first, then the file is cut."""
         with self._lock:
+            self._collect()  # they lie behind what stays
             self._generation += 1
             self._firsts, self._seconds, self._tail = self._firsts[:pages], self._seconds[:pages], tail
         file = self.file.made()
@@ -239,6 +255,8 @@ class IndexFile:
     def _truncate_to(self, offset: int, *, field: int) -> None:
         """Remove the entries at or behind an offset, which is a field of the entry."""
         self._know()
+        with self._lock:
+            self._collect()
         relative = offset - self._base_offset
         pages, data = len(self._firsts), bytes(self._tail)
         if pages and self.entry.unpack_from(data)[field] >= relative:
@@ -276,6 +294,7 @@ class OffsetIndexFile(IndexFile):
         base, relative = self._base_offset, min(offset - self._base_offset, _RELATIVE_MAX)
         while True:
             with self._lock:
+                self._collect()
                 if not self._firsts or self.entry.unpack_from(self._tail)[0] <= relative:
                     return self._position(lookup_offset(self._tail, base, base + relative)[1])
                 number, generation = bisect_right(self._firsts, relative) - 1, self._generation
@@ -292,6 +311,7 @@ class OffsetIndexFile(IndexFile):
         base = self._base_offset
         while True:
             with self._lock:
+                self._collect()
                 if not self._firsts or self.entry.unpack_from(self._tail)[1] < position:
                     return find_upper_bound_offset(self._tail, base, position, 0)
                 number, generation = bisect_left(self._seconds, position) - 1, self._generation
@@ -330,6 +350,7 @@ class TimeIndexFile(IndexFile):
         base = self._base_offset
         while True:
             with self._lock:
+                self._collect()
                 if not self._firsts or self.entry.unpack_from(self._tail)[0] <= timestamp_ms:
                     return lookup_timestamp(self._tail, base, timestamp_ms)[1]
                 number, generation = bisect_right(self._firsts, timestamp_ms) - 1, self._generation

@@ -65,7 +65,7 @@ class LogSegment(SegmentView):
     @property
     def is_index_full(self) -> bool:
         """Whether an index has no room for another entry: the segment has to be rolled. For the thread that appends."""
-        return (self._tail or self._resumed_tail()).is_full
+        return (self.end.tail or self._resumed_tail()).is_full
 
     def must_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, *, limit_bytes: int, limit_ms: int
@@ -73,15 +73,12 @@ class LogSegment(SegmentView):
         """Whether a batch may not go into this segment any more: it is too large, too old, or an index of it is full,
         or the offset lies too far from its base (Kafka shouldRoll). For the thread that appends.
         """
-        held = self._size_bytes
-        if held > limit_bytes - size_bytes or last_offset - self.base_offset > _INT32_MAX:
-            return True
-        if (self._tail or self._resumed_tail()).is_full:
-            return True
-        first_ms = self._first_timestamp_ms
-        if held and (first_ms is None or first_ms < 0):
-            return self.waited_ms(now_ms, max_timestamp_ms) > limit_ms
-        return held > 0 and first_ms is not None and max_timestamp_ms - first_ms > limit_ms
+        if self.end.tail is None:
+            self._resumed_tail()
+        rolls = self.end.must_roll(
+            size_bytes, last_offset, max_timestamp_ms, limit_bytes=limit_bytes, limit_ms=limit_ms
+        )
+        return self.waited_ms(now_ms, max_timestamp_ms) > limit_ms if rolls is None else rolls
 
     def _begin_writing(self) -> None:
         for _, file in self._files():
@@ -108,7 +105,7 @@ class LogSegment(SegmentView):
             last_time=last_time,
             last_time_offset=last_time_offset,
         )
-        self._tail = tail
+        self.end.tail = tail
         return tail
 
     def append(self, data: Buffer, *, last_offset: int, max_timestamp_ms: int) -> None:
@@ -118,27 +115,21 @@ class LogSegment(SegmentView):
             CorruptRecordError: the offset does not fit the segment; nothing has changed. CorruptIndexError: of a
                 segment that was opened. StoreError.
         """
-        tail = self._tail or self._resumed_tail()
-        position, size_bytes = self._size_bytes, memoryview(data).nbytes
-        offsets, times = tail.add_batch(
-            last_offset=last_offset, max_timestamp=max_timestamp_ms, position=position, size_bytes=size_bytes
-        )
-        (self._log.file or self._log.opened()).append(data)
-        self._size_bytes = position + size_bytes  # before the indexes: no entry may point behind it
-        if offsets:
-            self._offsets.append(offsets)
-        if times:
-            self._times.append(times)
+        if self.end.tail is None:
+            self._resumed_tail()
+        if not self.end.has_file:
+            self.end.write_to(self._log.opened())
+        self.end.append(data, last_offset=last_offset, max_timestamp=max_timestamp_ms)
 
     def append_run(self, data: Buffer, columns: Mapping[str, NDArray[np.generic]]) -> None:
         """Append several batches that lie in a row: ``columns`` as ``scan_batches`` has them. Raises as ``append``."""
-        tail = self._tail or self._resumed_tail()
-        position, size_bytes = self._size_bytes, memoryview(data).nbytes
+        tail = self.end.tail or self._resumed_tail()
+        position, size_bytes = self.end.size_bytes, memoryview(data).nbytes
         if int(columns["size_bytes"].sum()) != size_bytes:
             raise ValueError(f"{size_bytes} bytes of data for batches of {columns['size_bytes'].sum()} bytes")
         offsets, times = tail.add(columns, position=position)
         self._log.opened().append(data)
-        self._size_bytes = position + size_bytes
+        self.end.size_bytes = position + size_bytes
         self._offsets.append(offsets)
         self._times.append(times)
 
@@ -175,8 +166,9 @@ class LogSegment(SegmentView):
 
     def on_become_inactive(self) -> None:
         """Write the last time entry and all index entries that are still in memory: the segment is closed now."""
-        self._times.append((self._tail or self._resumed_tail()).close())
-        self._tail = None
+        self._times.append((self.end.tail or self._resumed_tail()).close())
+        self.end.tail = None
+        self.end.write_to(None)
         self.write_out()
         self._offsets.forget_pages()
         self._times.forget_pages()
@@ -192,14 +184,14 @@ class LogSegment(SegmentView):
         greatest = self.largest_record_timestamp
         self._begin_writing()
         # The indexes first: an entry may be missing, and none may point behind the end.
-        self._tail = None
+        self.end.tail = None
         self._offsets.truncate_to(offset)
         self._times.truncate_to(offset)
         self._aborted.truncate_to(offset)
-        cut_bytes = 0 if found is None else self._size_bytes - found.position
+        cut_bytes = 0 if found is None else self.end.size_bytes - found.position
         if found is not None:
             self.truncate_log(found.position)
-        if self._size_bytes == 0:
+        if self.end.size_bytes == 0:
             self.created_ms = self._machine.clock.time_ms()
         tail = self._resumed_tail()
         if greatest is not None:
@@ -216,7 +208,7 @@ class LogSegment(SegmentView):
         self._offsets.reset()
         self._times.reset()
         self._aborted.reset()
-        self._tail = self._new_tail()
+        self.end.tail = self._new_tail()
 
     def begin_anew(self, *, config: LogConfig) -> None:
         """Make an empty segment as a new one of a configuration: without a transaction index. The folder is not
@@ -229,23 +221,23 @@ class LogSegment(SegmentView):
 
     def index_batches(self, columns: Mapping[str, NDArray[np.generic]], *, position: int) -> None:
         """Take batches that are in the log, from a position on: only indexes are written."""
-        tail = self._tail or self._resumed_tail()
+        tail = self.end.tail or self._resumed_tail()
         offsets, times = tail.add(columns, position=position)
         self._offsets.append(offsets)
         self._times.append(times)
 
     def truncate_log(self, size_bytes: int) -> None:
         """Cut the ``.log`` to a size; the indexes stay."""
-        if size_bytes >= self._size_bytes:
+        if size_bytes >= self.end.size_bytes:
             return
         log = self._log.opened()
         self._cuts.note(size_bytes)
-        self._size_bytes = size_bytes
+        self.end.size_bytes = size_bytes
         log.truncate(size_bytes)
         # Once more before anything is appended there: who began in between saw both the old and the new bytes.
         self._cuts.note(size_bytes)
         if size_bytes == 0:
-            self._first_timestamp_ms = None
+            self.end.first_timestamp_ms = None
 
     # ---- leaving
 
@@ -279,5 +271,6 @@ class LogSegment(SegmentView):
 
     def close(self) -> None:
         """Let go of the files; nothing is written. Readers that hold a slice go on. Idempotent."""
+        self.end.write_to(None)
         for _, file in self._files():
             file.close()

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from typing_extensions import Buffer
 
-from tierlog._native.appends import IndexTail
+from tierlog._native.appends import SegmentEnd
 from tierlog._native.batches import BatchSearch, FoundBatch
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
@@ -31,10 +31,12 @@ class SegmentView:
     Attributes:
         base_offset: The segment's.
         created_ms: When it was created or opened, or became empty, by the machine's clock.
+        end: Where it ends, and what an append goes by: for the log that appends.
     """
 
     base_offset: int
     created_ms: int
+    end: SegmentEnd
 
     def __init__(
         self, machine: Machine, folder: str, base_offset: int, *, config: LogConfig, suffix: str, size_bytes: int | None
@@ -47,7 +49,6 @@ class SegmentView:
         self._suffix = suffix
         self._config = config
         is_new = size_bytes is None
-        self._size_bytes = size_bytes or 0
         self._log = LazyFile(machine, self._path(SegmentFileKind.LOG))
         path = self._path(SegmentFileKind.OFFSET_INDEX)
         self._offsets = OffsetIndexFile(machine, path, base_offset=base_offset, is_new=is_new)
@@ -55,10 +56,7 @@ class SegmentView:
         self._times = TimeIndexFile(machine, path, base_offset=base_offset, is_new=is_new)
         path = self._path(SegmentFileKind.TRANSACTION_INDEX)
         self._aborted = TransactionIndexFile(machine, path, base_offset=base_offset, is_new=is_new)
-        # What an append goes by; None until the first one after opening, closing or cutting.
-        self._tail: IndexTail | None = None
-        # Kafka's rollingBasedTimestamp.
-        self._first_timestamp_ms: int | None = None
+        self.end = SegmentEnd(self._offsets, self._times, size_bytes=size_bytes or 0)
         # Counts the cuts: what a reader saw of a log that was cut meanwhile may be anything.
         self._cuts = LogCuts()
 
@@ -87,7 +85,7 @@ class SegmentView:
     @property
     def size_bytes(self) -> int:
         """Of the ``.log``."""
-        return self._size_bytes
+        return self.end.size_bytes
 
     @property
     def largest_timestamp_ms(self) -> int:
@@ -102,7 +100,7 @@ class SegmentView:
     @property
     def largest_record_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, last offset of the batch that has it); None if there is none. Raises as the one above."""
-        tail = self._tail
+        tail = self.end.tail
         known = self._times.last_entry if tail is None else tail.greatest_timestamp
         return known if known[0] >= 0 else None
 
@@ -125,12 +123,13 @@ class SegmentView:
 
     def waited_ms(self, now_ms: int, append_timestamp_ms: int) -> int:
         """How long the segment has been written to, for ``segment.ms`` (Kafka timeWaitedForRoll)."""
-        if self._first_timestamp_ms is None:
+        if self.end.first_timestamp_ms is None:
             first = self._find(_INT64_MIN)
             if first is not None:
-                self._first_timestamp_ms = first.max_timestamp_ms
-        if self._first_timestamp_ms is not None and self._first_timestamp_ms >= 0:
-            return append_timestamp_ms - self._first_timestamp_ms
+                self.end.first_timestamp_ms = first.max_timestamp_ms
+        first_ms = self.end.first_timestamp_ms
+        if first_ms is not None and first_ms >= 0:
+            return append_timestamp_ms - first_ms
         return now_ms - self.created_ms
 
     # ---- reading
@@ -159,7 +158,7 @@ class SegmentView:
     def _search(self, position: int, least_last_offset: int, least_max_timestamp: int = _INT64_MIN) -> BatchSearch:
         search = BatchSearch(
             position=position,
-            end_position=self._size_bytes,
+            end_position=self.end.size_bytes,
             least_last_offset=least_last_offset,
             least_max_timestamp=least_max_timestamp,
         )
@@ -202,7 +201,7 @@ class SegmentView:
         if first is None:
             return None
         most = max(max_bytes, first.size_bytes) if min_one_message else max_bytes
-        size_bytes = max(0, min(most, end_position - first.position, self._size_bytes - first.position))
+        size_bytes = max(0, min(most, end_position - first.position, self.end.size_bytes - first.position))
         records = LogSlice(self._log.opened(), self._log.path, first.position, size_bytes, self._cuts, cuts)
         return SegmentRead(records, first.base_offset, most < first.size_bytes)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
@@ -32,11 +32,16 @@ _OF_BROKERS: Final = frozenset(field.alias for field in BrokerKeys.model_fields.
 _OPEN_ENDED: Final = ("encryption.key.pairs.", "storage.", "iceberg.", "structure.", "segment.", "chunk.", "fetch.")
 
 
-def read_property_file(path: str, files: Files) -> dict[str, str]:
-    """The keys of a file, or of a pipe, that concern the tier.
+def read_property_file(path: str, files: Files, *, others: Collection[str] = ()) -> dict[str, str]:
+    """The keys of a file, or of a pipe, that concern the tier, and those that its reader names besides.
 
     The file's name says its format: ``.json``, ``.toml``, else ``.properties``. Content that begins with a brace is
     JSON under any name, since a pipe has none.
+
+    Args:
+        path: Of the file.
+        files: Where it is.
+        others: Keys of a broker, without prefix, that are taken too, such as ``max.connections``.
 
     Raises:
         ConfigError: the file cannot be read or parsed, a key is given twice, or none of its keys concerns the tier. The
@@ -52,7 +57,7 @@ def read_property_file(path: str, files: Files) -> dict[str, str]:
         pairs = list(_pairs(path.lower(), text))
     except (ValueError, RecursionError) as cause:
         raise ConfigError(f"{path}: {cause}") from None
-    return _of_the_tier(path, pairs)
+    return _of_the_tier(path, pairs, frozenset(others))
 
 
 def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
@@ -63,12 +68,14 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
     return parse_properties(text)
 
 
-def _of_the_tier(path: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+def _of_the_tier(path: str, pairs: list[tuple[str, str]], others: frozenset[str]) -> dict[str, str]:
     prefix = dict(pairs).get(PREFIX_KEY, DEFAULT_PREFIX)
     bare = not any(_carries(prefix, key) for key, _ in pairs) and any(_is_ours_alone(key) for key, _ in pairs)
     kept: dict[str, str] = {}
     for number, (given, value) in enumerate(pairs, 1):
-        if bare:
+        if given.strip() in others:
+            given = given.strip()
+        elif bare:
             _check_shown(path, number, given)
         elif not _carries(prefix, given) and not given.lower().startswith("store."):
             continue

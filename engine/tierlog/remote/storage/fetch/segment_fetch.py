@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tierlog.errors import ConfigError, StoreError, TierlogError
+from tierlog.errors import ConfigError, CorruptDataError, StoreError, TierlogError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
 from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
@@ -326,12 +326,19 @@ class SegmentFetcher:
         self._count_returned(end_exclusive - start)
         return out.toreadonly()
 
-    def read_range_waits(self, log: SegmentLog, start: int, end_exclusive: int) -> Waits[list[memoryview]]:
+    def read_range_waits(
+        self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int
+    ) -> Waits[list[memoryview]]:
         """The bytes of a range, as the views of its chunks: from the cache, or from loads that all who ask share.
 
-        Batches are not checked.
+        Batches are not checked. Fewer bytes come where what follows is not there, or not sound, and so many are:
+        the next read from there on is told why.
 
-        Args: as ``find_range``.
+        Args:
+            log: Of ``open_log``.
+            start: First byte, in the original log; 0 <= start < end_exclusive <= ``log.size_bytes``.
+            end_exclusive: Behind the last byte.
+            least_bytes: Without which the caller cannot go on; > 0.
 
         Raises: as a stream of ``fetch_log_segment``, when it is read.
         """
@@ -342,7 +349,12 @@ class SegmentFetcher:
         )
         with stream:
             while left := stream.left_bytes:
-                found.append((yield from stream.take_waits(left, lean=False)))
+                try:
+                    found.append((yield from stream.take_waits(left, lean=False)))
+                except (StoreError, CorruptDataError):
+                    if stream.tell() < min(least_bytes, end_exclusive - start):
+                        raise
+                    break
         return found
 
     def find_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:

@@ -159,11 +159,12 @@ def describe_aiven(
         last_modified_ms: Of the manifest.
     """
     indexes = f"{base}.indexes"
+    log = f"{base}.log"
     return StoredSegment(
         metadata=metadata,
         layout="aiven",
-        name=name(f"{base}.log", prefix),
-        log=StoredPart(f"{base}.log", 0, manifest.chunk_index.object_size_bytes, log_size),
+        name=name(log, prefix),
+        log=StoredPart(log, 0, manifest.chunk_index.object_size_bytes, log_size),
         parts=tuple(
             (kind, StoredPart(indexes, position, size, indexes_size)) for kind, position, size in manifest.indexes
         ),

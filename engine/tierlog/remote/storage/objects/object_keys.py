@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SegmentFileKind
@@ -100,6 +101,19 @@ def _legal(partition: TopicIdPartition) -> TopicIdPartition:
     return partition
 
 
+# A listing names the same partition, and the same segment, many times in a row: made once, they are also kept once.
+
+
+@lru_cache(maxsize=64)
+def _partition_of(topic_id: str | None, topic: str, partition: int) -> TopicIdPartition:
+    return TopicIdPartition(Uuid.from_text(topic_id) if topic_id else ZERO_UUID, topic, partition)
+
+
+@lru_cache(maxsize=64)
+def _segment_id_of(text: str) -> Uuid:
+    return Uuid.from_text(text)
+
+
 def _parse(found: re.Match[str] | None) -> ObjectKey | None:
     if found is None:
         return None
@@ -107,12 +121,12 @@ def _parse(found: re.Match[str] | None) -> ObjectKey | None:
     offset, partition = int(parts["offset"] or 0), int(parts["partition"])
     if offset > _INT64_MAX or partition > _INT32_MAX:
         return None
-    topic_id = Uuid.from_text(parts["topic_id"]) if parts.get("topic_id") else ZERO_UUID
+    segment_id = parts.get("segment_id")
     return ObjectKey(
         prefix=parts["lead"],
-        topic_id_partition=TopicIdPartition(topic_id, parts["topic"], partition),
+        topic_id_partition=_partition_of(parts.get("topic_id"), parts["topic"], partition),
         start_offset=offset,
-        segment_id=Uuid.from_text(parts["segment_id"]) if parts.get("segment_id") else None,
+        segment_id=_segment_id_of(segment_id) if segment_id else None,
         suffix=parts["suffix"] or parts["whole"],
         segment_path=parts["main"],
     )

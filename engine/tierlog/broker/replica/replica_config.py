@@ -1,0 +1,179 @@
+"""What a replica is told: by the command's options, and by the keys of a broker's properties."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tierlog.broker.fetching.fetch_handler import FetchLimits
+from tierlog.broker.fetching.fetch_session import SessionLimits
+from tierlog.broker.groups.group_config import KEYS as GROUP_KEYS
+from tierlog.broker.groups.group_config import GroupConfig, read_group_config
+from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
+from tierlog.errors import ConfigError
+
+_INT32_MAX: Final = 2**31 - 1
+#: Kafka's keys of a server's limits: the field of ServerConfig that each sets, and its smallest value.
+_SERVER_KEYS: Final[Mapping[str, tuple[str, int]]] = {
+    "max.connections": ("max_connections", 1),
+    "max.connections.per.ip": ("max_connections_per_ip", 1),
+    "connections.max.idle.ms": ("connections_max_idle_ms", 1),
+    "connection.failed.authentication.delay.ms": ("connection_failed_authentication_delay_ms", 0),
+    "socket.request.max.bytes": ("socket_request_max_bytes", 1),
+    "socket.listen.backlog.size": ("socket_listen_backlog_size", 1),
+    "queued.max.request.bytes": ("queued_max_request_bytes", -1),
+    "sasl.server.max.receive.size": ("sasl_server_max_receive_size", 1),
+}
+_MECHANISMS: Final = "sasl.enabled.mechanisms"
+_FETCH_MAX: Final = "fetch.max.bytes"
+_SESSIONS: Final = "max.incremental.fetch.session.cache.slots"
+_EVICTION: Final = "min.incremental.fetch.session.eviction.ms"
+#: All keys of a broker that a replica obeys, beside those of the tier.
+CONFIG_KEYS: Final = frozenset({*_SERVER_KEYS, *GROUP_KEYS, _MECHANISMS, _FETCH_MAX, _SESSIONS, _EVICTION})
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSource:
+    """Where metadata of segments comes from, as ``open_metadata`` takes it.
+
+    Args:
+        sources: Folders of the metadata topic, a snapshot, or the bootstrap servers of a running Kafka; none: the
+            bucket alone says what it holds.
+        client_keys: Of Kafka's client.
+    """
+
+    sources: tuple[str, ...] = ()
+    client_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConfig:
+    """All that a replica is told.
+
+    Args:
+        path: What is served, as ``open_tier`` takes it.
+        server: Where it listens, and its limits.
+        topics: Names and ``^`` patterns; all if empty.
+        layout: As ``open_tier`` takes it.
+        tier_keys: The storage manager's keys.
+        state: The folder for what outlives the process; None for nothing.
+        refresh_seconds: Pause between two listings.
+        metadata: Where metadata comes from.
+        log_starts: As ``--log-start`` takes them.
+        cluster_id: What clients are told.
+        monitor: Host and port for metrics and health; None for neither.
+        fetch: Limits of Fetch.
+        groups: Of consumer groups.
+    """
+
+    path: str
+    server: ServerConfig
+    cluster_id: str
+    topics: tuple[str, ...] = ()
+    layout: str = "auto"
+    tier_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    state: str | None = None
+    refresh_seconds: float = 60.0
+    metadata: MetadataSource = MetadataSource()
+    log_starts: tuple[str, ...] = ()
+    monitor: tuple[str, int] | None = None
+    fetch: FetchLimits = field(default_factory=FetchLimits)
+    groups: GroupConfig = field(default_factory=GroupConfig)
+
+
+def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str | None = None) -> ReplicaConfig:
+    """The configuration of PATH and of a broker's keys; options are set on it by ``dataclasses.replace``.
+
+    Args:
+        path: What is served.
+        given: CONFIG_KEYS by their names, and the tier's keys.
+        cluster_id: None makes one of the path, the same each time.
+
+    Raises:
+        ConfigError: a key's value is malformed or out of range.
+    """
+    keys = {name: value.strip() for name, value in given.items() if name in CONFIG_KEYS}
+    server: dict[str, Any] = {
+        field: _number(keys, name, least) for name, (field, least) in _SERVER_KEYS.items() if name in keys
+    }
+    fetch = FetchLimits()
+    if _FETCH_MAX in keys:
+        fetch = replace(fetch, fetch_max_bytes=_number(keys, _FETCH_MAX, 1024))
+    sessions = SessionLimits()
+    if _SESSIONS in keys:
+        sessions = replace(sessions, slots_max=_number(keys, _SESSIONS, 0))
+    if _EVICTION in keys:
+        sessions = replace(sessions, eviction_seconds=_number(keys, _EVICTION, 1) / 1000)
+    return ReplicaConfig(
+        path,
+        ServerConfig(**server),
+        cluster_id or _cluster_id(path),
+        tier_keys={name: value for name, value in given.items() if name not in CONFIG_KEYS},
+        fetch=replace(fetch, sessions=sessions),
+        groups=read_group_config(keys),
+    )
+
+
+def with_security(
+    config: ReplicaConfig,
+    given: Mapping[str, str],
+    *,
+    certificate: str | None,
+    key: str | None,
+    users: str | None,
+) -> ReplicaConfig:
+    """The configuration with TLS where there is a certificate, and SASL where there are users.
+
+    Raises:
+        ConfigError: ``sasl.enabled.mechanisms`` names none that is known.
+    """
+    protocol = {
+        (False, False): SecurityProtocol.PLAINTEXT,
+        (True, False): SecurityProtocol.SSL,
+        (False, True): SecurityProtocol.SASL_PLAINTEXT,
+        (True, True): SecurityProtocol.SASL_SSL,
+    }[certificate is not None, users is not None]
+    named = [each.strip() for each in given.get(_MECHANISMS, "").split(",") if each.strip()]
+    mechanisms = tuple(named) or SASL_MECHANISMS
+    server = replace(
+        config.server,
+        security_protocol=protocol,
+        ssl_certificate_chain_location=certificate or "",
+        ssl_key_location=key or "",
+        sasl_enabled_mechanisms=mechanisms if users is not None else (),
+        sasl_users_location=users or "",
+    )
+    return replace(config, server=server)
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """(host, port) of ``HOST:PORT``; an IPv6 address stands in brackets, and no host is all addresses.
+
+    Raises:
+        ConfigError: malformed; names the option.
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{option} {text!r}: an IPv6 address stands in brackets, as [::1]:9092")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ConfigError(f"{option} {text!r}: HOST:PORT is expected")
+    return host, int(port)
+
+
+def _number(keys: Mapping[str, str], name: str, least: int) -> int:
+    text = keys[name]
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or not least <= int(text) <= _INT32_MAX:
+        raise ConfigError(f"{name}={text}: a number from {least} to {_INT32_MAX} is expected")
+    return int(text)
+
+
+def _cluster_id(path: str) -> str:
+    """22 characters, as Kafka's own ids have."""
+    digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest()[:16]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")

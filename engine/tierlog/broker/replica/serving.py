@@ -1,0 +1,201 @@
+"""The parts of a replica, made and ended together: a tier, its catalog, the groups, the handlers, the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+from tierlog.aio.waiting import LoopCalls, Worker
+from tierlog.broker.apis.describe_cluster import DescribeClusterHandler
+from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
+from tierlog.broker.apis.describe_log_dirs import DescribeLogDirsHandler
+from tierlog.broker.apis.describe_topic_partitions import DescribeTopicPartitionsHandler
+from tierlog.broker.apis.list_offsets import ListOffsetsHandler
+from tierlog.broker.apis.metadata import MetadataHandler
+from tierlog.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from tierlog.broker.apis.refusals import refusals
+from tierlog.broker.apis.server_identity import ServerIdentity
+from tierlog.broker.fetching.fetch_handler import FetchHandler
+from tierlog.broker.groups.coordinator import GroupCoordinator
+from tierlog.broker.groups.database_store import open_group_store
+from tierlog.broker.groups.handlers.group_handlers import group_handlers
+from tierlog.broker.groups.stored_state import GroupStore, StoredState
+from tierlog.broker.handling import Handler, Timers
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
+from tierlog.broker.replica.replica_config import ReplicaConfig
+from tierlog.broker.replica.replica_partition import ReplicaPartition
+from tierlog.broker.replica.segment_reads import SegmentReads, server_config
+from tierlog.broker.server.loop_timers import LoopTimers
+from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
+from tierlog.broker.server.metrics.server_metrics import ServerMetrics
+from tierlog.broker.server.running import run_server
+from tierlog.broker.server.server import Server
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.storage.tier.tier_paths import open_tier
+from tierlog.runtime.machine import Machine
+from tierlog.scan.log_starts import parse_log_starts
+
+#: Threads that open and close what the server needs.
+_THREADS: Final = 2
+#: In the state directory.
+_LISTING_FILE: Final = "bucket-listing"
+
+
+class Replica:
+    """A server of Kafka's protocol over one bucket, read-only.
+
+    Args:
+        config: What is served, where, and how.
+        machine: Clock, chance, threads and files.
+
+    Made, started and stopped on one event loop.
+    """
+
+    def __init__(self, config: ReplicaConfig, machine: Machine | None = None) -> None:
+        self._config = config
+        self._machine = machine or Machine()
+        self._parts = AsyncExitStack()
+        self._server: Server | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """List the bucket and begin to listen; returns host and port.
+
+        Raises:
+            ConfigError: PATH holds nothing that fits a layout, a key is malformed, or the state is another server's.
+            CorruptDataError: the metadata or the state is damaged. StoreError and its kinds: the bucket cannot be
+                listed. OSError: the address cannot be listened on.
+        """
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> tuple[str, int]:
+        config, machine = self._config, self._machine
+        pool = machine.scheduler.pool(_THREADS, name="tierlog-replica")
+        worker = Worker(pool)
+        self._parts.callback(pool.close, wait_seconds=0)
+        metadata = None
+        if config.metadata.sources:
+            metadata = FollowedMetadata(
+                config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine
+            )
+        tier = await worker.run(partial(self._open_tier, metadata))
+        self._when_ended(worker, tier.close)
+        storage_metrics = StorageMetrics()
+        storage = server_config(config.tier_keys, machine=machine)
+        reads = SegmentReads(tier, storage, machine=machine, metrics=storage_metrics)
+        self._when_ended(worker, reads.close)
+        settings = CatalogSettings(
+            topics=config.topics,
+            refresh_seconds=config.refresh_seconds,
+            state_file=None if config.state is None else f"{config.state}/{_LISTING_FILE}",
+            log_start_offsets=await worker.run(partial(self._log_starts, tier)),
+        )
+        catalog = BucketCatalog(
+            tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
+        )
+        await catalog.start()
+        self._parts.push_async_callback(catalog.close)
+        store = await worker.run(partial(open_group_store, machine, config.state))
+        self._when_ended(worker, store.close)
+        state = await worker.run(store.load)
+        timers = LoopTimers()
+        coordinator = self._coordinator(timers, store, state)
+        metrics = ServerMetrics()
+        server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
+        self._parts.push_async_callback(server.stop)
+        self._server = server
+        if config.monitor is not None:
+            endpoint = HttpEndpoint(
+                *config.monitor,
+                registries=(metrics.registry, storage_metrics.registry),
+                health=partial(_health, catalog),
+                machine=machine,
+            )
+            await endpoint.start()
+            self._parts.push_async_callback(endpoint.stop)
+        return await server.start()
+
+    def _when_ended(self, worker: Worker, close: Callable[[], None]) -> None:
+        """Have what may block closed in a thread at the end."""
+
+        async def closed() -> None:
+            await worker.run(close)
+
+        self._parts.push_async_callback(closed)
+
+    def _open_tier(self, metadata: FollowedMetadata | None) -> Tier:
+        config = self._config
+        return open_tier(
+            config.path,
+            layout=config.layout,
+            config=config.tier_keys,
+            machine=self._machine,
+            limited=True,
+            known=None if metadata is None else metadata.read(),
+        )
+
+    def _log_starts(self, tier: Tier) -> Mapping[str, Mapping[int, int]]:
+        """Topic -> partition -> log start offset."""
+        starts = self._config.log_starts
+        return parse_log_starts(starts, tier.topics()) if starts else {}
+
+    def _coordinator(self, timers: Timers, store: GroupStore, state: StoredState) -> GroupCoordinator:
+        return GroupCoordinator(self._config.groups, self._machine, timers, store, state, on_loop=LoopCalls().submit)
+
+    def _handlers(self, catalog: BucketCatalog, coordinator: GroupCoordinator, timers: Timers) -> list[Handler]:
+        config, machine = self._config, self._machine
+        identity = ServerIdentity(config.cluster_id)
+        return [
+            FetchHandler(catalog, node_id=identity.node_id, timers=timers, machine=machine, limits=config.fetch),
+            ListOffsetsHandler(catalog),
+            OffsetForLeaderEpochHandler(catalog),
+            MetadataHandler(catalog, identity),
+            DescribeClusterHandler(identity),
+            DescribeTopicPartitionsHandler(catalog, identity),
+            DescribeConfigsHandler(catalog, identity),
+            DescribeLogDirsHandler(catalog),
+            *group_handlers(coordinator, catalog, machine.clock, node_id=identity.node_id),
+            *refusals(),
+        ]
+
+    async def stop(self) -> None:
+        """End the server and all that it was made of; idempotent."""
+        parts, self._parts = self._parts, AsyncExitStack()
+        self._server = None
+        await parts.aclose()
+
+    async def reload_certificate(self) -> None:
+        """Use a changed certificate for connections from now on."""
+        if self._server is not None:
+            await self._server.reload_certificate()
+
+
+def _health(catalog: BucketCatalog) -> str:
+    """Why the server is not usable; "" if it is."""
+    return "" if catalog.is_usable else "the bucket has not been listed"
+
+
+def serve_replica(
+    config: ReplicaConfig, *, on_ready: Callable[[str, int], None], machine: Machine | None = None
+) -> None:
+    """Run a replica until SIGTERM or SIGINT. Only for the main thread.
+
+    Args:
+        config: What is served.
+        on_ready: Told host and port once clients can connect.
+        machine: By default this machine.
+
+    Raises: as ``Replica.start``.
+    """
+
+    async def made() -> Replica:
+        return Replica(config, machine)
+
+    run_server(made, on_ready)

@@ -1,0 +1,126 @@
+"""``tierlog replica``: serve a bucket to Kafka's clients, read-only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tierlog._extras import require_extra
+from tierlog.cli.exits import ExitCode, complain, guarded
+from tierlog.cli.options import (
+    CommandConfigOption,
+    ConfigOption,
+    LayoutName,
+    LayoutOption,
+    LogStartOption,
+    MetadataOption,
+    PathArgument,
+    TopicsArgument,
+)
+from tierlog.cli.tiers import check_command_config, command_keys, config_keys
+from tierlog.cli.topics import TopicChoice
+from tierlog.errors import ConfigError
+
+
+def register(app: typer.Typer) -> None:
+    app.command("replica")(guarded(replica))
+
+
+def replica(
+    path: PathArgument,
+    topic: TopicsArgument = None,
+    config: ConfigOption = None,
+    layout: LayoutOption = LayoutName.AUTO,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect.")
+    ] = "127.0.0.1:9092",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            "--advertise",
+            metavar="HOST:PORT",
+            help="The address that clients are told to connect to; by default the one that they reached.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="DIR",
+            help="Keeps groups' offsets and the last listing. Without it they are in memory and end with the server.",
+        ),
+    ] = None,
+    refresh: Annotated[
+        float, typer.Option("--refresh", metavar="SECONDS", min=0.1, help="Time between two listings of the bucket.")
+    ] = 60.0,
+    metadata: MetadataOption = None,
+    command_config: CommandConfigOption = None,
+    log_start: LogStartOption = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="By default an id that is made of PATH.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Speak TLS, with this certificate and its chain (PEM)."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of --tls-cert (PEM).")
+    ] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", metavar="FILE", help="Demand SASL (PLAIN, SCRAM) of clients; a user on each line."),
+    ] = None,
+    monitor: Annotated[
+        str | None,
+        typer.Option(
+            "--monitor", metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /healthz there, over HTTP."
+        ),
+    ] = None,
+) -> ExitCode:
+    """Serve a bucket as a read-only Kafka server: any Kafka client reads its history, and no broker is asked.
+
+    Topics, offsets, times, both isolation levels and consumer groups are served as a broker serves them; the high
+    watermark is the end of the tier. Writes are refused. The bucket is listed again every --refresh seconds.
+
+    --config takes the brokers' rsm.config.* keys, and Kafka's keys of limits (max.connections, fetch.max.bytes,
+    group.max.size …). SIGTERM ends the server with 0.
+    """
+    require_extra("server", "serving Kafka's clients")
+    from tierlog.broker.replica.replica_config import (
+        CONFIG_KEYS,
+        MetadataSource,
+        parse_address,
+        read_replica_config,
+        with_security,
+    )
+    from tierlog.broker.replica.serving import serve_replica
+
+    check_command_config(metadata, command_config)
+    choice = TopicChoice.of(path, topic)
+    if (tls_cert is None) is not (tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key go together")
+    keys = config_keys(config, CONFIG_KEYS) or {}
+    made = read_replica_config(path, keys, cluster_id=cluster_id)
+    made = with_security(made, keys, certificate=_text(tls_cert), key=_text(tls_key), users=_text(users))
+    host, port = parse_address("--listen", listen)
+    advertised = ("", 0) if advertise is None else parse_address("--advertise", advertise)
+    made = replace(
+        made,
+        server=replace(made.server, host=host, port=port, advertised_host=advertised[0], advertised_port=advertised[1]),
+        topics=(*choice.names, *choice.patterns),
+        layout=layout.value,
+        state=_text(state),
+        refresh_seconds=refresh,
+        metadata=MetadataSource(tuple(metadata or ()), command_keys(command_config)),
+        log_starts=tuple(log_start or ()),
+        monitor=None if monitor is None else parse_address("--monitor", monitor),
+    )
+    serve_replica(made, on_ready=lambda host, port: complain(f"{path} is served on {host}:{port}"))
+    return ExitCode.DONE
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,97 @@
+"""What is regular goes to kio's decoder, which ends the process for what is not."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+
+from tests.support.api_calls import make_request
+from tests.support.kafka_entities import kio_bytes, requests, served_versions
+from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
+from tierlog.broker.protocol.fields import EntityClass, wire_fields
+from tierlog.broker.protocol.skimming import is_regular
+
+
+def by_kio(entity: EntityClass, data: bytes) -> Any:
+    try:
+        return entity_reader(entity)(data, 0)[0]
+    except Exception:  # noqa: BLE001 - what it raises is many things
+        return None
+
+
+def by_us(entity: EntityClass, data: bytes) -> Any:
+    try:
+        return decoder_of(entity).read(Cursor(memoryview(data)))
+    except (MalformedRequestError, struct.error, UnicodeDecodeError, OverflowError):
+        return None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_both_decoders_read_the_same_of_what_is_regular(data: st.DataObject) -> None:
+    """A request would mean one thing to the fast decoder and another to the slow one."""
+    version = data.draw(st.sampled_from(served_versions()))
+    encoded = bytearray(kio_bytes(data.draw(requests(*version))))
+    for _ in range(data.draw(st.integers(0, 3))):
+        if encoded:
+            encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
+    del encoded[data.draw(st.integers(0, len(encoded))) :]
+    entity: EntityClass = load_request_schema(*version)
+    if is_regular(entity, memoryview(bytes(encoded)), 0):
+        fast = by_kio(entity, bytes(encoded))
+        assert fast is None or fast == by_us(entity, bytes(encoded))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_clients_send_is_regular(data: st.DataObject) -> None:
+    """Every request would pay for the slow decoder."""
+    request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
+    is_tagged = any(field.tag is not None for field in wire_fields(type(request)))
+    encoded = kio_bytes(request)
+    if not is_tagged:
+        assert is_regular(type(request), memoryview(encoded), 0) or _has_nested_tags(request)
+        assert not is_regular(type(request), memoryview(encoded[:-1]), 0) or not encoded
+
+
+def _has_nested_tags(request: Any) -> bool:
+    def tagged(entity: EntityClass) -> bool:
+        return any(f.tag is not None or (f.entity is not None and tagged(f.entity)) for f in wire_fields(entity))
+
+    return tagged(type(request))
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16382, 16383, 16384, 40_000])
+def test_lengths_of_all_sizes(size: int) -> None:
+    """Longer names, or longer lists, would be slow; or a length of two bytes would be read as one."""
+    request = make_request(3, 12, topics=[{"name": "n" * min(size, 32767), "topic_id": None}], **FLAGS)
+    assert is_regular(type(request), memoryview(kio_bytes(request)), 0)
+    names = [{"name": "", "topic_id": None}] * size
+    request = make_request(3, 12, topics=names, **FLAGS)
+    assert is_regular(type(request), memoryview(kio_bytes(request)), 0)
+
+
+FLAGS = {"include_topic_authorized_operations": False}
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "data"),
+    [
+        (3, 1, struct.pack(">i", 2**31 - 1)),
+        (3, 1, struct.pack(">i", 5) + bytes(4)),
+        (3, 12, b"\xff\xff\xff\xff\x0f\0\0\0"),
+        (3, 12, b"\xff\xff\x7f\0\0\0"),
+        (3, 12, b"\1\1\1\1\5\0"),
+        (1, 13, struct.pack(">iiiibii", -1, 500, 1, 1, 0, 0, -1) + b"\0\1\1\0"),
+        (22, 0, b"\x80\0"),
+    ],
+)
+def test_what_is_not_regular(api_key: int, version: int, data: bytes) -> None:
+    """The decoder of kio would end the process, refuse what Kafka takes, or give None to loop over."""
+    assert not is_regular(load_request_schema(api_key, version), memoryview(data), 0)

@@ -1,0 +1,268 @@
+"""What many clients share: a chunk is fetched once, and a store that stalls hinders nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import pathlib
+import threading
+import time
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.support.buckets import producer_snapshot
+from tests.support.golden import bucket_root, config_of
+from tests.support.loops import run_on
+from tests.support.replica_reads import FarStore, Served, read_on, served
+from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
+from tierlog.broker.protocol.api_errors import ApiError, error_code_of
+from tierlog.broker.replica.replica_partition import ReplicaPartition
+from tierlog.broker.replica.segment_reads import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, server_config
+from tierlog.errors import ConfigError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.records import scan
+from tierlog.remote.api import IndexType
+from tierlog.scan.history import TierHistory
+
+MIB = 1 << 20
+NO_INDEXES = INDEXES | {
+    IndexType.OFFSET: b"",
+    IndexType.TIMESTAMP: b"",
+    IndexType.PRODUCER_SNAPSHOT: producer_snapshot({}),
+}
+
+
+def bucket_of(root: pathlib.Path, *topics: str, segments: int = 1, encrypted: pathlib.Path | None = None) -> bytes:
+    """Segments of 3 MiB in chunks of 64 KiB (of the golden data's key if encrypted); the log of one topic."""
+    logs = []
+    for number in range(segments):
+        log, end_offset = sound_log(3 * MIB, start_offset=number and scan(logs[-1]).last_offset[-1] + 1)
+        logs.append(log)
+        for topic in topics:
+            made = make_segment(
+                log,
+                start_offset=int(scan(log).base_offset[0]),
+                end_offset=end_offset,
+                topic=topic,
+                chunk_size=1 << 16,
+                compression=encrypted is not None,
+                key_ring=None if encrypted is None else throwaway_keys(encrypted),
+                indexes=NO_INDEXES,
+            )
+            for key, data in made.objects.items():
+                path = root / key
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+    return b"".join(logs)
+
+
+def key_config(data: pathlib.Path) -> dict[str, str]:
+    folder = data / "keys" / "k1"
+    return {
+        "encryption.key.pairs": "k1",
+        "encryption.key.pair.id": "k1",
+        "encryption.key.pairs.k1.private.key.file": str(folder / "private.der"),
+        "encryption.key.pairs.k1.public.key.file": str(folder / "public.der"),
+    }
+
+
+def far(made: Served) -> FarStore:
+    store = made.tier.store
+    assert isinstance(store, FarStore)
+    return store
+
+
+def test_fifty_clients_of_a_cold_segment_fetch_each_chunk_once(tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """A burst of consumers would multiply the bill, and decrypt the same chunk fifty times."""
+    log = bucket_of(tmp_path, "orders", encrypted=data)
+
+    async def check(partition: ReplicaPartition) -> None:
+        async def consume() -> bytes:
+            read = await read_on(partition, read_committed=False, max_bytes=lambda: MIB)
+            return b"".join(view for offset, found in read for view in whole(found.records))
+
+        for got in await asyncio.gather(*(consume() for _ in range(50))):
+            assert got == log
+
+    config = key_config(data) | {"fetch.prefetch.enabled": "false"}
+    with served(str(tmp_path), config, wrap_store=FarStore) as here:
+        store = far(here)
+        store.asked.clear()
+        run_on("uvloop", lambda: check(here.partitions["orders", 0]))
+        ranges = sorted((start, end) for key, start, end in store.asked if key.endswith(".log"))
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges)), ranges
+
+
+def whole(views: object) -> list[bytes]:
+    """The whole batches of an answer."""
+    joined = b"".join(views)  # type: ignore[call-overload]
+    return [joined[: scan(joined).end_position]]
+
+
+def test_a_store_that_stalls_hinders_its_readers_alone(tmp_path: pathlib.Path) -> None:
+    """One object that does not answer would hang every client; or clients would wait for ever, or in vain again."""
+    bucket_of(tmp_path, "good", "bad")
+
+    async def check(here: Served) -> None:
+        store = far(here)
+        bad, good = here.partitions["bad", 0], here.partitions["good", 0]
+        store.held = tuple(key for key in logs_of(here, "bad"))
+        threads = threading.active_count()
+        began = time.monotonic()
+        waiting = [
+            asyncio.create_task(bad.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False))
+            for _ in range(100)
+        ]
+        await asyncio.sleep(0.05)
+        for _ in range(20):
+            assert await read_on(good, read_committed=True, max_bytes=lambda: MIB)
+        assert time.monotonic() - began < 0.9, "the good one waited for the bad one"
+        assert threading.active_count() - threads < 30, "a thread for each who waits"
+        for task in waiting:
+            with pytest.raises(StoreUnavailableError) as told:
+                await task
+            assert error_code_of(told.value) is ErrorCode.kafka_storage_error
+        assert time.monotonic() - began < 5
+        asked = len(store.asked)
+        store.release()
+        again = await bad.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)
+        assert again.size_bytes == MIB
+        assert len(store.asked) == asked, "what was under way was asked for once more"
+
+    config = {"fetch.chunk.cache.get.timeout.ms": "1000", "fetch.prefetch.enabled": "false"}
+    with served(str(tmp_path), config, wrap_store=FarStore) as here:
+        run_on("uvloop", lambda: check(here))
+
+
+def logs_of(here: Served, topic: str) -> list[str]:
+    history = here.histories[topic, 0].current
+    assert history is not None
+    return [span.segment.log.key for span in history.spans]
+
+
+def test_what_is_there_is_given_when_the_rest_stalls(tmp_path: pathlib.Path) -> None:
+    """A consumer would get nothing of a mebibyte whose last bytes do not come."""
+    log = bucket_of(tmp_path, "orders")
+
+    async def check(here: Served) -> None:
+        store, partition = far(here), here.partitions["orders", 0]
+        await partition.load()
+        store.held, store.held_from = (".log",), 1
+        found = await partition.read(0, max_bytes=3 * MIB, is_first_whole=True, read_committed=False)
+        assert MIB <= found.size_bytes < 2.5 * MIB, "the first request is for little more than a mebibyte"
+        assert b"".join(found.records) == log[: found.size_bytes]
+        store.release()
+
+    config = {"fetch.chunk.cache.get.timeout.ms": "300", "fetch.prefetch.enabled": "false"}
+    with served(str(tmp_path), config, wrap_store=FarStore) as here:
+        run_on("uvloop", lambda: check(here))
+
+
+def test_an_object_that_is_gone_is_told_to_the_catalog(tmp_path: pathlib.Path) -> None:
+    """A consumer would retry for ever where retention has deleted a segment, or skip what is only slow."""
+    bucket_of(tmp_path, "orders", segments=2)
+
+    async def check(here: Served) -> None:
+        partition, histories = here.partitions["orders", 0], here.histories["orders", 0]
+        offsets = await partition.load()
+        gone = tmp_path / logs_of(here, "orders")[0]
+        for path in gone.parent.glob(f"{gone.stem}.*"):
+            path.unlink()
+        with pytest.raises(ObjectNotFoundError) as told:
+            await partition.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)
+        assert error_code_of(told.value) is ErrorCode.kafka_storage_error
+        assert histories.reported == [told.value]
+        (histories.current,) = TierHistory(here.tier).partitions(["orders"])
+        assert partition.offsets is None, "of another history"
+        with pytest.raises(ApiError) as out:
+            await partition.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)
+        assert out.value.code is ErrorCode.offset_out_of_range
+        assert partition.offsets is not None
+        assert partition.offsets.log_start_offset > offsets.log_start_offset
+        start = partition.offsets.log_start_offset
+        assert (await partition.read(start, max_bytes=MIB, is_first_whole=True, read_committed=False)).size_bytes == MIB
+
+    with served(str(tmp_path)) as here:
+        run_on("asyncio", lambda: check(here))
+
+
+def test_views_outlive_their_place_in_the_cache(tmp_path: pathlib.Path) -> None:
+    """Bytes would change while a slow client's answer is still being sent."""
+    log = bucket_of(tmp_path, "orders")
+
+    async def check(partition: ReplicaPartition) -> None:
+        kept = await partition.read(0, max_bytes=200_000, is_first_whole=True, read_committed=False)
+        for _ in range(3):
+            await read_on(partition, read_committed=False, max_bytes=lambda: MIB)
+        assert b"".join(kept.records) == log[: kept.size_bytes]
+        assert all(view.readonly for view in kept.records)
+
+    with served(str(tmp_path), {"fetch.chunk.cache.size": "150000"}, wrap_store=FarStore) as here:
+        run_on("uvloop", lambda: check(here.partitions["orders", 0]))
+
+
+def test_prefetch_goes_on_in_the_next_segment(tmp_path: pathlib.Path) -> None:
+    """Every segment would begin with a wait for its first bytes."""
+    bucket_of(tmp_path, "orders", segments=2)
+
+    async def check(here: Served) -> None:
+        partition, store = here.partitions["orders", 0], far(here)
+        first, second = logs_of(here, "orders")
+        end = here.histories["orders", 0].current.spans[0].end_offset_exclusive  # type: ignore[union-attr]
+        offset = (await partition.load()).log_start_offset
+        while offset < end:
+            assert second not in [key for key, _, _ in store.asked] or offset
+            found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
+            offset = int(scan(b"".join(found.records)).last_offset[-1]) + 1
+        for _ in range(500):
+            if any(key == second for key, _, _ in store.asked):
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail(f"nothing was asked of {second} after {first}")
+
+    with served(str(tmp_path), wrap_store=FarStore) as here:
+        run_on("uvloop", lambda: check(here))
+
+
+def test_a_server_has_bounded_caches_by_default() -> None:
+    """A server would fetch every chunk anew for each reader; or what the user said would not count."""
+    config = server_config({})
+    assert (config.fetch_chunk_cache_class, config.fetch_chunk_cache_size) == ("memory", CHUNK_CACHE_BYTES)
+    assert config.fetch_indexes_cache_size == INDEX_CACHE_BYTES
+    config = server_config({"rsm.config.fetch.chunk.cache.size": "1000", "fetch.indexes.cache.size": "7"})
+    assert (config.fetch_chunk_cache_class, config.fetch_chunk_cache_size) == ("memory", 1000)
+    assert config.fetch_indexes_cache_size == 7
+    config = server_config(
+        {"fetch.chunk.cache.class": "disk", "fetch.chunk.cache.size": "5", "fetch.chunk.cache.path": "/tmp"}
+    )
+    assert (config.fetch_chunk_cache_class, config.fetch_chunk_cache_size) == ("disk", 5)
+    with pytest.raises(ConfigError):
+        server_config({"fetch.chunk.cache.sizes": "1"})
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path, kind: str) -> None:
+    """A cache on a disk would be configured and do nothing."""
+    run = data / "zstd-aes"
+    (tmp_path / "cache").mkdir()
+    config = config_of(run) | {"fetch.chunk.cache.class": kind, "fetch.chunk.cache.size": "100000000"}
+    if kind == "disk":
+        config["fetch.chunk.cache.path"] = str(tmp_path / "cache")
+
+    async def read_all(here: Served) -> list[bytes]:
+        return [
+            b"".join(
+                b"".join(found.records) for _, found in await read_on(p, read_committed=True, max_bytes=lambda: MIB)
+            )
+            for p in here.partitions.values()
+        ]
+
+    with served(str(bucket_root(run)), config, wrap_store=FarStore) as here:
+        first = run_on("uvloop", lambda: read_all(here))
+        deadline = time.monotonic() + 5  # a slow cache is written behind the readers' back
+        while time.monotonic() < deadline:
+            asked = len(far(here).asked)
+            assert run_on("uvloop", lambda: read_all(here)) == first
+            if len(far(here).asked) == asked:
+                return
+        pytest.fail("chunks are fetched again and again")
