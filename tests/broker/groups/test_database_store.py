@@ -128,7 +128,7 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.lists(st.lists(changes, max_size=4), max_size=6))
 def test_any_changes_are_stored_as_they_are(
     tmp_path_factory: pytest.TempPathFactory, writes: list[list[Change]]
