@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.aio.side_by_side import give_way, run_each
+from tierlog.aio.waiting import SharedCall
 from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
 from tierlog.broker.apis.server_identity import (
     CLUSTER_OPERATIONS,
@@ -15,8 +17,8 @@ from tierlog.broker.apis.server_identity import (
     TOPIC_OPERATIONS,
     ServerIdentity,
 )
-from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_topic, partition_encoder
-from tierlog.broker.apis.topic_names import error_of_missing, is_internal
+from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topic, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_names import is_internal
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.encoding import EncodedElements, append_entity
@@ -55,6 +57,7 @@ class MetadataHandler:
         self._load_seconds = load_seconds
         #: (api version, operations) -> (catalog version, all topics): what many clients ask for again and again.
         self._all_topics: dict[tuple[int, int], tuple[int, EncodedElements]] = {}
+        self._making: dict[tuple[int, int], SharedCall[EncodedElements]] = {}
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """All topics, or those that are named; an error for each that is not there."""
@@ -82,7 +85,7 @@ class MetadataHandler:
 
     async def _topics(self, request: Any, entities: Entities, version: int, operations: int) -> Any:
         if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
-            return await self._every_topic(entities, version, operations)
+            return await self._every_topic(version, operations)
         if version < _TOPIC_IDS_SINCE and any(
             topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
         ):
@@ -92,7 +95,7 @@ class MetadataHandler:
                 )
                 for topic in request.topics
             )
-        found, missing = self._named(request.topics, entities)
+        found, missing = self._named(request.topics, entities, operations)
         await self._load(found)
         answers: list[Any] = []
         for topic in found:
@@ -101,7 +104,7 @@ class MetadataHandler:
                 await give_way()
         return (*answers, *missing)
 
-    def _named(self, asked: Sequence[Any], entities: Entities) -> tuple[list[Topic], list[Any]]:
+    def _named(self, asked: Sequence[Any], entities: Entities, operations: int) -> tuple[list[Topic], list[Any]]:
         """The topics that are there, each once, and the answers for those that are not."""
         # As Kafka: where one topic is named by its id, names count no more.
         ids = dict.fromkeys(topic_id_of(field_of(topic, "topic_id")) for topic in asked)
@@ -116,9 +119,7 @@ class MetadataHandler:
             ]
         by_name = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
         return [topic for topic in by_name.values() if topic is not None], [
-            missing_topic(entities, _TOPIC, error_of_missing(name), name=name, is_internal=is_internal(name))
-            for name, topic in by_name.items()
-            if topic is None
+            missing_named_topic(entities, _TOPIC, name, operations) for name, topic in by_name.items() if topic is None
         ]
 
     async def _load(self, topics: Sequence[Topic]) -> None:
@@ -148,21 +149,27 @@ class MetadataHandler:
             topic_authorized_operations=operations,
         )
 
-    async def _every_topic(self, entities: Entities, version: int, operations: int) -> EncodedElements:
-        """All topics, made once a version of the catalog."""
-        key, catalog_version = (version, operations), self._catalog.version
+    async def _every_topic(self, version: int, operations: int) -> EncodedElements:
+        """All topics, made once a version of the catalog, for all who ask at once."""
+        key = version, operations
         at_hand = self._all_topics.get(key)
-        if at_hand is not None and at_hand[0] == catalog_version:
+        if at_hand is not None and at_hand[0] == self._catalog.version:
             return at_hand[1]
+        if key not in self._making:
+            self._making[key] = SharedCall(partial(self._make_every_topic, version, operations))
+        return await self._making[key].result()
+
+    async def _make_every_topic(self, version: int, operations: int) -> EncodedElements:
+        entities, catalog_version = entities_of(self.api_key, version), self._catalog.version
         out, since = bytearray(), 0
         topics = list(self._catalog.topics())
         for topic in topics:
-            answer = self._answer(entities, version, topic, operations)
-            append_entity(out, answer)
+            append_entity(out, self._answer(entities, version, topic, operations))
             since += len(topic.partitions) + 10
             if since >= _PARTITIONS_A_TURN:
                 await give_way()
                 since = 0
         made = EncodedElements(len(topics), bytes(out))
-        self._all_topics[key] = catalog_version, made
+        self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
+        self._all_topics[version, operations] = catalog_version, made
         return made
