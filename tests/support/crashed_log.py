@@ -207,7 +207,7 @@ def check_closed_log(folder: str, files: Files, found: Found, expected: Expected
     known = [batch for batch in expected.batches if batch.base_offset < found.log_end_offset]
     have = {base_offset for base_offset, _ in found.batches if base_offset >= found.log_start_offset}
     loose_from = found.log_end_offset if expected.loose_from is None else expected.loose_from
-    moved = range(found.log_start_offset, min(found.bases[0], loose_from))
+    moved = range(max(found.log_start_offset, expected.deleted_below), min(found.bases[0], loose_from))
     senders = [batch for batch in known if batch.base_offset in have or batch.base_offset in moved]
     certain = {batch.producer.producer_id for batch in senders if not batch.producer.marker}
     path = f"{folder}/{found.log_end_offset:020}.snapshot"

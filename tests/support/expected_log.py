@@ -111,6 +111,7 @@ class ExpectedLog:
             under way.
         end_offset: Where the next batch goes.
         start_offset: What lies below may be gone: deleted, or moved to a tier.
+        deleted_below: What lies below may be forgotten, and who sent it: the log was told to begin behind it.
         flushed_offset: What lies below was said to be on the disk.
         loose_from: Of a truncation that is under way: what lies from there on may be gone, in any order.
     """
@@ -118,6 +119,7 @@ class ExpectedLog:
     batches: list[ExpectedBatch] = field(default_factory=list)
     end_offset: int = 0
     start_offset: int = 0
+    deleted_below: int = 0
     flushed_offset: int = 0
     loose_from: int | None = None
 

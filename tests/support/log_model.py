@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 NO_PRODUCER = -1
 KEPT_BATCHES = 5
+#: A producer that was silent for longer may have expired: a day, and the oldest records of a batch.
+SURELY_KNOWN_MS = 86_400_000 - 10_000
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,6 @@ class ModelProducer:
     doubtful: int = 0
     coordinator_epoch: int = -1
     open_from: int | None = None
-    was_transactional: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ class LogModel:
         self.epochs: list[tuple[int, int]] = []
         self.producers: dict[int, ModelProducer] = {}
         self.unknown: set[int] = set()
-        #: First offsets of open transactions of producers that are unknown.
+        #: Those that ever had a transaction.
+        self.transactional: set[int] = set()
+        #: First offsets of open transactions of unknown producers: a log that knew no producer at all stays with
+        #: that when it is cut, as Kafka's does.
         self.reopened: list[int] = []
         #: First offset of each producer's first batch.
         self.began: dict[int, int] = {}
@@ -136,9 +140,10 @@ class LogModel:
 
     def last_stable_bounds(self) -> tuple[int, int]:
         """Between what the last stable offset lies, both inclusive; equal but after some restarts."""
-        opened = self.reopened + [p.open_from for p in self.producers.values() if p.open_from is not None]
+        opened = [p.open_from for p in self.producers.values() if p.open_from is not None]
         sure = [first for first, last in self.ended if last >= self.doubtful_markers_below]
-        low = min([*opened, *(first for first, _ in self.ended)], default=self.high_watermark)
+        maybe = [*self.reopened, *(first for first, _ in self.ended)]
+        low = min([*opened, *maybe], default=self.high_watermark)
         high = min([*opened, *sure], default=self.high_watermark)
         low, high = max(low, self.log_start), max(high, self.log_start)
         if self.stable_is_doubtful:
@@ -218,7 +223,7 @@ class LogModel:
                 del producer.batches[0]
                 producer.doubtful = max(0, producer.doubtful - 1)
             if batch.transactional:
-                producer.was_transactional = True
+                self.transactional.add(batch.producer_id)
                 if producer.open_from is None:
                     producer.open_from = batch.base_offset
             return
@@ -285,7 +290,7 @@ class LogModel:
         if not tiered:
             self.local_log_start = self.log_start
         self.set_high_watermark(self.high_watermark)
-        self.restart_producers()
+        self.restart_producers(now_ms)
         return True
 
     def start_anew(self, offset: int, log_start: int | None, *, now_ms: int, tiered: bool) -> None:
@@ -296,6 +301,7 @@ class LogModel:
         self.epochs = []
         self.high_watermark = self.end
         self.producers, self.began = {}, {}
+        self.transactional = set()
         self.ended, self.aborted, self.reopened = [], [], []
         self.stable_is_doubtful = False
 
@@ -311,7 +317,10 @@ class LogModel:
         self.highest_remote = -1
         self.end = batches[-1].last_offset + 1 if batches else self.active.base_offset
         if recovered_from is not None:
-            floor = max((s.base_offset for s in self.segments if s.base_offset <= recovered_from), default=0)
+            first = self.segments[0].base_offset
+            floor = max((s.base_offset for s in self.segments if s.base_offset <= recovered_from), default=first)
+            if self.epoch_for_offset(floor) is None:  # the lineage was cut behind it: the batches tell
+                self.epochs = []
             for batch in [b for s in self.segments if s.base_offset >= floor for b in s.batches]:
                 if batch.leader_epoch > self.latest_epoch():
                     self.assign_epoch(batch.leader_epoch, batch.base_offset)
@@ -323,22 +332,29 @@ class LogModel:
         if tiered:
             self.local_log_start = max(start, self.segments[0].base_offset)
         self.set_high_watermark(self.high_watermark)
-        self.restart_producers()
+        self.restart_producers(now_ms)
 
-    def restart_producers(self) -> None:
+    def restart_producers(self, now_ms: int) -> None:
         """Read the producers anew: from some snapshot, and from the log behind it.
 
-        Of a producer whose first batches are gone the snapshot may know more than the log: it is not used any more.
+        Of a producer whose first batches are gone the snapshot may know more than the log: it is not used any more. Nor
+        is one that a snapshot knows and that is silent for too long: it is dropped as it is loaded.
         """
-        before, first = self.producers, max(self.segments[0].base_offset, self.log_start)
-        hidden = {producer_id for producer_id in before if self.began[producer_id] < first}
-        self.stable_is_doubtful = self.stable_is_doubtful or any(
-            self.producers[producer_id].was_transactional for producer_id in hidden
-        )
+        first = max(self.segments[0].base_offset, self.log_start)
+        self.began = {producer_id: begun for producer_id, begun in self.began.items() if begun < self.end}
+        hidden = {producer_id for producer_id, begun in self.began.items() if begun < first}
+        self.stable_is_doubtful |= not hidden.isdisjoint(self.transactional)
         self.unknown |= hidden
-        self.producers, self.began, self.ended, aborted = {}, {}, [], self.aborted
+        self.producers, self.ended, aborted = {}, [], self.aborted
+        newest_ms: dict[int, int] = {}
         for batch in list(self.batches):
             self.take_producer(batch)
+            newest_ms[batch.producer_id] = batch.max_timestamp_ms
+        self.unknown |= {
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.open_from is None and newest_ms[producer_id] < now_ms - SURELY_KNOWN_MS
+        }
         # A producer that expired behind its transaction's end is there again where the end was cut off.
         forgotten = [self.producers.pop(producer_id) for producer_id in self.unknown & self.producers.keys()]
         self.reopened = [producer.open_from for producer in forgotten if producer.open_from is not None]

@@ -71,7 +71,8 @@ def apply_retention(model: LogModel, config: LogConfig, *, tiered: bool, now_ms:
     if copies and config.local_retention_ms != -2:
         time_limit = config.local_retention_ms
     gone = 0
-    for rule in ("start", "size", "time"):
+    deletes = "delete" in config.cleanup_policy or (not config.cleanup_policy and copies)
+    for rule in ("start", "size", "time") if deletes else ("start",):
         over = model.size - size_limit
 
         def breaches(segment: ModelSegment, following: int | None, rule: str = rule) -> bool:

@@ -124,11 +124,12 @@ class LogLife:
     def begin_after_crash(self, *, leader_epoch: int) -> None:
         """Go by what the crash left, as a leader of a new epoch."""
         expected, log = self.expected, self.log
+        lost_all = expected.loose_from == 0
         if expected.loose_from is not None:
             expected.start_offset = max(expected.start_offset, log.log_start_offset)
         expected.cut_to(log.log_end_offset)
-        if not log.size() and log.log_start_offset == log.log_end_offset:  # else the tier has records, and producers
-            expected.batches.clear()
+        if not log.size() and (lost_all or log.log_start_offset == log.log_end_offset):
+            expected.batches.clear()  # else the tier has records, and the log their producers
         self.leader_epoch = leader_epoch
 
     def run(self, steps: int) -> None:
@@ -276,12 +277,14 @@ class LogLife:
 
     def _delete_in_the_tier(self) -> None:
         start = self._rng.randint(self.log.log_start_offset, self.log.local_log_start_offset)
+        self.expected.deleted_below = max(start, self.expected.deleted_below)
         self.log.update_log_start_offset_from_remote_tier(start)
 
     def _raise_start(self) -> None:
         expected = self.expected
         start = self._rng.randint(expected.start_offset, expected.end_offset)
         expected.start_offset = max(start, expected.start_offset)
+        expected.deleted_below = max(start, expected.deleted_below)
         self.log.maybe_increment_log_start_offset(start, "records were deleted")
 
     def _truncate(self) -> None:

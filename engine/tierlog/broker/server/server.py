@@ -148,7 +148,12 @@ class _Running:
             config=config,
             clock=machine.clock,
             answers=answers,
-            turns=Turns(config.requests_at_work_max, loop.call_soon, self._look_whether_all_are_gone),
+            turns=Turns(
+                config.requests_at_work_max,
+                now=machine.clock.monotonic_seconds,
+                call_soon=loop.call_soon,
+                rested=self._look_whether_all_are_gone,
+            ),
             memory=RequestMemory(config.queued_max_request_bytes),
             refusals=refusals,
             metrics=metrics,

@@ -6,8 +6,10 @@ import collections
 from collections.abc import Callable
 from typing import Final, Protocol
 
-#: So many requests begin before the loop looks at its sockets again.
+#: So many requests begin before the loop looks at its sockets again; and so many at once, as they come, in a time in
+#: which no more than that can be worked on.
 _STARTS_MAX: Final = 32
+_AT_ONCE_SECONDS: Final = 0.001
 
 
 class Turn(Protocol):
@@ -24,19 +26,28 @@ class Turn(Protocol):
 
 
 class Turns:
-    """Begins requests, one client host after another, so that who has a thousand connections delays another host by
-    one request, not by a thousand. For one thread.
+    """Begins requests: at once while there are few, else one client host after another, so that who has a thousand
+    connections delays another host by some requests, not by a thousand. For one thread.
 
     Args:
         limit: Requests at work at once.
+        now: The time in seconds, from any beginning.
         rested: Called when the last request at work is over.
         call_soon: Has a function called when the loop has looked at its sockets.
     """
 
     def __init__(
-        self, limit: int, call_soon: Callable[[Callable[[], None]], object], rested: Callable[[], None]
+        self,
+        limit: int,
+        *,
+        now: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        rested: Callable[[], None],
     ) -> None:
         self._limit = limit
+        self._now = now
+        self._period_began = -_AT_ONCE_SECONDS
+        self._begun_at_once = 0
         self._call_soon = call_soon
         self._rested = rested
         self._is_scheduled = False
@@ -54,7 +65,10 @@ class Turns:
         return sum(map(len, self._waiting.values()))
 
     def enter(self, turn: Turn) -> None:
-        """Have a request begun when it is its host's turn."""
+        """Have a request begun: now, or when it is its host's turn."""
+        if not self._waiting and self._at_work < self._limit and self._may_begin_at_once():
+            self._at_work += turn.begin()
+            return
         queue = self._waiting.get(turn.client_host)
         if queue is None:
             queue = self._waiting[turn.client_host] = collections.OrderedDict()
@@ -77,6 +91,14 @@ class Turns:
         if not self._at_work:
             self._rested()
 
+    def _may_begin_at_once(self) -> bool:
+        now = self._now()
+        if now - self._period_began >= _AT_ONCE_SECONDS:
+            self._period_began = now
+            self._begun_at_once = 0
+        self._begun_at_once += 1
+        return self._begun_at_once <= _STARTS_MAX
+
     def _schedule(self) -> None:
         if not self._is_scheduled and self._at_work < self._limit:
             self._is_scheduled = True
@@ -90,8 +112,7 @@ class Turns:
             turn, _ = queue.popitem(last=False)
             if queue:
                 self._waiting[host] = queue
-            if turn.begin():
-                self._at_work += 1
+            self._at_work += turn.begin()
             left -= 1
         if self._waiting:
             self._schedule()
