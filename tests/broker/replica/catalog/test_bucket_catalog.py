@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.batches import encode
 from tests.support.buckets import Bucket, message, topic_uuid
 from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of, until
 from tests.support.golden import bucket_root, config_of
@@ -581,5 +582,30 @@ def test_waiting_costs_nothing_while_nothing_happens(tmp_path: pathlib.Path) -> 
             segment(Bucket(tmp_path, "new"), 0)
             catalog.refresh_soon()
             assert all(await asyncio.gather(*waiting))
+
+    run_on("uvloop", main)
+
+
+@pytest.mark.parametrize("start", [0, 7])
+def test_a_log_without_records_is_an_empty_partition(tmp_path: pathlib.Path, start: int) -> None:
+    """A partition to which nobody has written yet would be an unknown one, and its consumer fail."""
+    for partition in (0, 1):
+        folder = tmp_path / f"orders-{partition}"
+        folder.mkdir()
+        (folder / f"{start:020d}.log").write_bytes(b"")
+        (folder / "leader-epoch-checkpoint").write_bytes(f"0\n1\n3 {start}\n".encode() if partition else b"")
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, layout="log-dir") as catalog:
+            histories = histories_of(catalog, "orders", 1)
+            history = await histories.resolve()
+            assert (history.earliest_offset, history.end_offset_exclusive) == (start, start)
+            assert history.lineage.epochs == ((3, start),)
+            assert (history.spans, history.gaps, history.unreferenced) == ((), (), ())
+            assert (await histories_of(catalog, "orders", 0).resolve()).lineage.epochs == ()
+            (tmp_path / "orders-1" / f"{start:020d}.log").write_bytes(encode(message(start, "m", 3)))
+            await relisted(catalog)
+            await until(lambda: histories.current is not history)
+            assert spans_of(await histories.resolve()) == [(start, start + 1)]
 
     run_on("uvloop", main)
