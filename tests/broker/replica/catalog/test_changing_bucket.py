@@ -140,10 +140,11 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int)
     """After failures and changes at once a partition would stay behind, or have segments of two listings, for ever."""
     world = World(tmp_path, seed)
     rates = {"error": 0.03, "reset": 0.03}
+    chance = random.Random(seed)
     stores: list[FailingStore] = []
 
     def failing(store: ObjectStore) -> ObjectStore:
-        stores.append(FailingStore(store, rates, rng=random.Random(seed), clock=SystemClock()))
+        stores.append(FailingStore(store, {}, rng=chance, clock=SystemClock()))
         return stores[-1]
 
     settings = CatalogSettings(refresh_seconds=0.02, segments_ahead_max=20)
@@ -151,6 +152,7 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int)
     async def main() -> None:
         async with opened_catalog(tmp_path, settings, layout="aiven", wrap_store=failing) as catalog:
             seen: set[TopicIdPartition] = set()
+            stores[-1]._rates.update(rates)
             readers = [asyncio.ensure_future(read(catalog, random.Random(seed + n), seen)) for n in range(4)]
             for _ in range(80):
                 world.change()
