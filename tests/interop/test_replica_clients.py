@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.golden import Case, answers, config_of, tiered_offsets, tiered_topics
-from tests.support.replica_readers import READERS, ReadRow
+from tests.support.golden import Case, config_of, tiered_offsets, tiered_topics
+from tests.support.replica_readers import READERS, expected_rows, within
 from tests.support.replica_server import replica
 
 pytestmark = pytest.mark.interop
@@ -21,32 +21,6 @@ def cases_by_run(fixtures: pathlib.Path) -> Iterator[tuple[pathlib.Path, list[Ca
     for case in tiered_topics(fixtures):
         found.setdefault(case.run, []).append(case)
     yield from found.items()
-
-
-def expected_rows(case: Case, isolation: str, *, with_headers: bool) -> list[ReadRow] | None:
-    rows = answers(case, isolation)
-    if rows is None:
-        return None
-    return sorted(
-        (
-            partition,
-            offset,
-            timestamp_ms,
-            key,
-            value,
-            tuple((name.encode(), content) for name, content in headers) if with_headers else (),
-        )
-        for partition, offset, timestamp_ms, _, _, key, value, headers in rows
-    )
-
-
-def within(case: Case, rows: list[ReadRow], expected: list[ReadRow]) -> list[ReadRow]:
-    """Of the rows read those of offsets that the golden answers cover: see ``answers``."""
-    ends: dict[int, int] = {}
-    for partition, (_, last) in tiered_offsets(case).items():
-        known = [row[1] for row in expected if row[0] == partition]
-        ends[partition] = max(known, default=-1) if known else last
-    return [row for row in rows if row[1] <= ends.get(row[0], -1)]
 
 
 @pytest.mark.parametrize("client", READERS)

@@ -48,6 +48,7 @@ class MemoryPartition:
     is_loaded: bool = True
     error: Exception | None = None
     gate: asyncio.Event | None = None
+    gate_waits: bool = False
     reads_count: int = 0
     waiting_count: int = 0
     cancelled_count: int = 0
@@ -81,6 +82,8 @@ class MemoryPartition:
         return self.snapshot()
 
     async def _pass_gate(self) -> None:
+        if self.gate_waits:
+            await asyncio.sleep(0)
         if self.gate is not None:
             self.waiting_count += 1
             try:

@@ -15,6 +15,7 @@ import pytest
 
 from bench.peers import install
 from tests.support.checkout import ROOT
+from tests.support.golden import Case, answers, tiered_offsets
 from tests.support.servers import find_program
 
 CLIENTS = ROOT / "tests" / "interop" / "clients"
@@ -214,3 +215,30 @@ READERS: dict[str, Reader] = {
     "sarama": go_reader("sarama"),
     "kafka-go": go_reader("segmentio"),
 }
+
+
+def expected_rows(case: Case, isolation: str, *, with_headers: bool = True) -> list[ReadRow] | None:
+    """What a real consumer read of a topic, as far as its bucket can answer; None if there is no answer."""
+    rows = answers(case, isolation)
+    if rows is None:
+        return None
+    return sorted(
+        (
+            partition,
+            offset,
+            timestamp_ms,
+            key,
+            value,
+            tuple((name.encode(), content) for name, content in headers) if with_headers else (),
+        )
+        for partition, offset, timestamp_ms, _, _, key, value, headers in rows
+    )
+
+
+def within(case: Case, rows: list[ReadRow], expected: list[ReadRow]) -> list[ReadRow]:
+    """Of the rows read those of offsets that the golden answers cover: see ``answers``."""
+    ends: dict[int, int] = {}
+    for partition, (_, last) in tiered_offsets(case).items():
+        known = [row[1] for row in expected if row[0] == partition]
+        ends[partition] = max(known, default=-1) if known else last
+    return [row for row in rows if row[1] <= ends.get(row[0], -1)]

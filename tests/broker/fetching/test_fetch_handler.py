@@ -28,6 +28,7 @@ def on_loop(test: Callable[[FetchRig], Coroutine[Any, Any, None]], limits: Fetch
     async def main() -> None:
         rig = FetchRig(limits or FetchLimits())
         await asyncio.wait_for(test(rig), 20)
+        await rig.handler.close()
         assert rig.handler.memory.held_bytes == 0
         assert rig.timers.waiting_count == 0
 
@@ -291,6 +292,77 @@ def test_slow_partitions_are_read_beside_each_other() -> None:
         answer = await asking
         assert [told.partition for told in answer.partitions] == list(range(40))
         assert all(len(told.records) == 100 for told in answer.partitions)
+
+    on_loop(test)
+
+
+def test_a_partition_that_stalls_keeps_none_of_the_others() -> None:
+    """Otherwise a store that stalls for a minute for one object stops a consumer of a hundred partitions."""
+
+    async def test(rig: FetchRig) -> None:
+        partitions = rig.catalog.add("orders", 40)
+        for partition in partitions:
+            partition.append(100)
+        slow = partitions[3]
+        slow.gate = asyncio.Event()
+        asks = [Ask("orders", number, 0) for number in range(40)]
+        asking = asyncio.ensure_future(rig.fetch(12, asks))
+        await rig.timers.advance(0.4)
+        assert not asking.done()
+        await rig.timers.advance(0.2)
+        answer = await asking
+        assert len(answer.records) == 39
+        assert (answer.partitions[3].error, answer.partitions[3].high_watermark) == ("none", 1)
+        assert (slow.waiting_count, slow.cancelled_count) == (1, 0), "the read goes on"
+        asking = asyncio.ensure_future(rig.fetch(12, asks[3:5]))
+        await rig.timers.advance(0.6)
+        assert len((await asking).records) == 1
+        assert slow.reads_count == 1, "nobody begins it anew"
+        asking = asyncio.ensure_future(rig.fetch(12, asks[3:4], max_wait_ms=60_000))
+        await rig.timers.advance(5.0)
+        assert not asking.done(), "with nothing else to tell it is waited for"
+        slow.gate.set()
+        await settle()
+        assert list((await asking).records) == [("orders", 3)]
+
+    on_loop(test)
+
+
+def test_reads_that_nobody_waits_for_end_with_the_server() -> None:
+    """Otherwise a server does not stop while a store stalls, or so many reads go on that memory runs out."""
+
+    async def test(rig: FetchRig) -> None:
+        partitions = rig.catalog.add("orders", 100)
+        for partition in partitions:
+            partition.append(100)
+        for partition in partitions[1:]:
+            partition.gate = asyncio.Event()
+        for first in range(1, 100, 16):
+            asks = [Ask("orders", 0, 0)] + [Ask("orders", number, 0) for number in range(first, min(first + 16, 100))]
+            asking = asyncio.ensure_future(rig.fetch(12, asks))
+            await rig.timers.advance(0.6)
+            assert list((await asking).records) == [("orders", 0)]
+        assert sum(partition.waiting_count for partition in partitions) == 64
+        assert sum(partition.cancelled_count for partition in partitions) == 99 - 64
+        await rig.handler.close()
+        assert sum(partition.waiting_count for partition in partitions) == 0
+
+    on_loop(test)
+
+
+def test_shares_that_were_not_used_go_to_others() -> None:
+    """Otherwise answers of cold partitions stay far below what the client asked for."""
+
+    async def test(rig: FetchRig) -> None:
+        partitions = rig.catalog.add("orders", 4)
+        gate = asyncio.Event()
+        gate.set()
+        for partition in partitions:
+            partition.append(100)
+            partition.gate = gate
+            partition.gate_waits = True
+        answer = await rig.fetch(12, [Ask("orders", number, 0, max_bytes=1000) for number in range(4)], max_bytes=350)
+        assert [len(told.records) for told in answer.partitions] == [100, 100, 100, 0]
 
     on_loop(test)
 

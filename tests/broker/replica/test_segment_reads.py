@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import pathlib
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -19,12 +21,14 @@ from tests.support.tiered_segments import INDEXES, make_segment, sound_log, thro
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, server_config
-from tierlog.errors import ConfigError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, StoreUnavailableError
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
+from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import TierHistory
 
 MIB = 1 << 20
+Wrap = Callable[[ObjectStore], ObjectStore]
 NO_INDEXES = INDEXES | {
     IndexType.OFFSET: b"",
     IndexType.TIMESTAMP: b"",
@@ -266,3 +270,71 @@ def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path
             if len(far(here).asked) == asked:
                 return
         pytest.fail("chunks are fetched again and again")
+
+
+@pytest.mark.parametrize("wrap", [FarStore, lambda store: store], ids=["far", "local"])
+def test_a_log_that_was_cut_short_is_read_up_to_there(tmp_path: pathlib.Path, wrap: Wrap) -> None:
+    """Of an upload that lost its end not even the beginning could be saved; or its readers would wait for the rest."""
+    log = bucket_of(tmp_path, "orders")
+
+    async def check(here: Served) -> None:
+        partition = here.partitions["orders", 0]
+        await partition.load()
+        (key,) = logs_of(here, "orders")
+        os.truncate(tmp_path / key, 2 * MIB + 1000)
+        got: list[bytes] = []
+
+        async def consume() -> None:
+            offset = 0
+            while True:
+                found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
+                got.extend(whole(found.records))
+                offset = int(scan(got[-1]).last_offset[-1]) + 1
+
+        with pytest.raises(CorruptDataError):
+            await consume()
+        assert log.startswith(b"".join(got))
+        assert sum(map(len, got)) > 1.9 * MIB
+
+    with served(str(tmp_path), {"fetch.prefetch.enabled": "false"}, wrap_store=wrap) as here:
+        run_on("uvloop", lambda: check(here))
+
+
+def test_a_search_without_an_index_asks_for_more_and_more(tmp_path: pathlib.Path) -> None:
+    """A seek in a large segment without an offset index would take thousands of requests, one after another."""
+    bucket_of(tmp_path, "orders")
+
+    async def check(here: Served) -> None:
+        partition = here.partitions["orders", 0]
+        end = (await partition.load()).high_watermark
+        before = here.reads._fetcher._cache.figures  # type: ignore[union-attr]
+        found = await partition.read(end - 1, max_bytes=1, is_first_whole=True, read_committed=False)
+        assert scan(b"".join(found.records)).last_offset.tolist() == [end - 1]
+        after = here.reads._fetcher._cache.figures  # type: ignore[union-attr]
+        assert after.hits + after.misses - before.hits - before.misses < 20
+
+    with served(str(tmp_path), wrap_store=FarStore) as here:
+        run_on("uvloop", lambda: check(here))
+
+
+def test_searches_of_a_store_that_stalls_leave_threads_to_others(tmp_path: pathlib.Path) -> None:
+    """Clients that ask a stalled partition for a time again and again would end ListOffsets for all."""
+    bucket_of(tmp_path, "good", "bad")
+
+    async def check(here: Served) -> None:
+        good, bad = here.partitions["good", 0], here.partitions["bad", 0]
+        await asyncio.gather(good.load(), bad.load())
+        far(here).held = tuple(logs_of(here, "bad"))
+        asking = [asyncio.create_task(bad.find_offset(1_700_000_000_003, read_committed=True)) for _ in range(60)]
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        assert await good.find_offset(1_700_000_000_003, read_committed=True)
+        assert time.monotonic() - began < 0.8
+        for task in asking:
+            with pytest.raises(StoreUnavailableError):
+                await task
+        far(here).release()
+        assert await bad.find_offset(1_700_000_000_003, read_committed=True)
+
+    with served(str(tmp_path), {"fetch.chunk.cache.get.timeout.ms": "500"}, wrap_store=FarStore) as here:
+        run_on("uvloop", lambda: check(here))

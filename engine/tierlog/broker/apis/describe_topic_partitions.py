@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
 from tierlog.broker.apis.server_identity import TOPIC_OPERATIONS, ServerIdentity
-from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_topic, partition_encoder
-from tierlog.broker.apis.topic_names import error_of_missing, is_internal
+from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topic, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_names import is_internal
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.entities import Entities, entities_of
@@ -56,8 +56,7 @@ class DescribeTopicPartitionsHandler:
             topic = self._catalog.find(name)
             if topic is None:
                 if request.topics:
-                    error = error_of_missing(name)
-                    answers.append(missing_topic(entities, _TOPIC, error, name=name, is_internal=is_internal(name)))
+                    answers.append(missing_named_topic(entities, _TOPIC, name, TOPIC_OPERATIONS))
                 continue
             start = cursor.partition_index if cursor is not None and name == first else 0
             page = topic.partitions[bisect_left(topic.partitions, start) :]

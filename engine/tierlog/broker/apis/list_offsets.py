@@ -53,31 +53,28 @@ class ListOffsetsHandler:
         self._catalog = catalog
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """One answer a partition that was named; INVALID_REQUEST for one that was named twice."""
+        """One answer a partition, as Kafka: INVALID_REQUEST, once, for one that was named twice."""
         entities = entities_of(self.api_key, context.api_version)
         asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
         # A follower or a debugger would be told of offsets above the high watermark: here are none.
         read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
-        answers: dict[tuple[str, int], FoundOffset | ErrorCode] = _refusals(asked, context.api_version)
+        refusals = _refusals(asked, context.api_version)
         questions = [
             Question(name, partition.partition_index, partial(_find, partition, read_committed=read_committed))
             for name, partition in asked
-            if (name, partition.partition_index) not in answers
+            if (name, partition.partition_index) not in refusals
         ]
         found = await answer_each(self._catalog, questions, seconds=_seconds(request))
-        answers.update(((one.topic, one.partition), answer) for one, answer in zip(questions, found, strict=True))
+        answers = {(one.topic, one.partition): answer for one, answer in zip(questions, found, strict=True)} | refusals
+        topics: dict[str, dict[int, Any]] = {}
+        for name, partition in asked:
+            number = partition.partition_index
+            topics.setdefault(name, {})[number] = _answer(entities, number, answers[name, number])
         return entities.response(
             topics=tuple(
-                entities.make(
-                    "ListOffsetsTopicResponse",
-                    name=topic.name,
-                    partitions=tuple(
-                        _answer(entities, partition.partition_index, answers[topic.name, partition.partition_index])
-                        for partition in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            ),
+                entities.make("ListOffsetsTopicResponse", name=name, partitions=tuple(partitions.values()))
+                for name, partitions in topics.items()
+            )
         )
 
 

@@ -15,8 +15,8 @@ from tierlog.broker.apis.server_identity import (
     TOPIC_OPERATIONS,
     ServerIdentity,
 )
-from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_topic, partition_encoder
-from tierlog.broker.apis.topic_names import error_of_missing, is_internal
+from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topic, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_names import is_internal
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.encoding import EncodedElements, append_entity
@@ -92,7 +92,7 @@ class MetadataHandler:
                 )
                 for topic in request.topics
             )
-        found, missing = self._named(request.topics, entities)
+        found, missing = self._named(request.topics, entities, operations)
         await self._load(found)
         answers: list[Any] = []
         for topic in found:
@@ -101,7 +101,7 @@ class MetadataHandler:
                 await give_way()
         return (*answers, *missing)
 
-    def _named(self, asked: Sequence[Any], entities: Entities) -> tuple[list[Topic], list[Any]]:
+    def _named(self, asked: Sequence[Any], entities: Entities, operations: int) -> tuple[list[Topic], list[Any]]:
         """The topics that are there, each once, and the answers for those that are not."""
         # As Kafka: where one topic is named by its id, names count no more.
         ids = dict.fromkeys(topic_id_of(field_of(topic, "topic_id")) for topic in asked)
@@ -116,9 +116,7 @@ class MetadataHandler:
             ]
         by_name = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
         return [topic for topic in by_name.values() if topic is not None], [
-            missing_topic(entities, _TOPIC, error_of_missing(name), name=name, is_internal=is_internal(name))
-            for name, topic in by_name.items()
-            if topic is None
+            missing_named_topic(entities, _TOPIC, name, operations) for name, topic in by_name.items() if topic is None
         ]
 
     async def _load(self, topics: Sequence[Topic]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.broker.apis.topic_names import error_of_missing, is_internal
 from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.encoding import EncodedElements, append_entity
 from tierlog.broker.protocol.entities import Entities, entities_of
@@ -85,4 +86,16 @@ def missing_topic(entities: Entities, entity: str, error: ErrorCode, **values: A
     """The answer for a topic that is not there."""
     return entities.make(
         entity, **{"error_code": error, "name": None, "topic_id": None, "is_internal": False, "partitions": ()} | values
+    )
+
+
+def missing_named_topic(entities: Entities, entity: str, name: str, operations: int) -> Any:
+    """The answer for a topic that was asked for by its name: what a client might do with it, if it were there."""
+    return missing_topic(
+        entities,
+        entity,
+        error_of_missing(name),
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=operations,
     )

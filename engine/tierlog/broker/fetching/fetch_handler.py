@@ -19,6 +19,7 @@ from tierlog.broker.fetching.fetch_context import (
 )
 from tierlog.broker.fetching.fetch_request import TOPIC_IDS, FetchRequest, read_fetch_request
 from tierlog.broker.fetching.fetch_session import FetchSessionCache, SessionLimits
+from tierlog.broker.fetching.late_reads import LateReads
 from tierlog.broker.fetching.partition_reads import PartitionReads, ReadOptions
 from tierlog.broker.handling import EncodedBody, RequestContext, Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog
@@ -80,6 +81,11 @@ class FetchHandler:
         self.memory = AnswerMemory(self._limits.answers_max_bytes, timers, machine)
         self.sessions = FetchSessionCache(self._limits.sessions, machine)
         self._manager = FetchManager(self.sessions)
+        self._late = LateReads()
+
+    async def close(self) -> None:
+        """Cancel the reads that no fetch waits for."""
+        await self._late.close()
 
     async def handle(self, request: Any, context: RequestContext) -> EncodedBody:
         """Answer a request: its records as views, which count as held until ``release`` is called."""
@@ -112,7 +118,7 @@ class FetchHandler:
             if fetch_context.is_quiet(version, is_read_committed):
                 answers: list[PartitionAnswer] = []
             else:
-                reads = PartitionReads(fetch_context.partitions(), options, self._catalog)
+                reads = self._reads_of(fetch_context, options)
                 grant = await self._read(reads, wanted, context, deadline)
                 answers = reads.answers()
                 if _is_worth_sending(reads, wanted, self._limits):
@@ -129,6 +135,9 @@ class FetchHandler:
                 raise
             if grant is not None:
                 grant.release()
+
+    def _reads_of(self, fetch_context: FetchContext, options: ReadOptions) -> PartitionReads:
+        return PartitionReads(fetch_context.partitions(), options, self._catalog, timers=self._timers, late=self._late)
 
     async def _read(
         self, reads: PartitionReads, wanted: FetchRequest, context: RequestContext, deadline: float

@@ -6,7 +6,7 @@ Those that answer from memory are read one after another, in order; those that w
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,8 @@ from kio.schema.errors import ErrorCode
 from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
+from tierlog.broker.fetching.late_reads import LateReads
+from tierlog.broker.handling import Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
@@ -24,6 +26,10 @@ _log = logging.getLogger(__name__)
 
 #: Partitions of one request that are waited for at once.
 _WAITING_MAX: Final = 16
+#: How often the shares of an answer are dealt out again.
+_ROUNDS_MAX: Final = 8
+#: How long an answer with records waits for those of other partitions (Kafka's ``remote.fetch.max.wait.ms``).
+_LATE_SECONDS: Final = 0.5
 #: Clients up to version 5 do not know KAFKA_STORAGE_ERROR; from 16 on they read who the leader is.
 _STORAGE_ERROR: Final = 6
 _CURRENT_LEADER: Final = 16
@@ -53,6 +59,7 @@ class _Unread:
     wanted: FetchPartition
     partition: Partition
     given_bytes: int = 0
+    tried_bytes: int = 0
     is_first_whole: bool = False
 
 
@@ -63,6 +70,8 @@ class PartitionReads:
         wanted: What is asked for, in order.
         options: What it is read with.
         catalog: Of the partitions.
+        timers: Of the event loop.
+        late: Reads that other fetches did not wait for; this one's are left there, too.
 
     Attributes:
         records_size_bytes: Of all records that were read.
@@ -70,10 +79,23 @@ class PartitionReads:
         has_more: Whether records were left out because of a limit: waiting would bring nothing.
     """
 
-    def __init__(self, wanted: Sequence[FetchPartition], options: ReadOptions, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        wanted: Sequence[FetchPartition],
+        options: ReadOptions,
+        catalog: Catalog,
+        *,
+        timers: Timers,
+        late: LateReads,
+    ) -> None:
         self._options = options
         self._catalog = catalog
+        self._timers = timers
+        self._late = late
+        self._late_at_seconds: float | None = None
+        self._is_late = False
         self._answers: list[PartitionAnswer | None] = []
+        self._unknown_ids: list[PartitionAnswer] = []
         self._unknown: list[PartitionAnswer] = []
         self._unread: list[_Unread] = []
         self.records_size_bytes = 0
@@ -92,13 +114,13 @@ class PartitionReads:
         return bool(self._answers)
 
     def answers(self) -> list[PartitionAnswer]:
-        """The answers so far, as Kafka orders them: in the order asked for, then partitions that nobody knows. Of those
-        that were not read the offsets that are known.
+        """The answers so far, as Kafka orders them: in the order asked for, then those of unknown topic ids, then
+        other unknown ones. Of those that were not read the offsets that are known.
         """
         for unread in self._unread:
             if self._answers[unread.slot] is None:
                 self._answers[unread.slot] = (unread.wanted, self._unread_answer(unread))
-        return [answer for answer in self._answers if answer is not None] + self._unknown
+        return [answer for answer in self._answers if answer is not None] + self._unknown_ids + self._unknown
 
     def _unread_answer(self, unread: _Unread) -> FetchablePartition:
         offsets = unread.partition.offsets
@@ -122,11 +144,11 @@ class PartitionReads:
                 is_other_topic = name is None
                 wanted.topic = name or wanted.topic
             if wanted.topic is None:
-                self._unknown.append((wanted, _refused(wanted, ErrorCode.unknown_topic_id.value)))
+                self._unknown_ids.append((wanted, _unknown(wanted, ErrorCode.unknown_topic_id)))
                 continue
             partition = catalog.partition(wanted.topic, wanted.partition)
             if partition is None:
-                self._unknown.append((wanted, _refused(wanted, ErrorCode.unknown_topic_or_partition.value)))
+                self._unknown.append((wanted, _unknown(wanted, ErrorCode.unknown_topic_or_partition)))
             elif is_other_topic:  # of the name that the session's topic had
                 self.is_urgent = True
                 self._answers.append((wanted, _refused(wanted, ErrorCode.inconsistent_topic_id.value)))
@@ -149,34 +171,50 @@ class PartitionReads:
 
     async def read(self, max_bytes: int) -> None:
         """Read the partitions that have records, in order, up to ``max_bytes`` in all. The first batch is given whole,
-        whatever its size.
+        whatever its size. Once there is something to tell, partitions that are still waited for have half a second;
+        what they give then is for the next fetch.
         """
-        skipped = await self._read_all(self._unread, max_bytes)
-        while skipped and not self.records_size_bytes:
-            # The first one that was waited for has nothing; the next one gives a whole batch in its place.
-            skipped = await self._read_all(skipped, max_bytes)
-        self.has_more = self.has_more or bool(skipped)
+        asked = self._unread
+        for _ in range(_ROUNDS_MAX):
+            skipped = await self._read_all(asked, max_bytes - self.records_size_bytes)
+            if not skipped or self._is_late:
+                break
+            asked = skipped
+            if self.records_size_bytes:
+                # Who was waited for has left some of its share. (If it had nothing, the next one gives a whole batch.)
+                left_bytes = max_bytes - self.records_size_bytes
+                asked = [one for one in skipped if min(one.wanted.max_bytes, left_bytes) > one.tried_bytes]
+                self.has_more = self.has_more or len(asked) < len(skipped)
+            if not asked:
+                break
+        else:
+            self.has_more = True
 
     def forget(self) -> None:
         """Drop the records that were read: there is no memory for them. ``read`` reads them again."""
         for one in self._unread:
             self._answers[one.slot] = None
+            one.tried_bytes = 0
         self.records_size_bytes = 0
-        self.has_more = False
+        self.has_more = self._is_late = False
+        self._late_at_seconds = None
 
-    async def _read_all(self, unread: list[_Unread], max_bytes: int) -> list[_Unread]:
+    async def _read_all(self, asked: list[_Unread], max_bytes: int) -> list[_Unread]:
         """Read partitions; those that got nothing because of a limit are returned."""
         skipped: list[_Unread] = []
         waiting: dict[Begun[FetchablePartition], _Unread] = {}
         left_bytes = max_bytes
-        is_first_whole = True
+        is_first_whole = not self.records_size_bytes
         try:
-            for one in unread:
-                if not is_first_whole and left_bytes <= 0 and one.partition.offsets is not None:
-                    self._answers[one.slot] = (one.wanted, self._empty(one.wanted, one.partition.offsets))
+            for one in asked:
+                offsets = one.partition.offsets
+                has_no_share = not is_first_whole and left_bytes <= 0 <= one.wanted.max_bytes
+                if has_no_share and offsets is not None and one.wanted.last_fetched_epoch == UNKNOWN:
+                    self._answers[one.slot] = (one.wanted, self._empty(one.wanted, offsets))
                     skipped.append(one)
                     continue
                 one.given_bytes = min(one.wanted.max_bytes, left_bytes)
+                one.tried_bytes = max(one.tried_bytes, one.given_bytes)
                 one.is_first_whole = is_first_whole
                 begun = Begun(self._read_one(one))
                 if begun.is_done:
@@ -188,24 +226,47 @@ class PartitionReads:
                 left_bytes = max(0, left_bytes - taken_bytes)
                 if len(waiting) >= _WAITING_MAX:
                     left_bytes += await self._wait_for_some(waiting, skipped)
-            while waiting:
+                    if self._is_late:
+                        break
+            while waiting and not self._is_late:
                 await self._wait_for_some(waiting, skipped)
         finally:
-            for begun in waiting:
-                await begun.cancel()
+            await self._leave(waiting)
         return skipped
 
     async def _wait_for_some(self, waiting: dict[Begun[FetchablePartition], _Unread], skipped: list[_Unread]) -> int:
-        """Wait until partitions have been read. Returns bytes that they left to others."""
+        """Wait until partitions have been read, or it is late. Returns bytes that they left to others."""
         alarm = Alarm()
         for begun in waiting:
             begun.add_done_callback(alarm.ring)
-        await alarm.wait()
+        timer = None
+        if self.records_size_bytes or self.is_urgent:
+            now = self._timers.monotonic_seconds()
+            if self._late_at_seconds is None:
+                self._late_at_seconds = now + _LATE_SECONDS
+            timer = self._timers.call_later(max(0.0, self._late_at_seconds - now), alarm.ring)
+        try:
+            await alarm.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         left_bytes = 0
-        for begun in [begun for begun in waiting if begun.is_done]:
+        done = [begun for begun in waiting if begun.is_done]
+        for begun in done:
             one = waiting.pop(begun)
             left_bytes += max(0, one.given_bytes - self._settle(one, begun.result(), skipped))
+        self._is_late = not done
         return left_bytes
+
+    async def _leave(self, waiting: dict[Begun[FetchablePartition], _Unread]) -> None:
+        """Let reads that are late go on for the next fetch; cancel them if the client has gone."""
+        for begun, one in waiting.items():
+            self.has_more = True
+            if not self._is_late or not self._late.leave(self._late_key(one), begun):
+                await begun.cancel()
+
+    def _late_key(self, one: _Unread) -> Hashable:
+        return one.wanted.topic, one.wanted.partition, one.wanted.fetch_offset
 
     def _settle(self, one: _Unread, told: FetchablePartition, skipped: list[_Unread]) -> int:
         """Note what was read. Returns its bytes."""
@@ -227,6 +288,8 @@ class PartitionReads:
 
     async def _read_or_raise(self, one: _Unread) -> FetchablePartition:
         wanted, partition = one.wanted, one.partition
+        if len(self._late):
+            await self._late.wait(self._late_key(one))
         offsets = partition.offsets
         if offsets is None:
             offsets = await partition.load()
@@ -249,11 +312,13 @@ class PartitionReads:
             raise ApiError(ErrorCode.unknown_server_error, f"{one.given_bytes} bytes are wanted")  # as Kafka says
         read = await partition.read(
             wanted.fetch_offset,
-            max_bytes=one.given_bytes,
+            max_bytes=max(one.given_bytes, 1) if one.is_first_whole else one.given_bytes,
             is_first_whole=one.is_first_whole,
             read_committed=self._options.is_read_committed,
         )
         offsets = read.offsets
+        # Kafka has no list where the first batch is larger than what is left for it.
+        has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(
             wanted.partition,
             NO_ERROR,
@@ -262,7 +327,7 @@ class PartitionReads:
             offsets.log_start_offset,
             read.records,
             read.size_bytes,
-            (read.aborted_transactions or ()) if self._options.is_read_committed else None,
+            (read.aborted_transactions or ()) if has_aborted else None,
         )
 
     def _failed(self, wanted: FetchPartition, partition: Partition, error: Exception) -> FetchablePartition:
@@ -324,3 +389,8 @@ def _error_of(wanted: FetchPartition, offsets: OffsetSnapshot) -> ErrorCode | No
 
 def _refused(wanted: FetchPartition, error_code: int) -> FetchablePartition:
     return FetchablePartition(wanted.partition, error_code, UNKNOWN, UNKNOWN, UNKNOWN)
+
+
+def _unknown(wanted: FetchPartition, error: ErrorCode) -> FetchablePartition:
+    """Of a partition that nobody knows; the list is empty, not null, as Kafka has it for these."""
+    return FetchablePartition(wanted.partition, error.value, UNKNOWN, UNKNOWN, UNKNOWN, aborted_transactions=())

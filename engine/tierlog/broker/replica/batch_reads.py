@@ -31,6 +31,8 @@ _SLACK_BYTES: Final = 64 << 10
 _MOST_BYTES: Final = 16 << 20
 #: A view of less than this part of a chunk is copied.
 _LEAN_PART: Final = 8
+#: Where no index tells the place, reads of the search grow up to this.
+_SEARCH_BYTES: Final = 4 << 20
 #: The least that is read of a log: some headers.
 _LEAST_BYTES: Final = 4 << 10
 
@@ -154,6 +156,7 @@ async def _read_from(
         if walk.is_ended:
             return None
         start, least = walk.position, walk.least_offset
+        window = max(window, min(2 * window, _SEARCH_BYTES))
 
 
 def _begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:

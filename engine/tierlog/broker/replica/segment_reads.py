@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -12,6 +13,7 @@ from tierlog.aio.waiting import Turns, Worker
 from tierlog.broker.replica.cached_tier import CachedTier
 from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log_version
 from tierlog.broker.replica.recent_pieces import RecentPieces
+from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, WeightedCache
 from tierlog.remote.storage.chunks.segment import StoredSegment
@@ -182,7 +184,8 @@ class SegmentReads:
         if self._fetcher.reads_directly(log) and self._recent.note(piece):
             left = until_seconds - self._machine.clock.monotonic_seconds()
             read = partial(self._fetcher.read_directly, log, start, end)
-            return [await self._worker.run(read, seconds=max(left, 0.0))]
+            with suppress(CorruptObjectError):  # the file ends before: piece by piece all comes that it has
+                return [await self._worker.run(read, seconds=max(left, 0.0))]
         found = self._fetcher.find_range(log, start, end, again=again)
         if found is None:
             waits = self._fetcher.read_range_waits(log, start, end, least_bytes=min(least_bytes, end - start))

@@ -148,8 +148,10 @@ class Replica:
     def _handlers(self, catalog: BucketCatalog, coordinator: GroupCoordinator, timers: Timers) -> list[Handler]:
         config, machine = self._config, self._machine
         identity = ServerIdentity(config.cluster_id)
+        fetch = FetchHandler(catalog, node_id=identity.node_id, timers=timers, machine=machine, limits=config.fetch)
+        self._parts.push_async_callback(fetch.close)
         return [
-            FetchHandler(catalog, node_id=identity.node_id, timers=timers, machine=machine, limits=config.fetch),
+            fetch,
             ListOffsetsHandler(catalog),
             OffsetForLeaderEpochHandler(catalog),
             MetadataHandler(catalog, identity),

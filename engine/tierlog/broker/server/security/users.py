@@ -85,6 +85,9 @@ class Users:
             for mechanism in HASHES
         }
 
+        #: The mechanism whose credential checks each user's password.
+        self._mechanisms = tuple(_first_mechanism(found) for _, found in sorted(credentials.items()))
+
     def __len__(self) -> int:
         return len(self._credentials)
 
@@ -97,15 +100,22 @@ class Users:
     def is_password(self, name: str, password: str) -> bool:
         """Whether a user has a password. Takes milliseconds, for a name that nobody has as for others."""
         found = self._credentials.get(name, {})
-        mechanism = next((each for each in HASHES if each in found), None)
-        if mechanism is None:
-            mechanism = next((each for each in HASHES if self._models[each]), "SCRAM-SHA-256")
+        made_up = self._draw("password", name)
+        mechanism = "SCRAM-SHA-256"
+        if found:
+            mechanism = _first_mechanism(found)
+        elif self._mechanisms:
+            mechanism = self._mechanisms[int.from_bytes(made_up[:4]) % len(self._mechanisms)]
         expected = self.credential(name, mechanism)
         given = salted(mechanism, password, expected.salt, expected.iterations)
         return hmac.compare_digest(given.stored_key, expected.stored_key) and bool(found)
 
+    def _draw(self, purpose: str, name: str) -> bytes:
+        """64 bytes, the same each time."""
+        return hmac.digest(self._secret, f"{purpose}:{name}".encode("utf-8", "surrogatepass"), "sha512")
+
     def _made_up(self, name: str, mechanism: str) -> ScramCredential:
-        drawn = hmac.digest(self._secret, f"{mechanism}:{name}".encode("utf-8", "surrogatepass"), "sha512")
+        drawn = self._draw(mechanism, name)
         models = self._models[mechanism]
         iterations, salt_bytes = ITERATIONS_MIN, _SALT_BYTES
         if models:
@@ -115,6 +125,10 @@ class Users:
         key_bytes = hashlib.new(HASHES[mechanism]).digest_size
         keys = hashlib.shake_256(drawn + b"keys").digest(2 * key_bytes)
         return ScramCredential(salt, iterations, keys[:key_bytes], keys[key_bytes:])
+
+
+def _first_mechanism(credentials: Mapping[str, ScramCredential]) -> str:
+    return next(mechanism for mechanism in HASHES if mechanism in credentials)
 
 
 def load_users(path: str, machine: Machine) -> Users:

@@ -1,0 +1,115 @@
+"""``tierlog replica``: real clients over golden buckets, and what is said where it cannot start."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from tests.support.checkout import BIN
+from tests.support.command import run_process
+from tests.support.golden import answers, config_of, tiered_offsets, tiered_topics
+from tests.support.replica_readers import READERS, expected_rows, within
+from tests.support.replica_server import free_port, replica
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize("run", ["main-plain", "zstd-aes", "local-tiered"])
+@pytest.mark.parametrize("client", ["librdkafka", "aiokafka"])
+def test_a_consumer_reads_a_golden_bucket(run: str, client: str, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise history that is read through Kafka's protocol is not what the brokers had."""
+    compared = 0
+    cases = [case for case in tiered_topics(data) if case.run.name == run]
+    with replica(data / run / "objects", tmp_path, config=config_of(data / run)) as server:
+        for case in cases:
+            for isolation in ("read_uncommitted", "read_committed"):
+                expected = expected_rows(case, isolation)
+                if expected is None:
+                    continue
+                found = READERS[client](server.bootstrap, case.topic, isolation, sorted(tiered_offsets(case)))
+                assert within(case, found, expected) == expected
+                compared += bool(answers(case, isolation))
+    assert compared
+
+
+def test_offsets_of_a_group_outlive_a_killed_server(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A replay of years that begins again at its start because the server was restarted is no replay."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    objects, state = data / "main-plain" / "objects", str(tmp_path / "state")
+    topic = next(case.topic for case in tiered_topics(data) if case.run.name == "main-plain")
+    with replica(objects, tmp_path, "--state", state) as server:
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g", "enable.auto.commit": False})
+        consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        consumer.close()
+    with replica(objects, tmp_path, "--state", state) as server:
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g"})
+        assert [each.offset for each in consumer.committed([TopicPartition(topic, 0)], timeout=20)] == [7]
+        consumer.close()
+
+
+def test_only_the_wanted_topics_are_served(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Otherwise who may read one topic reads them all."""
+    from confluent_kafka.admin import AdminClient
+
+    topics = sorted({case.topic for case in tiered_topics(data) if case.run.name == "main-plain"})
+    with replica(data / "main-plain" / "objects", tmp_path, topics[0]) as server:
+        told = AdminClient({"bootstrap.servers": server.bootstrap}).list_topics(timeout=20)
+    assert sorted(told.topics) == topics[:1]
+
+
+def test_a_writer_is_told_that_it_may_not(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A producer that tries for minutes, or believes that it wrote, costs somebody data."""
+    from confluent_kafka import KafkaError, Producer
+
+    topic = next(case.topic for case in tiered_topics(data) if case.run.name == "main-plain")
+    told: list[KafkaError] = []
+    with replica(data / "main-plain" / "objects", tmp_path) as server:
+        producer = Producer({"bootstrap.servers": server.bootstrap, "message.timeout.ms": 20_000})
+        producer.produce(topic, b"value", partition=0, on_delivery=lambda error, _: told.append(error))
+        producer.flush(30)
+    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--listen", "nowhere"], 2, "HOST:PORT is expected"),
+        (["--listen", "::1:9092"], 2, "brackets"),
+        (["--tls-cert", "x"], 2, "go together"),
+        (["--users", "/no/such/file"], 3, "/no/such/file"),
+        (["no-such-topic"], 0, ""),
+    ],
+)
+def test_what_is_said_at_a_start_that_fails(
+    arguments: list[str], code: int, told: str, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A traceback, or a server that serves nothing in silence, helps nobody at night."""
+    path = str(data / "main-plain" / "objects")
+    if not code:
+        with replica(path, tmp_path, *arguments) as server:
+            assert server.process.poll() is None
+        return
+    where = ["--listen", f"127.0.0.1:{free_port()}"] if "--listen" not in arguments else []
+    done = run_process("replica", path, *where, *arguments)
+    assert done.code == code, done.err
+    assert told in " ".join(done.err.split())
+    assert "Traceback" not in done.err
+
+
+def test_a_port_that_is_taken_is_named(data: pathlib.Path) -> None:
+    """Otherwise a client talks to whatever else listens there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [str(BIN / "tierlog"), "replica", str(data / "main-plain" / "objects"), "--listen", address]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3
+    assert str(taken and address.rpartition(":")[2]) in done.stderr
