@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import socket
 import struct
+import sys
 import threading
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.support.broker_servers import (
 from tests.support.waiting import wait_until
 from tierlog.broker.handling import Answer, EncodedBody, RequestContext
 from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.server import server
 from tierlog.broker.server.server import Server
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.errors import ConfigError
@@ -272,6 +274,17 @@ def test_memory_of_requests_is_bounded() -> None:
             client.socket.close()
 
 
+def test_half_a_long_request_does_not_hold_up_small_ones() -> None:
+    """Otherwise anybody who can connect stops all consumers, with a few bytes every half minute."""
+    config = dataclasses.replace(CONFIG, queued_max_request_bytes=1 << 20)
+    with serving(config=config) as running, running.client() as greedy, running.client() as client:
+        greedy.send(struct.pack(">i", 50 << 20) + b"x" * 100_000)
+        shared = running.server._running._shared  # type: ignore[union-attr]
+        wait_until(lambda: shared.memory.used_bytes > 1 << 20)
+        client.socket.settimeout(5)
+        assert client.ask_metadata()
+
+
 def test_one_address_has_a_bounded_number_of_connections() -> None:
     """One host that leaks connections must not take those of all others."""
     config = dataclasses.replace(CONFIG, max_connections_per_ip=2)
@@ -378,3 +391,21 @@ def test_two_handlers_of_one_api_are_refused() -> None:
     """Otherwise which one answers depends on an order that nobody chose."""
     with pytest.raises(ConfigError, match="Metadata has two handlers"):
         Server([MetadataHandler(), MetadataHandler()], CONFIG, Machine())
+
+
+def test_versions_are_loaded_before_clients_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first client of each version, and all others with it, would wait for modules to be read and compiled."""
+    loaded: list[tuple[int, int]] = []
+    load = server._load_version
+
+    def record(api_key: int, version: int) -> None:
+        load(api_key, version)
+        loaded.append((api_key, version))
+
+    monkeypatch.setattr(server, "_load_version", record)
+    with serving():
+        wait_until(lambda: len(loaded) == 13 + 2 + 3 + 5)
+    assert len(set(loaded)) == len(loaded)
+    assert {(METADATA, 12), (17, 1), (36, 2), (API_VERSIONS, 4)} == set(loaded[:4])
+    modules = [f"kio.schema.metadata.v{version}.{part}" for version in range(13) for part in ("request", "response")]
+    assert set(modules) <= sys.modules.keys()

@@ -203,7 +203,8 @@ class PartitionReads:
         """Read partitions; those that got nothing because of a limit are returned."""
         skipped: list[_Unread] = []
         waiting: dict[Begun[FetchablePartition], _Unread] = {}
-        left_bytes = max_bytes
+        # A negative limit is the first partition's alone, as in Kafka: what is left for the others is never below 0.
+        left_bytes = max_bytes if asked and not asked[0].slot else max(max_bytes, 0)
         is_first_whole = not self.records_size_bytes
         try:
             for one in asked:

@@ -26,6 +26,7 @@ from tierlog.broker.handling import Handler, Timers
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.replica_config import ReplicaConfig
+from tierlog.broker.replica.replica_metrics import ReplicaMetrics
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.broker.server.loop_timers import LoopTimers
@@ -110,7 +111,11 @@ class Replica:
         if config.monitor is not None:
             endpoint = HttpEndpoint(
                 *config.monitor,
-                registries=(metrics.registry, storage_metrics.registry),
+                registries=(
+                    metrics.registry,
+                    storage_metrics.registry,
+                    ReplicaMetrics(catalog, machine.clock).registry,
+                ),
                 health=partial(_health, catalog),
                 machine=machine,
             )

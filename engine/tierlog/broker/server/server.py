@@ -26,6 +26,7 @@ from tierlog.broker.server.refusals import Refusals
 from tierlog.broker.server.request_answers import RequestAnswers
 from tierlog.broker.server.request_memory import RequestMemory
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator, SaslSetup
+from tierlog.broker.server.security.sasl_exchange import load_mechanisms
 from tierlog.broker.server.security.tls import TlsCertificate
 from tierlog.broker.server.security.users import load_users
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
@@ -154,7 +155,7 @@ class _Running:
                 call_soon=loop.call_soon,
                 rested=self._look_whether_all_are_gone,
             ),
-            memory=RequestMemory(config.queued_max_request_bytes),
+            memory=RequestMemory(config.queued_max_request_bytes, small_bytes=SCRATCH_BYTES),
             refusals=refusals,
             metrics=metrics,
             idle=Deadlines(config.connections_max_idle_ms / 1000),
@@ -191,6 +192,7 @@ class _Running:
         if config.security_protocol.has_tls:
             self._certificate = await self._worker.run(partial(TlsCertificate, config, self._machine.files))
         if config.security_protocol.has_sasl:
+            await self._worker.run(load_mechanisms)
             users = await self._worker.run(partial(load_users, config.sasl_users_location, self._machine))
             self._sasl = SaslSetup(
                 config.sasl_enabled_mechanisms, users, self._machine.rng, self._worker, self._answers.api_versions
