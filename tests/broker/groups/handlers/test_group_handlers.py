@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import HealthCheck, given, settings
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
@@ -17,6 +20,7 @@ from kio.static.constants import EntityType
 
 from tests.support.fixed_catalog import FixedCatalog
 from tests.support.group_rig import SUBSCRIPTION, Rig
+from tests.support.kafka_entities import requests
 from tests.support.loops import run_on
 from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
@@ -48,10 +52,15 @@ class Wire:
 
     async def ask(self, api_key: int, version: int, **fields: Any) -> Any:
         """The answer to a request; both go through their bytes."""
+        header = RequestHeader(api_key, version, 5, "client", 0)
+        request = read_body(header, memoryview(request_bytes(api_key, version, fields)))
+        return await self.answer(api_key, version, request)
+
+    async def answer(self, api_key: int, version: int, request: Any) -> Any:
+        """The answer to a request, through its bytes."""
         handler = self.handlers[api_key]
         assert version in handler.versions
         header = RequestHeader(api_key, version, 5, "client", 0)
-        request = read_body(header, memoryview(request_bytes(api_key, version, fields)))
         context = RequestContext(version, "client", "User:ANONYMOUS", "10.0.0.1", 1, "replica.example", 9092)
         answering = asyncio.ensure_future(handler.handle(request, context))
         try:
@@ -575,3 +584,24 @@ def test_every_api_of_groups_is_answered() -> None:
     """Otherwise a handler is written and never served."""
     keys = {JOIN, HEARTBEAT, LEAVE, SYNC, FIND, COMMIT, FETCH, DELETE_OFFSETS, LIST, DESCRIBE, DELETE}
     assert Wire().handlers.keys() == keys
+
+
+@pytest.mark.parametrize("api_key", sorted(Wire().handlers))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_request_is_answered(api_key: int, data: st.DataObject) -> None:
+    """Otherwise a client with odd fields has its connection closed, or stops the server's loop."""
+    version = data.draw(st.sampled_from(Wire().handlers[api_key].versions))
+    asked = data.draw(st.lists(requests(api_key, version), min_size=1, max_size=4))
+
+    async def test(wire: Wire) -> None:
+        await wire.stable()
+        await wire.ask(COMMIT, 9, **commit_fields(9, group_id=""))
+        for request in asked:
+            if hasattr(request, "session_timeout") and data.draw(st.booleans()):
+                request = dataclasses.replace(request, session_timeout=timedelta(seconds=10))
+            if hasattr(request, "group_id") and data.draw(st.booleans()):
+                request = dataclasses.replace(request, group_id="readers")
+            await wire.answer(api_key, version, request)
+
+    on_loop(test)
