@@ -64,8 +64,9 @@ static size_t batch_size(const uint8_t *batch) {
 
 typedef struct segment {
     tl_files files;
-    int64_t log, offsets, times; /* open files */
-    uint64_t size, offsets_size, times_size;
+    tl_growing_file log;
+    int64_t offsets, times; /* open files */
+    uint64_t offsets_size, times_size;
     tl_index_tail tail;
 } segment;
 
@@ -75,12 +76,13 @@ static int64_t made(tl_files files, const char *folder, int64_t base_offset, con
     return file;
 }
 
-static void begin(segment *segment, const char *folder, int64_t base_offset) {
+static void begin(segment *segment, const char *folder, int64_t base_offset, uint64_t limit) {
     tl_files files = segment->files;
-    segment->log = made(files, folder, base_offset, ".log");
+    segment->log =
+        (tl_growing_file){.files = files, .file = made(files, folder, base_offset, ".log"), .reserve_limit = limit};
     segment->offsets = made(files, folder, base_offset, ".index");
     segment->times = made(files, folder, base_offset, ".timeindex");
-    segment->size = segment->offsets_size = segment->times_size = 0;
+    segment->offsets_size = segment->times_size = 0;
     tl_index_begin(&segment->tail, base_offset, INTERVAL_BYTES, INDEX_BYTES / TL_OFFSET_ENTRY,
                    INDEX_BYTES / TL_TIME_ENTRY - 1);
 }
@@ -102,7 +104,8 @@ static void end(segment *segment) {
     tl_index_entries entries = {.times = time};
     tl_index_close(&segment->tail, &entries);
     write_entries(segment, &entries);
-    segment->files.ops->close(segment->files.context, segment->log);
+    must(segment->files.ops->truncate(segment->files.context, segment->log.file, segment->log.size) == 0);
+    segment->files.ops->close(segment->files.context, segment->log.file);
     segment->files.ops->close(segment->files.context, segment->offsets);
     segment->files.ops->close(segment->files.context, segment->times);
 }
@@ -123,7 +126,7 @@ static void append(char **asked) {
     tl_record_errors errors = {0};
     segment segment = {.files = tl_posix_files()};
     double start = now(), begun = cpu();
-    begin(&segment, asked[2], 0);
+    begin(&segment, asked[2], 0, limit);
     for (size_t at = 0; at < size; batches++) {
         uint8_t offset_entry[TL_OFFSET_ENTRY], time_entry[TL_TIME_ENTRY];
         tl_index_entries entries = {.offsets = offset_entry, .times = time_entry};
@@ -132,9 +135,9 @@ static void append(char **asked) {
         size_t bytes = batch_size(data + at);
         options.first_offset = next;
         must(tl_leader_append(data + at, bytes, &options, &scratch, &errors, &batch, &fault) == TL_OK);
-        if (segment.size + bytes > limit) {
+        if (segment.log.size + bytes > limit) {
             end(&segment);
-            begin(&segment, asked[2], next);
+            begin(&segment, asked[2], next, limit);
             segments++;
         }
         int64_t last = next + batch.header.last_offset_delta;
@@ -144,8 +147,8 @@ static void append(char **asked) {
                               .last_offset = &last,
                               .max_timestamp = &batch.header.max_timestamp,
                               .size_bytes = &batch_bytes};
-        must(tl_index_add(&segment.tail, &row, 0, (int64_t)segment.size, &entries, &fault) == TL_OK);
-        write_at(segment.files, segment.log, &segment.size, data + at, bytes);
+        must(tl_index_add(&segment.tail, &row, 0, (int64_t)segment.log.size, &entries, &fault) == TL_OK);
+        must(tl_growing_file_append(&segment.log, data + at, bytes) == 0);
         write_entries(&segment, &entries);
         at += bytes;
         next = last + 1;

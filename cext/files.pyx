@@ -27,6 +27,16 @@ cdef class GrowingFile:
     @size_bytes.setter
     def size_bytes(self, uint64_t size_bytes):
         self.growing.size = size_bytes
+        self.growing.reserved = 0
+
+    @property
+    def reserve_limit(self):
+        return self.growing.reserve_limit
+
+    @reserve_limit.setter
+    def reserve_limit(self, uint64_t limit_bytes):
+        self.growing.reserve_limit = limit_bytes
+        self.growing.reserved = 0
 
     @property
     def core(self):

@@ -130,6 +130,8 @@ cdef extern from "growing_file.h" nogil:
         tl_files files
         int64_t file
         uint64_t size
+        uint64_t reserve_limit
+        uint64_t reserved
 
     int64_t tl_growing_file_append(tl_growing_file *growing, const uint8_t *data, size_t size) noexcept
 

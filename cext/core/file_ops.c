@@ -1,5 +1,5 @@
 /* The table over POSIX. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE 1 /* fallocate */
 #define _FILE_OFFSET_BITS 64
 #include "file_ops.h"
 
@@ -81,6 +81,17 @@ static int64_t posix_truncate(void *context, int64_t file, uint64_t size) {
     return answer(result);
 }
 
+static int64_t posix_reserve(void *context, int64_t file, uint64_t position, uint64_t size) {
+    (void)context;
+    if (position > INT64_MAX || size > INT64_MAX - position) return -EFBIG;
+#ifdef FALLOC_FL_KEEP_SIZE
+    return answer(fallocate((int)file, FALLOC_FL_KEEP_SIZE, (off_t)position, (off_t)size));
+#else
+    (void)file;
+    return -ENOTSUP;
+#endif
+}
+
 static int64_t posix_fsync(void *context, int64_t file) {
     (void)context;
     int result;
@@ -121,6 +132,7 @@ tl_files tl_posix_files(void) {
         .pread = posix_pread,
         .pwrite = posix_pwrite,
         .truncate = posix_truncate,
+        .reserve = posix_reserve,
         .fsync = posix_fsync,
         .rename = posix_rename,
         .unlink = posix_unlink,

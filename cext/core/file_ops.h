@@ -39,6 +39,10 @@ typedef struct tl_file_ops {
     /* Cuts a file to a size, or lengthens it by zeros. */
     int64_t (*truncate)(void *context, int64_t file, uint64_t size);
 
+    /* Sets room on the disk aside for bytes from `position` on; the file's size stays, and cutting it gives back what
+     * is behind. A fault means that a write has to find its room itself, as without. */
+    int64_t (*reserve)(void *context, int64_t file, uint64_t position, uint64_t size);
+
     int64_t (*fsync)(void *context, int64_t file);
     int64_t (*rename)(void *context, const char *from, const char *to); /* replaces a file; atomic */
     int64_t (*unlink)(void *context, const char *path);                 /* a file; who has it open keeps it */

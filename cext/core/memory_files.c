@@ -145,6 +145,11 @@ static int64_t memory_truncate(void *context, int64_t file, uint64_t size) {
     return error;
 }
 
+static int64_t memory_reserve(void *context, int64_t file, uint64_t position, uint64_t size) {
+    (void)context, (void)file, (void)position, (void)size;
+    return -ENOTSUP;
+}
+
 static int64_t memory_fsync(void *context, int64_t file) {
     tl_memory_files *memory = context;
     tl_node *found;
@@ -303,6 +308,7 @@ tl_files tl_memory_files_of(tl_memory_files *memory) {
         .pread = memory_pread,
         .pwrite = memory_pwrite,
         .truncate = memory_truncate,
+        .reserve = memory_reserve,
         .fsync = memory_fsync,
         .rename = memory_rename,
         .unlink = memory_unlink,

@@ -84,7 +84,7 @@ static void test_cutting(const place *p) {
 
 static void test_growing(const place *p) {
     int64_t file = make(p, AT("growing"), "one");
-    tl_growing_file growing = {p->files, file, 3};
+    tl_growing_file growing = {.files = p->files, .file = file, .size = 3};
     CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"two", 3), 0);
     CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"", 0), 0);
     CHECK_EQUAL(growing.size, 6);
@@ -92,6 +92,45 @@ static void test_growing(const place *p) {
     CALL(close, file);
     CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"three", 5), -EBADF);
     CHECK_EQUAL(growing.size, 6);
+}
+
+/* What was reserved of a file: its sum, and calls. */
+static uint64_t reserved_end;
+static int reserve_calls;
+static int64_t reserve_answer;
+static int64_t seen_reserve(void *context, int64_t file, uint64_t position, uint64_t size) {
+    (void)context, (void)file;
+    reserved_end = position + size;
+    reserve_calls++;
+    return reserve_answer;
+}
+
+static void test_growing_ahead(const place *p) {
+    static uint8_t piece[100000];
+    enum { LIMIT = 6 << 20, MEBIBYTE = 1 << 20, MOST_AHEAD = LIMIT / 8 + sizeof piece };
+    tl_file_ops ops = *p->files.ops;
+    ops.reserve = seen_reserve;
+    int64_t file = make(p, AT("ahead"), "");
+    for (reserve_answer = 0; reserve_answer > -2; reserve_answer--) { /* the second time it is refused */
+        tl_growing_file growing = {.files = {&ops, p->files.context}, .file = file, .reserve_limit = LIMIT};
+        reserve_calls = 0;
+        reserved_end = 0;
+        while (growing.size < LIMIT + MEBIBYTE) {
+            bool is_small = growing.size < MEBIBYTE;
+            CHECK_EQUAL(tl_growing_file_append(&growing, piece, sizeof piece), 0);
+            CHECK(is_small ? !reserve_calls : reserve_calls > 0);
+            CHECK(reserved_end <= LIMIT && (!reserved_end || reserved_end <= growing.size + MOST_AHEAD));
+            CHECK(reserve_answer || is_small || growing.size > LIMIT || growing.size <= reserved_end);
+        }
+        CHECK_EQUAL(CALL(size, file), growing.size);
+        CHECK(reserve_answer ? reserve_calls == 1 : reserve_calls < 20);
+    }
+    uint64_t size = (uint64_t)CALL(size, file);
+    int64_t answer = CALL(reserve, file, size, MEBIBYTE);
+    CHECK(answer == 0 || answer == -ENOTSUP || answer == -ENOSYS);
+    CHECK_EQUAL(CALL(size, file), size);
+    CHECK_EQUAL(CALL(truncate, file, 0), 0);
+    CALL(close, file);
 }
 
 /* A disk that becomes full in the middle of a write. */
@@ -106,7 +145,7 @@ static void test_growing_torn(const place *p) {
     tl_file_ops ops = *p->files.ops;
     ops.pwrite = torn_pwrite;
     int64_t file = make(p, AT("torn"), "one");
-    tl_growing_file growing = {{&ops, p->files.context}, file, 3};
+    tl_growing_file growing = {.files = {&ops, p->files.context}, .file = file, .size = 3};
     CHECK_EQUAL(tl_growing_file_append(&growing, (const uint8_t *)"twotwo", 6), -ENOSPC);
     CHECK_EQUAL(growing.size, 3);
     check_text(p, file, 0, "one", 3);
@@ -208,6 +247,7 @@ static void test_all(const place *p) {
     test_content(p);
     test_cutting(p);
     test_growing(p);
+    test_growing_ahead(p);
     test_growing_torn(p);
     test_opening(p);
     test_names(p);

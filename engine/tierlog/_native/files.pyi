@@ -21,6 +21,9 @@ class GrowingFile:
     size_bytes: int
     """Where the next byte goes."""
 
+    reserve_limit: int
+    """Up to what size room on the disk is reserved ahead of appends; 0: none is."""
+
     @property
     def core(self) -> object:
         """A capsule with the address of the ``tl_growing_file``, which is valid while this object is held."""

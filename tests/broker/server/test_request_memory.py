@@ -20,7 +20,7 @@ def test_the_bound_is_passed_by_one_request_at_most_and_nobody_is_forgotten(even
             held.append(self.size)
             came.append(self.number)
 
-    memory = RequestMemory(100)
+    memory = RequestMemory(100, small_bytes=-1)
     held: list[int] = []
     order: list[int] = []
     came: list[int] = []
@@ -49,6 +49,17 @@ def test_the_bound_is_passed_by_one_request_at_most_and_nobody_is_forgotten(even
 
 def test_without_a_bound_nobody_waits() -> None:
     """Kafka's default, -1, means no bound, not none at all."""
-    memory = RequestMemory(-1)
+    memory = RequestMemory(-1, small_bytes=16)
     assert all(memory.take(1 << 40) for _ in range(10))
     memory.give(1 << 40)
+
+
+def test_a_small_request_never_waits() -> None:
+    """Three clients that claim long requests and send nothing would hold up all others for half a minute."""
+    memory = RequestMemory(100, small_bytes=16)
+    assert memory.take(1000)
+    assert not memory.take(17)
+    assert memory.take(16)
+    memory.give(16)
+    memory.give(1000)
+    assert memory.used_bytes == 0

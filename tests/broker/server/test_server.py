@@ -272,6 +272,17 @@ def test_memory_of_requests_is_bounded() -> None:
             client.socket.close()
 
 
+def test_half_a_long_request_does_not_hold_up_small_ones() -> None:
+    """Otherwise anybody who can connect stops all consumers, with a few bytes every half minute."""
+    config = dataclasses.replace(CONFIG, queued_max_request_bytes=1 << 20)
+    with serving(config=config) as running, running.client() as greedy, running.client() as client:
+        greedy.send(struct.pack(">i", 50 << 20) + b"x" * 100_000)
+        shared = running.server._running._shared  # type: ignore[union-attr]
+        wait_until(lambda: shared.memory.used_bytes > 1 << 20)
+        client.socket.settimeout(5)
+        assert client.ask_metadata()
+
+
 def test_one_address_has_a_bounded_number_of_connections() -> None:
     """One host that leaks connections must not take those of all others."""
     config = dataclasses.replace(CONFIG, max_connections_per_ip=2)

@@ -234,3 +234,48 @@ def test_a_write_that_fails_takes_the_log_offline(tmp_path: Path) -> None:
     log.close()
     with UnifiedLog.open(str(tmp_path / "orders-0")) as recovered:
         assert recovered.log_end_offset == 2
+
+
+def allocated_ahead(log: UnifiedLog) -> int:
+    found = Path(log.active_segment.log_path).stat()
+    return found.st_blocks * 512 - found.st_size
+
+
+def grown_log(folder: Path) -> UnifiedLog:
+    """A log of some MiB, for which room was reserved a moment ago, if the file system does that."""
+    log = UnifiedLog.open(str(folder))
+    while log.log_end_offset < 40 or (allocated_ahead(log) < 1 << 18 and log.log_end_offset < 60):
+        log.append_as_leader(plain(100_000), leader_epoch=0)
+    return log
+
+
+def test_room_that_was_reserved_is_given_back(tmp_path: Path) -> None:
+    """Else every segment keeps room on the disk that nobody uses, for as long as it lives."""
+    for way in ("close", "roll", "truncate"):
+        log = grown_log(tmp_path / f"{way}-0")
+        if allocated_ahead(log) < 1 << 16:
+            pytest.skip("this file system reserves no room")
+        if way == "roll":
+            segment = log.active_segment
+            changed_ns = Path(segment.log_path).stat().st_mtime_ns
+            log.roll()
+            found = Path(segment.log_path).stat()
+            assert found.st_mtime_ns == changed_ns, "retention goes by it where records have no timestamps"
+            assert found.st_blocks * 512 - found.st_size < 1 << 16
+        elif way == "truncate":
+            log.truncate_to(20)
+            assert allocated_ahead(log) < 1 << 16
+        log.close()
+        assert allocated_ahead(log) < 1 << 16
+
+
+def test_room_that_a_killed_process_reserved_is_given_back(tmp_path: Path) -> None:
+    """Else it stays until the segment is deleted, since the size tells nothing of it."""
+    killed = grown_log(tmp_path / "orders-0")
+    if allocated_ahead(killed) < 1 << 16:
+        pytest.skip("this file system reserves no room")
+    before = killed.log_end_offset, killed.size()
+    del killed
+    with UnifiedLog.open(str(tmp_path / "orders-0")) as log:
+        assert (log.log_end_offset, log.size()) == before
+    assert allocated_ahead(log) < 1 << 16

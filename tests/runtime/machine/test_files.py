@@ -145,6 +145,18 @@ class TestChangingInPlace:
             assert file.append(b"more") == 8
         assert files.stat(f"{root}/f").size_bytes == 12
 
+    def test_reserved_room_is_not_seen(self, files: Files, root: str) -> None:
+        """If this fails, a log has zeros behind its end, which recovery takes for a torn batch."""
+        piece = bytes(range(256)) * 1024
+        with files.open_update(f"{root}/f") as file:
+            file.reserve_ahead(8 << 20)
+            for number in range(12):
+                assert file.append(piece) == number * len(piece)
+            assert file.size_bytes == files.stat(f"{root}/f").size_bytes == 12 * len(piece)
+            file.reserve_ahead(0)
+            assert file.append(b"end") == 12 * len(piece)
+        assert files.read_whole(f"{root}/f") == 12 * piece + b"end"
+
     def test_a_reader_sees_what_is_appended(self, files: Files, root: str) -> None:
         """If this fails, a follower of an index reads its old end for ever."""
         with files.open_update(f"{root}/f") as file:

@@ -144,9 +144,13 @@ class Acceptor:
             accepted.close()
             self._refused("connections_per_ip", host, f"it has {self._by_host[host]} connections")
             return True
-        accepted.settimeout(0)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            accepted.settimeout(0)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except OSError:  # it broke meanwhile
+            accepted.close()
+            return True
         self.open_count += 1
         self._by_host[host] += 1
         self._accepted(accepted, host)

@@ -21,10 +21,13 @@ class RequestMemory:
 
     Args:
         limit_bytes: -1 for no bound.
+        small_bytes: A request of so many bytes at most never waits, though its bytes count: who begins a few long
+            requests and sends nothing more must not hold up everybody, until the deadline of those is over.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, small_bytes: int) -> None:
         self._limit = limit_bytes
+        self._small_bytes = small_bytes
         self._used = 0
         self._waiting: collections.OrderedDict[MemoryWaiter, int] = collections.OrderedDict()
 
@@ -39,7 +42,7 @@ class RequestMemory:
 
     def take(self, size_bytes: int) -> bool:
         """Whether the bytes were given; if not, ``wait`` for them."""
-        if self._limit >= 0 and (self._used >= self._limit or self._waiting):
+        if size_bytes > self._small_bytes and self._limit >= 0 and (self._used >= self._limit or self._waiting):
             return False
         self._used += size_bytes
         return True

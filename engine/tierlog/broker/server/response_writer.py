@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 #: What TLS is handed at once: it encrypts all that it is given before it returns.
 _TLS_SLICE_BYTES: Final = 128 << 10
 #: What TLS is handed before the loop comes round again.
-_TLS_ROUND_BYTES: Final = 1 << 20
+_TLS_ROUND_BYTES: Final = 256 << 10
 
 
 def _nothing() -> None:

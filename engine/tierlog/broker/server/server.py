@@ -154,7 +154,7 @@ class _Running:
                 call_soon=loop.call_soon,
                 rested=self._look_whether_all_are_gone,
             ),
-            memory=RequestMemory(config.queued_max_request_bytes),
+            memory=RequestMemory(config.queued_max_request_bytes, small_bytes=SCRATCH_BYTES),
             refusals=refusals,
             metrics=metrics,
             idle=Deadlines(config.connections_max_idle_ms / 1000),

@@ -127,6 +127,12 @@ class UpdatableFile(Protocol):
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to a size, or lengthen it with zeros."""
 
+    def reserve_ahead(self, limit_bytes: int) -> None:  # noqa: ARG002 - for files that know no such thing
+        """Have the system keep room for what will be appended, until the file has so many bytes; its size does not
+        change. 0: no more, and what is left of the room is given back. No guarantee, and no error.
+        """
+        return
+
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
         """Have the system begin to write a range to the disk, so that a later fsync waits for less. No guarantee."""
 

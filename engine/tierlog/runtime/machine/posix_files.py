@@ -33,6 +33,8 @@ from tierlog.runtime.machine.files import (
 
 #: Of a file system that has no locks: there one who writes at the same time is not seen.
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS))
+#: What a file has allocated beyond its size, above the rounding of blocks and what its map of them takes.
+_RESERVE_SEEN_BYTES: Final = 1 << 16
 #: ``struct flock`` of a whole file: type, whence, start, length, process (0: the lock is the open file's).
 _WHOLE_FILE: Final = struct.pack("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
@@ -93,6 +95,13 @@ class _Descriptor:
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self.number, position, size_bytes, os.POSIX_FADV_DONTNEED)
+
+    def give_back(self) -> None:
+        """Free the room that was reserved behind the end, here or by a process that was killed."""
+        found = os.fstat(self.number)
+        if found.st_blocks * 512 - found.st_size >= _RESERVE_SEEN_BYTES:
+            os.ftruncate(self.number, found.st_size)  # the same size: nothing but what is behind it goes
+            os.utime(self.number, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     def fsync(self) -> None:
         with translated(self.path):
@@ -257,6 +266,12 @@ class PosixUpdatableFile(UpdatableFile):
         with translated(self._file.path):
             os.ftruncate(self._file.number, size_bytes)
         self._growing.size_bytes = size_bytes
+
+    def reserve_ahead(self, limit_bytes: int) -> None:
+        self._growing.reserve_limit = limit_bytes
+        if not limit_bytes:
+            with contextlib.suppress(OSError):
+                self._file.give_back()
 
     def begin_write_out(self, *, position: int, size_bytes: int) -> None:
         self._file.begin_write_out(position, size_bytes)

@@ -118,8 +118,13 @@ class LogSegment(SegmentView):
         if self.end.tail is None:
             self._resumed_tail()
         if not self.end.has_file:
-            self.end.write_to(self._log.opened())
+            self._begin_appending()
         self.end.append(data, last_offset=last_offset, max_timestamp=max_timestamp_ms)
+
+    def _begin_appending(self) -> None:
+        file = self._log.opened()
+        file.reserve_ahead(self._config.segment_bytes)
+        self.end.write_to(file)
 
     def append_run(self, data: Buffer, columns: Mapping[str, NDArray[np.generic]]) -> None:
         """Append several batches that lie in a row: ``columns`` as ``scan_batches`` has them. Raises as ``append``."""
@@ -128,6 +133,8 @@ class LogSegment(SegmentView):
         if int(columns["size_bytes"].sum()) != size_bytes:
             raise ValueError(f"{size_bytes} bytes of data for batches of {columns['size_bytes'].sum()} bytes")
         offsets, times = tail.add(columns, position=position)
+        if not self.end.has_file:
+            self._begin_appending()
         self._log.opened().append(data)
         self.end.size_bytes = position + size_bytes
         self._offsets.append(offsets)
@@ -169,6 +176,8 @@ class LogSegment(SegmentView):
         self._times.append((self.end.tail or self._resumed_tail()).close())
         self.end.tail = None
         self.end.write_to(None)
+        if self._log.file is not None:
+            self._log.file.reserve_ahead(0)
         self.write_out()
         self._offsets.forget_pages()
         self._times.forget_pages()
