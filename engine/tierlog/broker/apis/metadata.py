@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.aio.side_by_side import give_way, run_each
+from tierlog.aio.waiting import SharedCall
 from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
 from tierlog.broker.apis.server_identity import (
     CLUSTER_OPERATIONS,
@@ -55,6 +57,7 @@ class MetadataHandler:
         self._load_seconds = load_seconds
         #: (api version, operations) -> (catalog version, all topics): what many clients ask for again and again.
         self._all_topics: dict[tuple[int, int], tuple[int, EncodedElements]] = {}
+        self._making: dict[tuple[int, int], SharedCall[EncodedElements]] = {}
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """All topics, or those that are named; an error for each that is not there."""
@@ -82,7 +85,7 @@ class MetadataHandler:
 
     async def _topics(self, request: Any, entities: Entities, version: int, operations: int) -> Any:
         if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
-            return await self._every_topic(entities, version, operations)
+            return await self._every_topic(version, operations)
         if version < _TOPIC_IDS_SINCE and any(
             topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
         ):
@@ -146,21 +149,27 @@ class MetadataHandler:
             topic_authorized_operations=operations,
         )
 
-    async def _every_topic(self, entities: Entities, version: int, operations: int) -> EncodedElements:
-        """All topics, made once a version of the catalog."""
-        key, catalog_version = (version, operations), self._catalog.version
+    async def _every_topic(self, version: int, operations: int) -> EncodedElements:
+        """All topics, made once a version of the catalog, for all who ask at once."""
+        key = version, operations
         at_hand = self._all_topics.get(key)
-        if at_hand is not None and at_hand[0] == catalog_version:
+        if at_hand is not None and at_hand[0] == self._catalog.version:
             return at_hand[1]
+        if key not in self._making:
+            self._making[key] = SharedCall(partial(self._make_every_topic, version, operations))
+        return await self._making[key].result()
+
+    async def _make_every_topic(self, version: int, operations: int) -> EncodedElements:
+        entities, catalog_version = entities_of(self.api_key, version), self._catalog.version
         out, since = bytearray(), 0
         topics = list(self._catalog.topics())
         for topic in topics:
-            answer = self._answer(entities, version, topic, operations)
-            append_entity(out, answer)
+            append_entity(out, self._answer(entities, version, topic, operations))
             since += len(topic.partitions) + 10
             if since >= _PARTITIONS_A_TURN:
                 await give_way()
                 since = 0
         made = EncodedElements(len(topics), bytes(out))
-        self._all_topics[key] = catalog_version, made
+        self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
+        self._all_topics[version, operations] = catalog_version, made
         return made

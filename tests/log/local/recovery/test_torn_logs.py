@@ -15,6 +15,9 @@ from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptRecordError, StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -319,3 +322,22 @@ def test_a_folder_that_is_gone_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         load(PosixFiles(), folder=str(tmp_path / "no"))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_warning_keeps_no_file_open(caplog: pytest.LogCaptureFixture) -> None:
+    """A handler that keeps log records, as crash reporters do, would keep an error's traceback, and with it the files
+    of segments that were deleted long ago: the disk fills.
+    """
+    files = MemoryFiles()
+    machine = Machine(files=files)
+    folder = "/logs/orders-0"
+    with UnifiedLog.open(folder, machine=machine) as log:
+        builder = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=0)
+        builder.append(None, b"v", timestamp_ms=0)
+        log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
+    files.put(f"{folder}/{0:020}.txnindex", bytes(range(34)))
+    UnifiedLog.open(folder, machine=machine).close()
+    files.put(f"{folder}/{1:020}.snapshot", b"torn")
+    UnifiedLog.open(folder, machine=machine, had_clean_shutdown=True).close()
+    assert len(caplog.records) > 1
+    assert not [record for record in caplog.records for part in record.args or () if isinstance(part, BaseException)]

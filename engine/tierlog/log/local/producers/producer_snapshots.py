@@ -137,7 +137,7 @@ class ProducerSnapshots:
             try:
                 state.load(self._read(path), offset=offset, now_ms=now_ms)
             except CorruptIndexError as error:
-                _log.warning("%s: not sound, and deleted: %s", path, error)
+                _log.warning("%s: not sound, and deleted: %s", path, str(error))  # not what its traceback holds
                 self._remove([offset])
             except ObjectNotFoundError:
                 self._forget([offset])

@@ -200,7 +200,8 @@ class _Loading:
             try:
                 segment.check_transaction_index()
             except CorruptIndexError as error:
-                _log.warning("%s: %s", segment.transaction_index_path, error)
+                # Its text: whoever keeps log records would keep the traceback, and with it the segment's files open.
+                _log.warning("%s: %s", segment.transaction_index_path, str(error))
                 is_damaged = True
             if is_damaged or (self._was_clean and base_offset == max(bases) and not _is_whole(segment)):
                 damaged.append(segment)

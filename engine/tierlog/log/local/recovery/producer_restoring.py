@@ -100,7 +100,7 @@ def _bounds(segment: LogSegment, from_offset: int, up_to_offset: int) -> tuple[i
         first = segment.find_batch(from_offset)
         behind = segment.find_batch(up_to_offset)
     except CorruptIndexError as error:
-        _log.warning("%s: read without its index: %s", segment.log_path, error)
+        _log.warning("%s: read without its index: %s", segment.log_path, str(error))  # not its traceback's segments
         return 0, segment.size_bytes
     if first is None:
         return 0, 0
