@@ -16,6 +16,8 @@ from tests.support.oracle_requests import Answer, Ground, Partition, ask
 FETCH: Final = 1
 VERSIONS: Final = range(4, 19)
 _HEADER_BYTES: Final = 61
+#: Sessions at once: far fewer than Kafka's slots, of which it has some in each of eight caches.
+_CONVERSATIONS_MAX: Final = 50
 _UNKNOWN_ID: Final = uuid.UUID(int=77)
 
 
@@ -95,7 +97,7 @@ class FetchOracle:
             draw = self._random.random()
             if draw < 0.4:
                 self._ask(Conversation(self._random.choice(VERSIONS), epoch=-1))
-            elif draw < 0.55 or not self._conversations:
+            elif not self._conversations or (draw < 0.55 and len(self._conversations) < _CONVERSATIONS_MAX):
                 opened = Conversation(self._random.choice(range(7, 19)), left=self._random.randint(1, 12))
                 self._ask(opened)
                 if opened.theirs_id:
@@ -108,7 +110,6 @@ class FetchOracle:
 
     def _go_on(self, known: Conversation) -> None:
         self.sessions_count += 1
-        known.left -= 1
         draw = self._random.random()
         if draw < 0.04:  # an epoch that is not its turn, or an id that is nobody's
             other = Conversation(
@@ -122,8 +123,9 @@ class FetchOracle:
             version = self._random.choice(range(7, 13) if known.version >= 13 else range(13, 19))
             self._ask(Conversation(version, known.theirs_id, known.ours_id, known.epoch))
             return
+        known.left -= 1
         if known.left == 0:
-            known.epoch = -1
+            known.epoch = -1  # which ends it
         self._ask(known)
 
     def _ask(self, who: Conversation) -> None:

@@ -119,6 +119,7 @@ class FetchHandler:
                 answers: list[PartitionAnswer] = []
             else:
                 reads = self._reads_of(fetch_context, options)
+                await reads.look()
                 grant = await self._read(reads, wanted, context, deadline)
                 answers = reads.answers()
                 if _is_worth_sending(reads, wanted, self._limits):
