@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -24,7 +25,7 @@ from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.encoding import EncodedElements, append_entity
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 from tierlog.broker.protocol.topic_ids import topic_id_of, wire_id_of
-from tierlog.remote.api import ZERO_UUID
+from tierlog.remote.api import ZERO_UUID, Uuid
 
 _TOPIC: Final = "MetadataResponseTopic"
 _PARTITION: Final = "MetadataResponsePartition"
@@ -34,6 +35,8 @@ _TOPIC_IDS_SINCE: Final = 12
 _NULL_MEANS_ALL_SINCE: Final = 1
 #: Partitions that are answered before others have the loop.
 _PARTITIONS_A_TURN: Final = 1000
+#: A topic costs as much as so many partitions.
+_TOPIC_COSTS: Final = 10
 
 
 class MetadataHandler:
@@ -95,31 +98,27 @@ class MetadataHandler:
                 )
                 for topic in request.topics
             )
-        found, missing = self._named(request.topics, entities, operations)
+        found, missing = self._named(request.topics)
         await self._load(found)
-        answers: list[Any] = []
-        for topic in found:
-            answers.append(self._answer(entities, version, topic, operations))
-            if len(topic.partitions) >= _PARTITIONS_A_TURN:
-                await give_way()
-        return (*answers, *missing)
+        return await _encoded(
+            itertools.chain(
+                ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in found),
+                ((_missing(entities, asked, operations), 0) for asked in missing),
+            )
+        )
 
-    def _named(self, asked: Sequence[Any], entities: Entities, operations: int) -> tuple[list[Topic], list[Any]]:
-        """The topics that are there, each once, and the answers for those that are not."""
+    def _named(self, asked: Sequence[Any]) -> tuple[list[Topic], list[str | Uuid]]:
+        """The topics that are there, each once, and the names or ids of those that are not."""
         # As Kafka: where one topic is named by its id, names count no more.
         ids = dict.fromkeys(topic_id_of(field_of(topic, "topic_id")) for topic in asked)
         ids.pop(ZERO_UUID, None)
+        found: dict[str | Uuid, Topic | None] = {}
         if ids:
-            by_id = {topic_id: self._catalog.find_by_id(topic_id) for topic_id in ids}
-            unknown = ErrorCode.unknown_topic_id
-            return [topic for topic in by_id.values() if topic is not None], [
-                missing_topic(entities, _TOPIC, unknown, topic_id=wire_id_of(topic_id))
-                for topic_id, topic in by_id.items()
-                if topic is None
-            ]
-        by_name = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
-        return [topic for topic in by_name.values() if topic is not None], [
-            missing_named_topic(entities, _TOPIC, name, operations) for name, topic in by_name.items() if topic is None
+            found = {topic_id: self._catalog.find_by_id(topic_id) for topic_id in ids}
+        else:
+            found = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
+        return [topic for topic in found.values() if topic is not None], [
+            name for name, topic in found.items() if topic is None
         ]
 
     async def _load(self, topics: Sequence[Topic]) -> None:
@@ -161,15 +160,34 @@ class MetadataHandler:
 
     async def _make_every_topic(self, version: int, operations: int) -> EncodedElements:
         entities, catalog_version = entities_of(self.api_key, version), self._catalog.version
-        out, since = bytearray(), 0
         topics = list(self._catalog.topics())
-        for topic in topics:
-            append_entity(out, self._answer(entities, version, topic, operations))
-            since += len(topic.partitions) + 10
-            if since >= _PARTITIONS_A_TURN:
-                await give_way()
-                since = 0
-        made = EncodedElements(len(topics), bytes(out))
+        made = await _encoded(
+            (self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics
+        )
         self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
         self._all_topics[version, operations] = catalog_version, made
         return made
+
+
+def _missing(entities: Entities, asked: str | Uuid, operations: int) -> Any:
+    """The answer for a topic that is not there."""
+    if isinstance(asked, Uuid):
+        return missing_topic(entities, _TOPIC, ErrorCode.unknown_topic_id, topic_id=wire_id_of(asked))
+    return missing_named_topic(entities, _TOPIC, asked, operations)
+
+
+async def _encoded(answers: Iterable[tuple[Any, int]]) -> EncodedElements:
+    """Answers for topics as bytes; others have the loop in between.
+
+    Args:
+        answers: Made one by one, each with the number of its partitions.
+    """
+    out, count, since = bytearray(), 0, 0
+    for answer, partitions in answers:
+        append_entity(out, answer)
+        count += 1
+        since += partitions + _TOPIC_COSTS
+        if since >= _PARTITIONS_A_TURN:
+            await give_way()
+            since = 0
+    return EncodedElements(count, bytes(out))

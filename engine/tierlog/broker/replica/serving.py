@@ -107,6 +107,7 @@ class Replica:
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
         self._parts.push_async_callback(server.stop)
+        self._parts.callback(coordinator.close)  # before the server stops: members that wait for others are answered
         self._server = server
         if config.monitor is not None:
             endpoint = HttpEndpoint(
