@@ -81,6 +81,9 @@ class Replica:
         pool = machine.scheduler.pool(_THREADS, name="tierlog-replica")
         worker = Worker(pool)
         self._parts.callback(pool.close, wait_seconds=0)
+        store = await worker.run(partial(open_group_store, machine, config.state))
+        self._when_ended(worker, store.close)
+        state = await worker.run(store.load)
         metadata = _metadata_of(config, machine)
         tier = await worker.run(partial(self._open_tier, metadata))
         self._when_ended(worker, tier.close)
@@ -97,11 +100,8 @@ class Replica:
         catalog = BucketCatalog(
             tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
         )
-        await catalog.start()
         self._parts.push_async_callback(catalog.close)
-        store = await worker.run(partial(open_group_store, machine, config.state))
-        self._when_ended(worker, store.close)
-        state = await worker.run(store.load)
+        await catalog.start()
         timers = LoopTimers()
         coordinator = self._coordinator(timers, store, state)
         metrics = ServerMetrics()
