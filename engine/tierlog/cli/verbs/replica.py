@@ -21,7 +21,6 @@ from tierlog.cli.options import (
     TopicsArgument,
 )
 from tierlog.cli.tiers import check_command_config, command_keys, config_keys
-from tierlog.cli.topics import TopicChoice
 from tierlog.errors import ConfigError
 
 
@@ -97,6 +96,7 @@ def replica(
         with_security,
     )
     from tierlog.broker.replica.serving import serve_replica
+    from tierlog.cli.topics import TopicChoice
 
     check_command_config(metadata, command_config)
     choice = TopicChoice.of(path, topic)
