@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.loops import LOOPS, run_on
-from tierlog.aio.side_by_side import run_each
+from tierlog.aio.side_by_side import OneATurn, run_each
 
 
 class Calls:
@@ -119,3 +119,30 @@ def test_others_have_the_loop_meanwhile() -> None:
 
     run_on("asyncio", main)
     assert turns > 20
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_tasks_that_are_woken_at_once_go_on_one_a_turn(loop: str) -> None:
+    """A listing that wakes a thousand long polls would hold up every other client until all have looked."""
+
+    async def main() -> None:
+        turns = OneATurn()
+        went: list[int] = []
+        now = 0
+
+        async def one() -> None:
+            await turns.wait()
+            went.append(now)
+
+        tasks = [asyncio.ensure_future(one()) for _ in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks[5:8]:
+            task.cancel()
+        while len(went) < 17:
+            await asyncio.sleep(0)
+            now += 1
+        assert max(went.count(turn) for turn in went) == 1
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait_for(turns.wait(), 5)
+
+    run_on(loop, main)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
-import pathlib
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from bench.peers import broker
 from tests.support.api_calls import make_request
 from tests.support.broker_servers import Client
 from tests.support.metadata_cluster import admin_of, needs_a_broker
+from tests.support.oracle_fetches import VERSIONS as FETCH_VERSIONS
+from tests.support.oracle_fetches import FetchOracle
 from tests.support.oracle_requests import (
     EARLIEST,
     LATEST,
@@ -175,9 +178,20 @@ def arguments() -> list[str]:
     return [*TOPICS, "--layout", "log-dir", "--cluster-id", broker.CLUSTER_ID, *starts]
 
 
-def test_the_same_questions_have_the_same_answers(tmp_path: pathlib.Path) -> None:
-    """A client would be told something else by the replica than by the broker whose log it is."""
+@dataclass
+class Both:
+    """Kafka and the replica of its log."""
+
+    ground: Ground
+    kafka: Client
+    ours: Client
+    addresses: tuple[tuple[str, int], tuple[str, int]]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     needs_a_broker()
+    tmp_path = tmp_path_factory.mktemp("oracle")
     folder, port = tmp_path / "broker", broker.free_port()
     for generation in range(2):
         with broker.running(folder, port=port, **BROKER) as started:
@@ -196,10 +210,40 @@ def test_the_same_questions_have_the_same_answers(tmp_path: pathlib.Path) -> Non
             records = records_of(started.bootstrap)
             ground = ground_of(kafka, records)
             assert {known.leader_epoch > 1 for known in ground.partitions.values()} == {True}
-            with replica(copy, tmp_path, *arguments()) as served, connected(served.bootstrap) as ours:
+            # Reads go through the memory cache, as those of a bucket: with a rate no file is read past it.
+            config = {"rsm.config.download.rate.limit.bytes.per.second": "1000000000"}
+            with replica(copy, tmp_path, *arguments(), config=config) as served, connected(served.bootstrap) as ours:
                 assert ground_of(ours, records) == ground, "before anything is drawn"
-                compare(ground, kafka, ours, addresses=(address_of(started.bootstrap), address_of(served.bootstrap)))
+                yield Both(ground, kafka, ours, (address_of(started.bootstrap), address_of(served.bootstrap)))
         del kept
+
+
+def test_the_same_questions_have_the_same_answers(both: Both) -> None:
+    """A client would be told something else by the replica than by the broker whose log it is."""
+    compare(both.ground, both.kafka, both.ours, addresses=both.addresses)
+
+
+def test_the_same_fetches_have_the_same_answers(both: Both) -> None:
+    """A consumer would get other records, errors or news of its session than from the broker whose log it is."""
+    oracle = FetchOracle(both.ground, both.kafka, both.ours, seed=432)
+    oracle.warm()
+    oracle.compare(REQUESTS)
+    assert not oracle.different, f"{len(oracle.different)} of {REQUESTS}:\n" + "\n".join(oracle.different[:5])
+    assert oracle.versions == set(FETCH_VERSIONS)
+    assert oracle.records_count > REQUESTS
+    assert oracle.sessions_count > REQUESTS // 4
+    assert oracle.errors == {
+        "none",
+        "fenced_leader_epoch",
+        "fetch_session_id_not_found",
+        "fetch_session_topic_id_error",
+        "invalid_fetch_session_epoch",
+        "offset_out_of_range",
+        "unknown_leader_epoch",
+        "unknown_server_error",
+        "unknown_topic_id",
+        "unknown_topic_or_partition",
+    }
 
 
 def address_of(bootstrap: str) -> tuple[str, int]:

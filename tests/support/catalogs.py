@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pathlib
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+from tests.support.buckets import Bucket, message
 from tierlog import open_tier
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.partition_histories import PartitionHistories
+from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.scan.history import PartitionHistory
 
 #: A pause between listings that no test outlives: what is listed is listed because the test asks.
@@ -91,3 +95,51 @@ async def relisted(catalog: BucketCatalog) -> None:
     before = catalog.listings
     catalog.refresh_soon()
     await until(lambda: catalog.listings > before)
+
+
+def segment(bucket: Bucket, first: int, count: int = 2, epoch: int = 0, **options: object) -> str:
+    """A segment of ``count`` records."""
+    lineage = options.pop("lineage", {epoch: 0})
+    batches = [message(offset, "m", epoch) for offset in range(first, first + count)]
+    return bucket.segment(f"s{first}e{epoch}", batches, lineage=lineage, **options)  # type: ignore[arg-type]
+
+
+def remove(bucket: Bucket, name: str, *suffixes: str) -> None:
+    for suffix in suffixes or ("log", "indexes", "rsm-manifest"):
+        bucket.path(name, suffix).unlink()
+
+
+class Watched(PassingStore):
+    """Counts what is fetched, and fails or holds back what the test says."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.fetched: list[str] = []
+        self.lists = 0
+        self.broken: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.unreadable: set[str] = set()
+
+    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.lists += 1
+        self.gate.wait(30)
+        if self.broken:
+            raise self.broken
+        yield from self._store.iter_objects(prefix)
+
+    def fetch(self, key: str) -> bytes:
+        self.fetched.append(key)
+        if any(each in key for each in self.unreadable):
+            raise StoreUnavailableError(f"{key}: 503")
+        return bytes(self._store.fetch(key))
+
+
+class Watching:
+    """Makes a Watched store for a tier, and keeps it for the test."""
+
+    store: Watched
+
+    def __call__(self, store: ObjectStore) -> ObjectStore:
+        self.store = Watched(store)
+        return self.store

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 
 
-class ManualTimers:
+class ClockTimers:
     """Timers over a clock that is moved by hand."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -160,14 +160,14 @@ class Rig:
     is_prompt: bool = True
     clock: ManualClock = field(default_factory=ManualClock)
     rng: SeededRng = field(default_factory=lambda: SeededRng(7))
-    timers: ManualTimers = field(init=False)
+    timers: ClockTimers = field(init=False)
     coordinator: GroupCoordinator = field(init=False)
 
     def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        self.timers = ManualTimers(self.clock)
+        self.timers = ClockTimers(self.clock)
         machine = Machine(clock=self.clock, rng=self.rng)
         state = self.store.load()
         self.coordinator = GroupCoordinator(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is for event loops
+import collections
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
@@ -54,3 +55,33 @@ async def run_each(
 async def give_way() -> None:
     """Let everything else that is due on the loop run once."""
     await asyncio.sleep(0)
+
+
+class OneATurn:
+    """Lets tasks go on one by one, each at another turn of the loop: what wakes a thousand of them at once does not
+    hold up everything else for as long as all of them take. On one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._is_running = False
+
+    async def wait(self) -> None:
+        """Wait for a turn; those who came first have it first."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_running:
+            self._is_running = True
+            loop.call_soon(self._next, loop)
+        await turn
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # cancelled
+                turn.set_result(None)
+                break
+        self._is_running = bool(self._waiting)
+        if self._is_running:
+            loop.call_soon(self._next, loop)

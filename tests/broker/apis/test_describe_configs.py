@@ -28,16 +28,16 @@ def ask(version: int, *resources: tuple[int, str], keys: list[str] | None = None
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_topics(version: int) -> None:
-    """MirrorMaker copies what is said here to other clusters: a guess would become their configuration."""
+    """MirrorMaker copies what is not a default to other clusters: a guess would become their configuration."""
     (result,) = ask(version, (TOPIC, "orders"))
     assert {c.name: c.value for c in result.configs} == {"cleanup.policy": "delete", "remote.storage.enable": "true"}
-    assert all(c.read_only and not c.is_sensitive and c.config_source == 1 for c in result.configs)
+    assert all(c.read_only and not c.is_sensitive and c.config_source == 5 for c in result.configs)
     if version >= 3:
         assert {c.name: c.config_type for c in result.configs} == {"cleanup.policy": 2, "remote.storage.enable": 1}
     (result,) = ask(version, (TOPIC, "orders"), keys=["cleanup.policy", "retention.ms"], synonyms=True)
     assert [c.name for c in result.configs] == ["cleanup.policy"]
     assert [(s.name, s.value, s.source) for c in result.configs for s in c.synonyms] == [
-        ("cleanup.policy", "delete", 1)
+        ("cleanup.policy", "delete", 5)
     ]
 
 

@@ -182,3 +182,12 @@ def test_many_partitions_of_which_none_is_loaded(topics: ServedTopics) -> None:
     answers = ask_all(topics, 11, [("many", number, -1) for number in range(500)])
     assert answers == [found(11, 16, 5)] * 500
     assert {topics.at("many", number).loads_count for number in range(500)} == {1}
+
+
+def test_an_error_is_logged_once(topics: ServedTopics, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that asks again and again for a broken partition would fill the log."""
+    for text in ("one", "one", "another", "one"):
+        topics.at("t").error = CorruptObjectError(f"{text} fault of a manifest")
+        ask(topics, 11, 5)
+    told = [record.message for record in caplog.records]
+    assert told == [f"t-0: CorruptObjectError: {text} fault of a manifest" for text in ("one", "another", "one")]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.api_calls import call, make_request
+from tests.support.api_calls import call, context_of, make_request
 from tests.support.batches import Batch
+from tests.support.loops import run_on
 from tests.support.served_topics import ServedTopics
 from tierlog.broker.apis.metadata import MetadataHandler
 from tierlog.broker.apis.server_identity import ServerIdentity
@@ -129,7 +130,7 @@ def test_by_topic_id(topics: ServedTopics) -> None:
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_before_they_are_served(topics: ServedTopics, version: int) -> None:
     """As Kafka refuses them: a client would get another topic than it means."""
-    asked = [{"name": "orders", "topic_id": uuid.UUID(int=7)}, {"name": None, "topic_id": None}]
+    asked: list[dict[str, Any]] = [{"name": "orders", "topic_id": uuid.UUID(int=7)}, {"name": None, "topic_id": None}]
     told = ask(topics, version, asked).topics
     assert [topic.error_code for topic in told] == [ErrorCode.invalid_request] * 2
 
@@ -180,3 +181,18 @@ def test_many_partitions() -> None:
         assert [(p.partition_index, p.leader_epoch) for p in topic.partitions] == [
             (number, 4 if number % 7 else number) for number in range(3000)
         ]
+
+
+def test_all_topics_are_put_together_once_for_all_who_ask_at_once() -> None:
+    """A thousand clients that come back together would have the loop for minutes."""
+    topics = ServedTopics()
+    topics.add("many", range(1200), batches=BATCHES)
+    topics.add("more", range(1200), batches=BATCHES)
+    handler = handler_of(topics)
+    request = make_request(METADATA, 12, topics=None, include_topic_authorized_operations=False)
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(handler.handle(request, context_of(12)) for _ in range(20)))
+
+    answers = run_on("asyncio", main)
+    assert len({id(answer.topics) for answer in answers}) == 1

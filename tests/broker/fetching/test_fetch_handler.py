@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from tests.support.fetch_client import Ask, FetchRig
@@ -491,5 +493,77 @@ def test_empty_polls_of_a_session_look_at_nothing() -> None:
         await settle()
         answer = await asking
         assert [(told.partition, told.records) for told in answer.partitions] == [(150, batch.data)]
+
+    on_loop(test)
+
+
+def test_many_partitions_leave_turns_to_others() -> None:
+    """Otherwise one request for ten thousand partitions holds up every other client."""
+
+    async def test(rig: FetchRig) -> None:
+        partitions = rig.catalog.add("orders", 3000)
+        for partition in partitions[:1000]:
+            partition.append(10)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.ensure_future(others())
+        request = rig.request(12, [Ask("orders", number, 0) for number in range(3000)])
+        body = await rig.ask(12, request)
+        assert turns >= 1000 // 50 + 3000 // 500 - 2
+        assert len(rig.read(12, body).records) == 1000
+        body.release()
+        beside.cancel()
+
+    on_loop(test)
+
+
+numbers = st.sampled_from([-(2**31), -2, -1, 0, 1, 5, 2**31 - 1])
+offsets = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 4, 5, 2**63 - 1])
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_numbers_get_an_answer(data: st.DataObject) -> None:
+    """Otherwise a broken client ends its connection with an error of ours, or holds memory for ever."""
+
+    async def test(rig: FetchRig) -> None:
+        for partition in rig.catalog.add("orders", 2):
+            for epoch in (1, 3):
+                partition.append(10, records=2, leader_epoch=epoch)
+        version = data.draw(st.sampled_from(VERSIONS))
+        session_id = 0
+        for _ in range(3):
+            asks = data.draw(
+                st.lists(
+                    st.builds(
+                        Ask, st.sampled_from(["orders", "", "nobody"]), numbers, offsets, numbers, numbers, numbers
+                    ),
+                    max_size=5,
+                )
+            )
+            asking = asyncio.ensure_future(
+                rig.fetch(
+                    version,
+                    asks,
+                    max_wait_ms=data.draw(numbers),
+                    min_bytes=data.draw(numbers),
+                    max_bytes=data.draw(numbers),
+                    isolation_level=data.draw(st.sampled_from([-1, 0, 1, 2, 127])),
+                    session_id=data.draw(st.sampled_from([session_id, -(2**31), 2**31 - 1])),
+                    session_epoch=data.draw(numbers),
+                    forgotten=data.draw(
+                        st.lists(st.tuples(st.sampled_from(["orders", "nobody"]), numbers), max_size=2)
+                    ),
+                    replica_id=data.draw(st.sampled_from([-1, -1, -3, 7])),
+                )
+            )
+            await rig.timers.advance(301.0)
+            session_id = (await asking).session_id
 
     on_loop(test)

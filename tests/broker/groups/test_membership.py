@@ -207,6 +207,17 @@ def test_ids_that_nobody_joins_with_are_forgotten() -> None:
     assert rig.join(rig.join().only.member_id, group_instance_id="static").only.error is ErrorCode.unknown_server_error
 
 
+def test_a_rebalance_waits_for_who_has_asked_for_an_id() -> None:
+    """Otherwise each consumer that starts costs two rebalances."""
+    rig = Rig()
+    [only] = rig.stable(1)
+    member_id = rig.join().only.member_id
+    again = rig.join(only.member_id)
+    assert not again
+    new = rig.join(member_id)
+    assert {answer.generation_id for answer in rig.give([again, new])} == {2}
+
+
 def test_leaving_gives_partitions_away_at_once() -> None:
     """Otherwise each consumer that is stopped costs a session timeout during which nobody reads for it."""
     rig = Rig()

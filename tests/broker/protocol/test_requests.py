@@ -99,7 +99,7 @@ def test_a_count_beyond_the_bytes_is_refused_before_memory_is_asked_for(api_vers
 def test_elements_of_all_arrays_together_are_bounded(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of some megabytes would become gigabytes of objects."""
     monkeypatch.setattr(decoding, "MAXIMUM_ELEMENTS", limit)
-    monkeypatch.setattr(requests_module, "MAXIMUM_ELEMENTS", limit)
+    monkeypatch.setattr(requests_module, "REGULAR_BYTES_MAX", 100)
     topics = struct.pack(">i", limit) + bytes(2 * limit)
     assert len(read(frame_of(METADATA, 1, topics)).topics) == limit
     with pytest.raises(MalformedRequestError, match=f"more than {limit} elements"):

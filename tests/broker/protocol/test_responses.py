@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes, responses, served_versions
-from tierlog.broker.protocol.encoding import EncodedElements, append_entity
+from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, append_entity
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.protocol.requests import RequestHeader
 from tierlog.broker.protocol.responses import encode_prefix, encode_response
@@ -87,6 +87,16 @@ def test_elements_that_are_bytes_already() -> None:
     pieces = EncodedElements(len(partitions), bytes(data))
     header = header_of(3, 12)
     assert encode_response(header, response(pieces)) == encode_response(header, response(partitions))
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_entities_of_one_size_that_are_never_made(version: int) -> None:
+    """Offsets of one partition would be read as those of another."""
+    entity = entities_of(2, version).entity_class("ListOffsetsPartitionResponse")
+    values = {"partition_index": 1, "error_code": 3, "timestamp": -5, "offset": 2**40, "leader_epoch": 7}
+    given = {name: ErrorCode(3) if name == "error_code" else value for name, value in values.items()}
+    made = entities_of(2, version).make("ListOffsetsPartitionResponse", **given)
+    assert FixedEncoder(entity).encode(values) == kio_bytes(made)
 
 
 def test_what_does_not_fit_is_an_error_here() -> None:

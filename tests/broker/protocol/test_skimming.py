@@ -53,7 +53,8 @@ def test_both_decoders_read_the_same_of_what_is_regular(data: st.DataObject) -> 
 def test_what_clients_send_is_regular(data: st.DataObject) -> None:
     """Every request would pay for the slow decoder."""
     request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
-    is_tagged = any(field.tag is not None for field in wire_fields(type(request)))
+    kind: EntityClass = type(request)
+    is_tagged = any(field.tag is not None for field in wire_fields(kind))
     encoded = kio_bytes(request)
     if not is_tagged:
         assert is_regular(type(request), memoryview(encoded), 0) or _has_nested_tags(request)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import socket
 import struct
+import sys
 import threading
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.support.broker_servers import (
 from tests.support.waiting import wait_until
 from tierlog.broker.handling import Answer, EncodedBody, RequestContext
 from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.server import server
 from tierlog.broker.server.server import Server
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.errors import ConfigError
@@ -226,14 +228,14 @@ def test_a_client_that_takes_no_byte_is_cut_off() -> None:
 def test_a_client_that_reads_slowly_is_served() -> None:
     """The deadline is for a client that takes nothing: one that takes little has a slow line, not a fault."""
     bodies = Bodies(24 << 20)
-    config = dataclasses.replace(CONFIG, response_deadline_ms=600)
+    config = dataclasses.replace(CONFIG, response_deadline_ms=1500)
     with serving([Call(bodies.answer)], config) as running, running.client() as client:
         ask_for_bodies(client)
         pause = threading.Event()
         got = 0
         while got < (24 << 20) + 9:
-            pause.wait(0.1)
-            got += len(client.read(min(2 << 20, (24 << 20) + 9 - got)))
+            pause.wait(0.08)
+            got += len(client.read(min(1 << 20, (24 << 20) + 9 - got)))
         assert running.metrics.refused("response_deadline") == 0
 
 
@@ -250,7 +252,7 @@ def test_half_a_request_is_cut_off_in_time() -> None:
 
 def test_a_client_that_says_nothing_is_closed_when_it_was_idle_for_long() -> None:
     """Clients that vanish without a word leave descriptors behind."""
-    config = dataclasses.replace(CONFIG, connections_max_idle_ms=200)
+    config = dataclasses.replace(CONFIG, connections_max_idle_ms=800)
     with serving(config=config) as running, running.client() as client:
         assert client.ask_metadata()
         assert client.is_closed()
@@ -389,3 +391,21 @@ def test_two_handlers_of_one_api_are_refused() -> None:
     """Otherwise which one answers depends on an order that nobody chose."""
     with pytest.raises(ConfigError, match="Metadata has two handlers"):
         Server([MetadataHandler(), MetadataHandler()], CONFIG, Machine())
+
+
+def test_versions_are_loaded_before_clients_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first client of each version, and all others with it, would wait for modules to be read and compiled."""
+    loaded: list[tuple[int, int]] = []
+    load = server._load_version
+
+    def record(api_key: int, version: int) -> None:
+        load(api_key, version)
+        loaded.append((api_key, version))
+
+    monkeypatch.setattr(server, "_load_version", record)
+    with serving():
+        wait_until(lambda: len(loaded) == 13 + 2 + 3 + 5)
+    assert len(set(loaded)) == len(loaded)
+    assert {(METADATA, 12), (17, 1), (36, 2), (API_VERSIONS, 4)} == set(loaded[:4])
+    modules = [f"kio.schema.metadata.v{version}.{part}" for version in range(13) for part in ("request", "response")]
+    assert set(modules) <= sys.modules.keys()

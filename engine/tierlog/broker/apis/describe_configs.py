@@ -16,8 +16,9 @@ from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 
 #: ConfigResource.Type's numbers.
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
-#: ConfigSource's numbers.
-_TOPIC_CONFIG, _STATIC_BROKER_CONFIG = 1, 4
+#: ConfigSource's numbers. What is told of topics is the default here, which nobody set: MirrorMaker copies all else to
+#: the cluster that it fills, which may have no tier.
+_STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 4, 5
 #: ConfigType's numbers.
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 
@@ -70,7 +71,7 @@ class DescribeConfigsHandler:
             configs = self._configs(resource.resource_type, resource.resource_name)
         except ApiError as refused:
             error, text = refused.code, refused.text or None
-        source = _TOPIC_CONFIG if resource.resource_type == _TOPIC else _STATIC_BROKER_CONFIG
+        source = _DEFAULT_CONFIG if resource.resource_type == _TOPIC else _STATIC_BROKER_CONFIG
         wanted = frozenset(resource.configuration_keys or configs)
         return entities.make(
             "DescribeConfigsResult",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.aio.side_by_side import give_way, run_each
+from tierlog.aio.waiting import SharedCall
 from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
 from tierlog.broker.apis.server_identity import (
     CLUSTER_OPERATIONS,
@@ -22,7 +25,7 @@ from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.encoding import EncodedElements, append_entity
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 from tierlog.broker.protocol.topic_ids import topic_id_of, wire_id_of
-from tierlog.remote.api import ZERO_UUID
+from tierlog.remote.api import ZERO_UUID, Uuid
 
 _TOPIC: Final = "MetadataResponseTopic"
 _PARTITION: Final = "MetadataResponsePartition"
@@ -32,6 +35,8 @@ _TOPIC_IDS_SINCE: Final = 12
 _NULL_MEANS_ALL_SINCE: Final = 1
 #: Partitions that are answered before others have the loop.
 _PARTITIONS_A_TURN: Final = 1000
+#: A topic costs as much as so many partitions.
+_TOPIC_COSTS: Final = 10
 
 
 class MetadataHandler:
@@ -55,6 +60,7 @@ class MetadataHandler:
         self._load_seconds = load_seconds
         #: (api version, operations) -> (catalog version, all topics): what many clients ask for again and again.
         self._all_topics: dict[tuple[int, int], tuple[int, EncodedElements]] = {}
+        self._making: dict[tuple[int, int], SharedCall[EncodedElements]] = {}
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """All topics, or those that are named; an error for each that is not there."""
@@ -82,7 +88,7 @@ class MetadataHandler:
 
     async def _topics(self, request: Any, entities: Entities, version: int, operations: int) -> Any:
         if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
-            return await self._every_topic(entities, version, operations)
+            return await self._every_topic(version, operations)
         if version < _TOPIC_IDS_SINCE and any(
             topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
         ):
@@ -92,31 +98,27 @@ class MetadataHandler:
                 )
                 for topic in request.topics
             )
-        found, missing = self._named(request.topics, entities, operations)
+        found, missing = self._named(request.topics)
         await self._load(found)
-        answers: list[Any] = []
-        for topic in found:
-            answers.append(self._answer(entities, version, topic, operations))
-            if len(topic.partitions) >= _PARTITIONS_A_TURN:
-                await give_way()
-        return (*answers, *missing)
+        return await _encoded(
+            itertools.chain(
+                ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in found),
+                ((_missing(entities, asked, operations), 0) for asked in missing),
+            )
+        )
 
-    def _named(self, asked: Sequence[Any], entities: Entities, operations: int) -> tuple[list[Topic], list[Any]]:
-        """The topics that are there, each once, and the answers for those that are not."""
+    def _named(self, asked: Sequence[Any]) -> tuple[list[Topic], list[str | Uuid]]:
+        """The topics that are there, each once, and the names or ids of those that are not."""
         # As Kafka: where one topic is named by its id, names count no more.
         ids = dict.fromkeys(topic_id_of(field_of(topic, "topic_id")) for topic in asked)
         ids.pop(ZERO_UUID, None)
+        found: dict[str | Uuid, Topic | None] = {}
         if ids:
-            by_id = {topic_id: self._catalog.find_by_id(topic_id) for topic_id in ids}
-            unknown = ErrorCode.unknown_topic_id
-            return [topic for topic in by_id.values() if topic is not None], [
-                missing_topic(entities, _TOPIC, unknown, topic_id=wire_id_of(topic_id))
-                for topic_id, topic in by_id.items()
-                if topic is None
-            ]
-        by_name = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
-        return [topic for topic in by_name.values() if topic is not None], [
-            missing_named_topic(entities, _TOPIC, name, operations) for name, topic in by_name.items() if topic is None
+            found = {topic_id: self._catalog.find_by_id(topic_id) for topic_id in ids}
+        else:
+            found = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
+        return [topic for topic in found.values() if topic is not None], [
+            name for name, topic in found.items() if topic is None
         ]
 
     async def _load(self, topics: Sequence[Topic]) -> None:
@@ -146,21 +148,46 @@ class MetadataHandler:
             topic_authorized_operations=operations,
         )
 
-    async def _every_topic(self, entities: Entities, version: int, operations: int) -> EncodedElements:
-        """All topics, made once a version of the catalog."""
-        key, catalog_version = (version, operations), self._catalog.version
+    async def _every_topic(self, version: int, operations: int) -> EncodedElements:
+        """All topics, made once a version of the catalog, for all who ask at once."""
+        key = version, operations
         at_hand = self._all_topics.get(key)
-        if at_hand is not None and at_hand[0] == catalog_version:
+        if at_hand is not None and at_hand[0] == self._catalog.version:
             return at_hand[1]
-        out, since = bytearray(), 0
+        if key not in self._making:
+            self._making[key] = SharedCall(partial(self._make_every_topic, version, operations))
+        return await self._making[key].result()
+
+    async def _make_every_topic(self, version: int, operations: int) -> EncodedElements:
+        entities, catalog_version = entities_of(self.api_key, version), self._catalog.version
         topics = list(self._catalog.topics())
-        for topic in topics:
-            answer = self._answer(entities, version, topic, operations)
-            append_entity(out, answer)
-            since += len(topic.partitions) + 10
-            if since >= _PARTITIONS_A_TURN:
-                await give_way()
-                since = 0
-        made = EncodedElements(len(topics), bytes(out))
-        self._all_topics[key] = catalog_version, made
+        made = await _encoded(
+            (self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics
+        )
+        self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
+        self._all_topics[version, operations] = catalog_version, made
         return made
+
+
+def _missing(entities: Entities, asked: str | Uuid, operations: int) -> Any:
+    """The answer for a topic that is not there."""
+    if isinstance(asked, Uuid):
+        return missing_topic(entities, _TOPIC, ErrorCode.unknown_topic_id, topic_id=wire_id_of(asked))
+    return missing_named_topic(entities, _TOPIC, asked, operations)
+
+
+async def _encoded(answers: Iterable[tuple[Any, int]]) -> EncodedElements:
+    """Answers for topics as bytes; others have the loop in between.
+
+    Args:
+        answers: Made one by one, each with the number of its partitions.
+    """
+    out, count, since = bytearray(), 0, 0
+    for answer, partitions in answers:
+        append_entity(out, answer)
+        count += 1
+        since += partitions + _TOPIC_COSTS
+        if since >= _PARTITIONS_A_TURN:
+            await give_way()
+            since = 0
+    return EncodedElements(count, bytes(out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -57,11 +58,8 @@ def _asked(partition: Partition | None, question: Question) -> Callable[[], Coro
             return await question.ask(partition)
         except ApiError as error:
             return error.code
-        except TierlogError as error:
-            LOGGER.warning("%s-%d: %s", question.topic, question.partition, error)
-            return error_code_of(error)
-        except Exception as error:
-            LOGGER.exception("%s-%d: not answered", question.topic, question.partition)
+        except Exception as error:  # noqa: BLE001 - it is logged, and the others are answered
+            _tell(question.topic, question.partition, error)
             return error_code_of(error)
 
     return call
@@ -75,12 +73,28 @@ def load_quietly(topic: str, number: int, partition: Partition) -> Callable[[], 
     async def call() -> None:
         try:
             await partition.load()
-        except TierlogError as error:
-            LOGGER.warning("%s-%d: %s", topic, number, error)
-        except Exception:
-            LOGGER.exception("%s-%d: not loaded", topic, number)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            _tell(topic, number, error)
 
     return call
+
+
+#: What was logged last of partitions: a client that asks again and again must not fill the log.
+_TOLD: Final[OrderedDict[tuple[str, int], str]] = OrderedDict()
+_TOLD_MAX: Final = 1024
+
+
+def _tell(topic: str, number: int, error: Exception) -> None:
+    """Log an error of a partition, unless it was the last one that was logged of it."""
+    text = f"{type(error).__name__}: {error}"
+    if _TOLD.get((topic, number)) == text:
+        return
+    _TOLD[topic, number] = text
+    _TOLD.move_to_end((topic, number))
+    if len(_TOLD) > _TOLD_MAX:
+        _TOLD.popitem(last=False)
+    is_ours = isinstance(error, TierlogError)
+    LOGGER.log(logging.WARNING if is_ours else logging.ERROR, "%s-%d: %s", topic, number, text, exc_info=not is_ours)
 
 
 async def current_offsets(partition: Partition, current_leader_epoch: int = UNKNOWN) -> OffsetSnapshot:

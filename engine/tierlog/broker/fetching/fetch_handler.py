@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.aio.side_by_side import OneATurn
 from tierlog.broker.fetching.answer_memory import AnswerMemory, Grant
 from tierlog.broker.fetching.fetch_context import (
     ContextAnswer,
@@ -82,6 +83,7 @@ class FetchHandler:
         self.sessions = FetchSessionCache(self._limits.sessions, machine)
         self._manager = FetchManager(self.sessions)
         self._late = LateReads()
+        self._woken = OneATurn()
 
     async def close(self) -> None:
         """Cancel the reads that no fetch waits for."""
@@ -119,6 +121,7 @@ class FetchHandler:
                 answers: list[PartitionAnswer] = []
             else:
                 reads = self._reads_of(fetch_context, options)
+                await reads.look()
                 grant = await self._read(reads, wanted, context, deadline)
                 answers = reads.answers()
                 if _is_worth_sending(reads, wanted, self._limits):
@@ -135,6 +138,7 @@ class FetchHandler:
                 raise
             if grant is not None:
                 grant.release()
+            await self._woken.wait()
 
     def _reads_of(self, fetch_context: FetchContext, options: ReadOptions) -> PartitionReads:
         return PartitionReads(fetch_context.partitions(), options, self._catalog, timers=self._timers, late=self._late)

@@ -12,6 +12,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.aio.side_by_side import give_way
 from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
@@ -26,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 #: Partitions of one request that are waited for at once.
 _WAITING_MAX: Final = 16
+#: Partitions that are looked at, and read from memory, before others have their turn on the loop: some 1 ms each.
+_LOOKS_A_TURN: Final = 500
+_READS_A_TURN: Final = 50
 #: How often the shares of an answer are dealt out again.
 _ROUNDS_MAX: Final = 8
 #: How long an answer with records waits for those of other partitions (Kafka's ``remote.fetch.max.wait.ms``).
@@ -101,7 +105,7 @@ class PartitionReads:
         self.records_size_bytes = 0
         self.is_urgent = False
         self.has_more = False
-        self._look_at(wanted)
+        self._wanted = wanted
 
     @property
     def needs_reading(self) -> bool:
@@ -129,11 +133,18 @@ class PartitionReads:
         # Without an error a client would take the high watermark of -1 for the end of the partition.
         return self._failed(unread.wanted, unread.partition, ApiError(ErrorCode.kafka_storage_error))
 
-    def _look_at(self, all_wanted: Sequence[FetchPartition]) -> None:
-        """Answer what can be answered without waiting and without reading."""
-        catalog = self._catalog
+    async def look(self) -> None:
+        """Answer what can be answered without reading; to be called once, first."""
         names: dict[bytes, str | None] = {}
-        for wanted in all_wanted:
+        wanted = self._wanted
+        for start in range(0, len(wanted), _LOOKS_A_TURN):
+            if start:
+                await give_way()
+            self._look_at(wanted[start : start + _LOOKS_A_TURN], names)
+
+    def _look_at(self, some_wanted: Sequence[FetchPartition], names: dict[bytes, str | None]) -> None:
+        catalog = self._catalog
+        for wanted in some_wanted:
             named = wanted.key[0]
             is_other_topic = False
             if isinstance(named, bytes):
@@ -203,10 +214,13 @@ class PartitionReads:
         """Read partitions; those that got nothing because of a limit are returned."""
         skipped: list[_Unread] = []
         waiting: dict[Begun[FetchablePartition], _Unread] = {}
-        left_bytes = max_bytes
+        # A negative limit is the first partition's alone, as in Kafka: what is left for the others is never below 0.
+        left_bytes = max_bytes if asked and not asked[0].slot else max(max_bytes, 0)
         is_first_whole = not self.records_size_bytes
         try:
-            for one in asked:
+            for number, one in enumerate(asked, 1):
+                if not number % _READS_A_TURN:
+                    await give_way()
                 offsets = one.partition.offsets
                 has_no_share = not is_first_whole and left_bytes <= 0 <= one.wanted.max_bytes
                 if has_no_share and offsets is not None and one.wanted.last_fetched_epoch == UNKNOWN:

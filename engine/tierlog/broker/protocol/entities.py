@@ -32,6 +32,10 @@ class Entities:
         found = self._classes.get(name)
         return found is not None and (field is None or field in found[1])
 
+    def entity_class(self, name: str) -> Any:
+        """The class of a name. Raises KeyError: this version has no such entity."""
+        return self._classes[name][0]
+
     def make(self, name: str, /, **values: object) -> Any:
         """An entity of a name. Values of fields that this version lacks are left out; what is not given has the
         protocol's default.

@@ -215,27 +215,36 @@ class _FlexibleWriter(_ClassicWriter):
         self.run += _compact_text(name) if topic_id is None else topic_id
 
     def write_partitions(self, partitions: Sequence[FetchablePartition]) -> None:
-        run = self.run
+        run, done, size_bytes = self.run, self._done, 0
         for index, error, high_watermark, last_stable, log_start, records, size, aborted, epoch, leader in partitions:
-            if aborted is None and epoch is None and leader is None:
+            if not aborted and epoch is None and leader is None:
+                count = 0 if aborted is None else 1  # null, or none: one more than there are
                 if not size:
-                    run += _EMPTY(index, error, high_watermark, last_stable, log_start, 0, _NO_REPLICA, 1, 0)
+                    run += _EMPTY(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA, 1, 0)
                     continue
-                run += _PLAIN(index, error, high_watermark, last_stable, log_start, 0, _NO_REPLICA)
+                run += _PLAIN(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA)
+                run += unsigned_varint(size + 1)
+                next_run = bytearray(1)  # no tagged field
             else:
                 run += _HEAD(index, error, high_watermark, last_stable, log_start)
                 run += _compact_aborted(aborted) + self._tail
-            run += unsigned_varint(size + 1)
-            if size:
-                run = self._pass_through(run, records, size)
-            run += _partition_tags(epoch, leader)
+                run += unsigned_varint(size + 1)
+                if not size:
+                    run += _partition_tags(epoch, leader)
+                    continue
+                next_run = bytearray(_partition_tags(epoch, leader))
+            size_bytes += len(run) + size
+            done.append(run)
+            done += records
+            run = next_run
         self.run = run
+        self._size_bytes += size_bytes
 
     def end_structure(self) -> None:
         self.run.append(0)
 
 
-#: Behind the head: aborted transactions null, no preferred replica; and no bytes of records, no tagged field.
+#: Behind the head: the count of no aborted transactions, no preferred replica; then no records, no tagged field.
 _PLAIN: Final = struct.Struct(">ihqqqBi").pack
 _EMPTY: Final = struct.Struct(">ihqqqBiBB").pack
 _ABORTED: Final = struct.Struct(">qqB").pack

@@ -13,7 +13,7 @@ from kio.index import KioIndexError, load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 
-from tierlog.broker.protocol.decoding import MAXIMUM_ELEMENTS, Cursor, MalformedRequestError, decoder_of
+from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass
 from tierlog.broker.protocol.skimming import is_regular
 
@@ -22,7 +22,9 @@ __all__ = ["MalformedRequestError", "RequestHeader", "api_name", "read_body", "r
 LOGGER = logging.getLogger(__name__)
 
 _START: Final = struct.Struct(">hhih")
-_API_VERSIONS: Final = 18
+#: Requests up to here may go to kio's decoder, which counts no elements: in so few bytes there are not too many. A
+#: request for thirty thousand partitions has as much.
+REGULAR_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ def read_body(header: RequestHeader, frame: memoryview) -> Any:
     Raises:
         MalformedRequestError: kio has no such API and version, or the bytes are no such request.
 
-    Memory: at most 250,000 elements of arrays are made of any request.
+    Memory: a request of up to 1 MiB has half a million elements in arrays at most; of a larger one no more than 250,000
+    are made.
     """
     name = f"{api_name(header.api_key)} {header.api_version}"
     try:
@@ -94,8 +97,7 @@ def read_body(header: RequestHeader, frame: memoryview) -> Any:
     except KioIndexError:
         raise MalformedRequestError(f"{name}: no such API and version") from None
     position = header.body_position
-    # A request of fewer bytes than there may be elements has not too many.
-    if len(frame) <= MAXIMUM_ELEMENTS and is_regular(entity, frame, position):
+    if len(frame) <= REGULAR_BYTES_MAX and is_regular(entity, frame, position):
         try:
             return read_regular(frame.toreadonly(), position)[0]
         except Exception:  # noqa: BLE001 - whatever kio's decoder holds against it, ours says whether it is right

@@ -146,8 +146,9 @@ class SegmentReads:
         """
         found = self._logs.find(log_version(segment))
         if found is None:
-            is_encrypted = segment.encryption is not None
-            found = await self._worker.run(partial(self._opened, segment)) if is_encrypted else self._opened(segment)
+            # A key is opened, and all places of chunks are looked at: milliseconds of a large segment.
+            is_work = segment.transformed
+            found = await self._worker.run(partial(self._opened, segment)) if is_work else self._opened(segment)
         return found
 
     def _opened(self, segment: StoredSegment) -> SegmentLog:

@@ -24,8 +24,9 @@ from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
-from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
+from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.replica_config import ReplicaConfig
+from tierlog.broker.replica.replica_metrics import ReplicaMetrics
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.broker.server.loop_timers import LoopTimers
@@ -80,11 +81,10 @@ class Replica:
         pool = machine.scheduler.pool(_THREADS, name="tierlog-replica")
         worker = Worker(pool)
         self._parts.callback(pool.close, wait_seconds=0)
-        metadata = None
-        if config.metadata.sources:
-            metadata = FollowedMetadata(
-                config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine
-            )
+        store = await worker.run(partial(open_group_store, machine, config.state))
+        self._when_ended(worker, store.close)
+        state = await worker.run(store.load)
+        metadata = _metadata_of(config, machine)
         tier = await worker.run(partial(self._open_tier, metadata))
         self._when_ended(worker, tier.close)
         storage_metrics = StorageMetrics()
@@ -100,21 +100,23 @@ class Replica:
         catalog = BucketCatalog(
             tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
         )
-        await catalog.start()
         self._parts.push_async_callback(catalog.close)
-        store = await worker.run(partial(open_group_store, machine, config.state))
-        self._when_ended(worker, store.close)
-        state = await worker.run(store.load)
+        await catalog.start()
         timers = LoopTimers()
         coordinator = self._coordinator(timers, store, state)
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
         self._parts.push_async_callback(server.stop)
+        self._parts.callback(coordinator.close)  # before the server stops: members that wait for others are answered
         self._server = server
         if config.monitor is not None:
             endpoint = HttpEndpoint(
                 *config.monitor,
-                registries=(metrics.registry, storage_metrics.registry),
+                registries=(
+                    metrics.registry,
+                    storage_metrics.registry,
+                    ReplicaMetrics(catalog, machine.clock).registry,
+                ),
                 health=partial(_health, catalog),
                 machine=machine,
             )
@@ -130,7 +132,7 @@ class Replica:
 
         self._parts.push_async_callback(closed)
 
-    def _open_tier(self, metadata: FollowedMetadata | None) -> Tier:
+    def _open_tier(self, metadata: ReadsMetadata | None) -> Tier:
         config = self._config
         return open_tier(
             config.path,
@@ -177,6 +179,15 @@ class Replica:
         """Use a changed certificate for connections from now on."""
         if self._server is not None:
             await self._server.reload_certificate()
+
+
+def _metadata_of(config: ReplicaConfig, machine: Machine) -> ReadsMetadata | None:
+    """Where metadata comes from. What reads it is imported for who has some: a start is counted in imports."""
+    if not config.metadata.sources:
+        return None
+    from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
+
+    return FollowedMetadata(config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine)
 
 
 def _health(catalog: BucketCatalog) -> str:

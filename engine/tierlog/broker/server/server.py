@@ -26,6 +26,7 @@ from tierlog.broker.server.refusals import Refusals
 from tierlog.broker.server.request_answers import RequestAnswers
 from tierlog.broker.server.request_memory import RequestMemory
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator, SaslSetup
+from tierlog.broker.server.security.sasl_exchange import load_mechanisms
 from tierlog.broker.server.security.tls import TlsCertificate
 from tierlog.broker.server.security.users import load_users
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
@@ -191,6 +192,7 @@ class _Running:
         if config.security_protocol.has_tls:
             self._certificate = await self._worker.run(partial(TlsCertificate, config, self._machine.files))
         if config.security_protocol.has_sasl:
+            await self._worker.run(load_mechanisms)
             users = await self._worker.run(partial(load_users, config.sasl_users_location, self._machine))
             self._sasl = SaslSetup(
                 config.sasl_enabled_mechanisms, users, self._machine.rng, self._worker, self._answers.api_versions

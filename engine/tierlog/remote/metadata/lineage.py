@@ -59,6 +59,7 @@ class Lineage(Generic[S]):
         gaps: Between spans, by offset ascending; what lies before the first span is retention, no gap.
         unreferenced: Segments that no span uses: duplicates and dead branches.
         newest: The segment whose checkpoint decides.
+        empty_at: Of a log that has no record: the offset that the next one will get.
     """
 
     epochs: tuple[tuple[int, int], ...]
@@ -66,14 +67,19 @@ class Lineage(Generic[S]):
     gaps: tuple[Gap, ...]
     unreferenced: tuple[S, ...]
     newest: S
+    empty_at: int | None = None
 
     @property
     def earliest_offset(self) -> int:
-        return self.spans[0].first_offset if self.spans else self.newest.metadata.end_offset + 1
+        return self.spans[0].first_offset if self.spans else self._end_without_spans
 
     @property
     def end_offset_exclusive(self) -> int:
-        return self.spans[-1].end_offset_exclusive if self.spans else self.newest.metadata.end_offset + 1
+        return self.spans[-1].end_offset_exclusive if self.spans else self._end_without_spans
+
+    @property
+    def _end_without_spans(self) -> int:
+        return self.newest.metadata.end_offset + 1 if self.empty_at is None else self.empty_at
 
 
 def newest_segment(segments: Sequence[S]) -> S:

@@ -54,11 +54,13 @@ def _open_s3(
 
         return make_s3_writer(bucket, folder, name, options, credentials, machine, counts)
 
+    # A directory bucket lists in an order of its own.
+    resumes = options.config.get("s3_express", "false") != "true"
     if not options.check_reads:
-        return RemoteStore(store, name, make_writer, counts)
+        return RemoteStore(store, name, make_writer, counts, resumes_listings=resumes)
     from tierlog.runtime.stores.reading.checked_store import CheckedS3Store
 
-    return CheckedS3Store(store, name, make_writer, counts)
+    return CheckedS3Store(store, name, make_writer, counts, resumes_listings=resumes)
 
 
 def _open_azure(

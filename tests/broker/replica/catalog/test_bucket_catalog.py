@@ -6,76 +6,34 @@ import asyncio
 import logging
 import pathlib
 import shutil
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.buckets import Bucket, message, topic_uuid
-from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of, until
+from tests.support.catalogs import (
+    NEVER_SECONDS,
+    Watching,
+    histories_of,
+    opened_catalog,
+    relisted,
+    remove,
+    segment,
+    spans_of,
+    until,
+)
 from tests.support.golden import bucket_root, config_of
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import LOOPS, run_on
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
-from tierlog.errors import CorruptObjectError, StoreUnavailableError
+from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import Uuid
-from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
-from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.scan.history import TierHistory
 
 ORDERS = Uuid.from_text(topic_uuid("orders"))
-
-
-def segment(bucket: Bucket, first: int, count: int = 2, epoch: int = 0, **options: object) -> str:
-    """A segment of ``count`` records."""
-    lineage = options.pop("lineage", {epoch: 0})
-    batches = [message(offset, "m", epoch) for offset in range(first, first + count)]
-    return bucket.segment(f"s{first}e{epoch}", batches, lineage=lineage, **options)  # type: ignore[arg-type]
-
-
-def remove(bucket: Bucket, name: str, *suffixes: str) -> None:
-    for suffix in suffixes or ("log", "indexes", "rsm-manifest"):
-        bucket.path(name, suffix).unlink()
-
-
-class Watched(PassingStore):
-    """Counts what is fetched, and fails or holds back what the test says."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self.fetched: list[str] = []
-        self.lists = 0
-        self.broken: Exception | None = None
-        self.gate = threading.Event()
-        self.gate.set()
-        self.unreadable: set[str] = set()
-
-    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        self.lists += 1
-        self.gate.wait(30)
-        if self.broken:
-            raise self.broken
-        yield from self._store.iter_objects(prefix)
-
-    def fetch(self, key: str) -> bytes:
-        self.fetched.append(key)
-        if any(each in key for each in self.unreadable):
-            raise StoreUnavailableError(f"{key}: 503")
-        return bytes(self._store.fetch(key))
-
-
-class Watching:
-    """Makes a Watched store for a tier, and keeps it for the test."""
-
-    store: Watched
-
-    def __call__(self, store: ObjectStore) -> ObjectStore:
-        self.store = Watched(store)
-        return self.store
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -415,114 +373,6 @@ def test_a_start_over_a_store_that_fails_says_so(tmp_path: pathlib.Path) -> None
                 await catalog.start()
             assert not catalog.is_usable
             await catalog.close()
-
-    run_on("uvloop", main)
-
-
-def test_one_unreadable_manifest_harms_its_partition_alone(tmp_path: pathlib.Path) -> None:
-    """One damaged object would make the whole bucket unreadable, or its records would be left out in silence."""
-    bucket = Bucket(tmp_path)
-    for first in (0, 2, 4):
-        segment(bucket, first)
-    segment(Bucket(tmp_path, partition=1), 0)
-    bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
-    watching = Watching()
-
-    async def main() -> None:
-        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            histories = histories_of(catalog, "orders")
-            for _ in range(3):
-                with pytest.raises(CorruptObjectError, match="00002"):
-                    await histories.resolve()
-            fetches = watching.store.fetched.count(f"{bucket.keys['s2e0']}.rsm-manifest")
-            assert fetches == 1, "it is tried again after a pause, not at each request"
-            assert spans_of(await histories_of(catalog, "orders", 1).resolve()) == [(0, 2)]
-            remove(bucket, "s2e0")
-            segment(bucket, 2)
-            await relisted(catalog)
-            assert spans_of(await histories.resolve()) == [(0, 2), (2, 4), (4, 6)]
-
-    run_on("uvloop", main)
-
-
-def test_an_unreadable_copy_is_left_out_where_another_has_its_records(tmp_path: pathlib.Path) -> None:
-    """A partition would be unreadable though every record of it is there."""
-    bucket = Bucket(tmp_path)
-    segment(bucket, 0, 4)
-    segment(bucket, 2, 2)
-    bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
-
-    async def main() -> None:
-        async with opened_catalog(tmp_path) as catalog:
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 4)]
-
-    run_on("uvloop", main)
-
-
-def test_a_log_that_is_lost_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> None:
-    """A consumer would pass over the lost records and never know."""
-    bucket = Bucket(tmp_path)
-    for first in (0, 2, 4):
-        segment(bucket, first)
-    remove(bucket, "s2e0", "log")
-
-    async def main() -> None:
-        async with opened_catalog(tmp_path) as catalog:
-            with pytest.raises(FileNotFoundError, match="retention"):
-                await histories_of(catalog, "orders").resolve()
-
-    run_on("uvloop", main)
-
-
-def test_a_failing_store_is_tried_again_after_a_pause(tmp_path: pathlib.Path) -> None:
-    """A passing error would last, or a store in trouble would be asked by every request of every client."""
-    bucket = Bucket(tmp_path)
-    segment(bucket, 0)
-    watching = Watching()
-
-    async def main() -> None:
-        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
-            watching.store.unreadable.add("rsm-manifest")
-            histories = histories_of(catalog, "orders")
-            for _ in range(5):
-                with pytest.raises(StoreUnavailableError):
-                    await histories.resolve()
-            assert len(watching.store.fetched) == 1
-            watching.store.unreadable.clear()
-
-            async def resolved() -> None:
-                while True:
-                    try:
-                        await histories.resolve()
-                    except StoreUnavailableError:
-                        await asyncio.sleep(0.05)
-                    else:
-                        return
-
-            await asyncio.wait_for(resolved(), 20)
-
-    run_on("uvloop", main)
-
-
-def test_a_newer_listing_that_cannot_be_resolved_leaves_the_older_history(tmp_path: pathlib.Path) -> None:
-    """A new segment with a damaged manifest would take away the records that were readable all along."""
-    bucket = Bucket(tmp_path)
-    segment(bucket, 0)
-
-    async def main() -> None:
-        async with opened_catalog(tmp_path) as catalog:
-            histories = histories_of(catalog, "orders")
-            history = await histories.resolve()
-            segment(bucket, 2)
-            whole = bucket.path("s2e0", "rsm-manifest").read_bytes()
-            bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
-            await relisted(catalog)
-            await asyncio.sleep(0.1)
-            assert histories.current is history
-            assert await histories.resolve() is history
-            bucket.path("s2e0", "rsm-manifest").write_bytes(whole)
-            await relisted(catalog)
-            await until(lambda: histories.current is not history)
 
     run_on("uvloop", main)
 

@@ -11,7 +11,13 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tests.support.golden import bucket_root, config_of, log_folders
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.tier_listing import find_candidates, list_tier, relist_partition
+from tierlog.broker.replica.catalog.tier_listing import (
+    WHOLE_LISTING_EACH,
+    TierKeys,
+    find_candidates,
+    list_tier,
+    relist_partition,
+)
 from tierlog.remote.storage import Tier
 from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -150,3 +156,117 @@ def test_a_listing_fails_as_its_store_does(tmp_path: pathlib.Path) -> None:
 
     with open_tier(str(tmp_path), layout="aiven", wrap_store=broken) as tier, pytest.raises(ConnectionError):
         list_tier(tier)
+
+
+class Resuming(PassingStore):
+    """Lists in order and begins behind any key, a page of three objects a request."""
+
+    pages = 0
+    is_obedient = True
+
+    def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield from self.iter_objects_behind("", prefix)
+
+    def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
+        found = sorted(self._store.iter_objects(prefix), key=lambda info: info.key)
+        if self.is_obedient:
+            found = [info for info in found if info.key > key]
+        for number, info in enumerate(found):
+            self.pages += number % 3 == 0
+            yield info
+
+    @property
+    def resumes_listings(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders count as large from 12 objects on, so that a test need not write thousands."""
+    monkeypatch.setattr("tierlog.broker.replica.catalog.tier_listing.LARGE_FOLDER", 12)
+    monkeypatch.setattr("tierlog.broker.replica.catalog.tier_listing.RELISTED_OBJECTS", 6)
+
+
+def resuming(root: pathlib.Path) -> tuple[Tier, Resuming]:
+    stores: list[Resuming] = []
+
+    def wrap(store: ObjectStore) -> ObjectStore:
+        stores.append(Resuming(store))
+        return stores[-1]
+
+    return open_tier(str(root), layout="aiven", wrap_store=wrap), stores[-1]
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_what_is_new_is_found_without_listing_what_is_known(tmp_path: pathlib.Path) -> None:
+    """Each refresh of a large bucket would cost thousands of requests, or new segments would not be seen."""
+    buckets = [wrote(tmp_path, partition=partition, count=count) for partition, count in enumerate((20, 2, 20, 4))]
+    tier, store = resuming(tmp_path)
+    with tier:
+        first = list_tier(tier)
+        whole, store.pages = store.pages, 0
+        assert list_tier(tier, first, is_whole=False) == first
+        assert store.pages < whole / 2
+        for bucket in buckets:
+            bucket.segment("new", [message(90, "m", 0)], lineage={0: 0})
+        wrote(tmp_path, partition=4, count=1)
+        wrote(tmp_path, "another", count=1)
+        assert list_tier(tier, first, is_whole=False) == list_tier(tier)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_copy_that_was_under_way_is_seen_when_it_is_whole(tmp_path: pathlib.Path) -> None:
+    """A segment whose manifest came after that of the next one would be missing until the next whole listing."""
+    bucket = wrote(tmp_path, count=20)
+    manifest = bucket.path("s18", "rsm-manifest")
+    data = manifest.read_bytes()
+    manifest.unlink()
+    tier, _ = resuming(tmp_path)
+    with tier:
+        first = list_tier(tier)
+        manifest.write_bytes(data)
+        (listed,) = list_tier(tier, first, is_whole=False).partitions.values()
+        assert listed.segments == 20
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_retention_is_seen_at_the_head_of_a_folder(tmp_path: pathlib.Path) -> None:
+    """The log start would stay behind for ten refreshes, and its readers run into what is gone."""
+    bucket = wrote(tmp_path, count=20)
+    tier, _ = resuming(tmp_path)
+    with tier:
+        first = list_tier(tier)
+        for number in range(19):
+            for suffix in ("log", "indexes", "rsm-manifest"):
+                bucket.path(f"s{number}", suffix).unlink()
+            assert list_tier(tier, first, is_whole=False) == list_tier(tier), number
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_deletions_elsewhere_are_seen_by_the_next_whole_listing(tmp_path: pathlib.Path) -> None:
+    """What is deleted in the middle of a folder would be served for ever."""
+    bucket = wrote(tmp_path, count=20)
+    tier, _ = resuming(tmp_path)
+    with tier:
+        keys = TierKeys(tier)
+        first = listing = keys.list_partitions(None)
+        for suffix in ("log", "indexes", "rsm-manifest"):
+            bucket.path("s5", suffix).unlink()
+        counts = []
+        for _ in range(WHOLE_LISTING_EACH):
+            listing = keys.list_partitions(listing)
+            counts.append(next(iter(listing.partitions.values())).segments)
+        assert counts == [20] * (WHOLE_LISTING_EACH - 1) + [19]
+        assert first != listing
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_store_that_does_not_do_what_it_says_is_listed_as_a_whole(tmp_path: pathlib.Path) -> None:
+    """A server that looks like S3 and passes over the key would give every object twice."""
+    wrote(tmp_path, count=20)
+    wrote(tmp_path, "other", count=20)
+    tier, store = resuming(tmp_path)
+    with tier:
+        first = list_tier(tier)
+        store.is_obedient = False
+        assert list_tier(tier, first, is_whole=False) == first

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker_servers import serving
+from tests.support.waiting import wait_until
 from tierlog.broker.server.metrics.http_endpoint import HttpEndpoint
 from tierlog.runtime.machine import Machine
 
@@ -49,9 +50,16 @@ class Listening:
 
 
 @contextlib.contextmanager
-def listening(*registries: CollectorRegistry, reasons: list[str] | None = None) -> Iterator[Listening]:
+def listening(
+    *registries: CollectorRegistry, reasons: list[str] | None = None, deadline_seconds: float = 10.0
+) -> Iterator[Listening]:
     endpoint = HttpEndpoint(
-        "127.0.0.1", 0, registries=registries, health=lambda: reasons[0] if reasons else "", machine=Machine()
+        "127.0.0.1",
+        0,
+        registries=registries,
+        health=lambda: reasons[0] if reasons else "",
+        machine=Machine(),
+        deadline_seconds=deadline_seconds,
     )
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -150,4 +158,17 @@ def test_more_connections_than_it_has_places_are_served_one_after_another() -> N
         held = [socket.create_connection(("127.0.0.1", found.port), timeout=10) for _ in range(80)]
         for each in held:
             each.close()
+        assert found.get("/healthz")[0] == 200
+
+
+def test_a_connection_that_hangs_is_closed_in_time() -> None:
+    """A scraper that dies in the midst of its request would keep one of the few places for ever."""
+    registry = CollectorRegistry()
+    Counter("large", "x" * 20_000_000, registry=registry)
+    with listening(registry, deadline_seconds=0.3) as found:
+        for sent in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", found.port), timeout=10) as client:
+                client.sendall(sent)
+                wait_until(lambda: len(found.endpoint._tasks) == 1)
+                wait_until(lambda: not found.endpoint._tasks)
         assert found.get("/healthz")[0] == 200

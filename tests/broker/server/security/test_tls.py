@@ -15,6 +15,7 @@ from tests.support.broker_servers import Call, Client, MetadataHandler, Serving,
 from tests.support.certificates import CertificateFiles, write_certificates
 from tests.support.waiting import wait_until
 from tierlog.broker.handling import Answer, EncodedBody, RequestContext
+from tierlog.broker.server import server
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.errors import ConfigError
 
@@ -113,6 +114,36 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: pathlib.Path)
         with tls_client(running, context_for(renewed)) as client:
             assert client.ask_metadata()
         assert old.ask_metadata()
+
+
+def test_a_renewed_certificate_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who renews certificates by a timer sends no signal."""
+    monkeypatch.setattr(server, "_CERTIFICATE_PERIOD_SECONDS", 0.05)
+    files = write_certificates(tmp_path / "old")
+    renewed = write_certificates(tmp_path / "new")
+    with serving(config=tls_config(files)) as running:
+        files.chain.write_bytes(renewed.chain.read_bytes())
+        files.key.write_bytes(renewed.key.read_bytes())
+
+        def is_served() -> bool:
+            try:
+                with tls_client(running, context_for(renewed)) as client:
+                    return bool(client.ask_metadata())
+            except ssl.SSLError:
+                return False
+
+        wait_until(is_served)
+
+
+def test_a_stop_does_not_wait_for_half_a_handshake(tmp_path: pathlib.Path) -> None:
+    """Port scanners would keep a server from ending, and from starting again."""
+    config = tls_config(write_certificates(tmp_path))
+    with serving(config=config) as running, running.client() as client:
+        client.send(b"\x16\x03\x01")
+        wait_until(lambda: running.metrics.connections() == 1)
+        running.stop()
+        assert client.is_closed()
+        assert running.metrics.connections() == 0
 
 
 @pytest.mark.parametrize("spoil", ["chain", "key", "absent", "password"])

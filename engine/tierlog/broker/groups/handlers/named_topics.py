@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.partitions import Catalog, Topic
-from tierlog.remote.api import ZERO_UUID, Uuid
+from tierlog.broker.protocol.topic_ids import topic_id_of
+from tierlog.remote.api import ZERO_UUID
 
 
 def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
@@ -18,7 +18,7 @@ def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
     """
     if hasattr(asked, "name"):
         return catalog.find(asked.name), asked.name
-    topic = catalog.find_by_id(Uuid(asked.topic_id.bytes)) if asked.topic_id is not None else None
+    topic = catalog.find_by_id(topic_id_of(asked.topic_id))
     return topic, topic.name if topic is not None else ""
 
 
@@ -30,11 +30,6 @@ def not_served(asked: Any) -> ErrorCode:
 def echoed(asked: Any) -> dict[str, Any]:
     """The fields that name a topic in the answer as the request did."""
     return {"name": asked.name} if hasattr(asked, "name") else {"topic_id": asked.topic_id}
-
-
-def id_field(topic: Topic) -> uuid.UUID | None:
-    """A topic's id as kio has it."""
-    return None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id.raw)
 
 
 def committed_for(topic: Topic | None, offset: CommittedOffset) -> bool:

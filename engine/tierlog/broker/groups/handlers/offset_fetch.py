@@ -10,11 +10,12 @@ from kio.schema.errors import ErrorCode
 from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
-from tierlog.broker.groups.handlers.named_topics import asked_topic, committed_for, echoed, id_field
+from tierlog.broker.groups.handlers.named_topics import asked_topic, committed_for, echoed
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+from tierlog.broker.protocol.topic_ids import wire_id_of
 
 #: Versions that ask for several groups, and those that name topics by their ids.
 _GROUPS_SINCE: Final = 8
@@ -94,8 +95,9 @@ class OffsetFetch:
         found: list[_OfTopic] = []
         for name, partitions in by_topic.items():
             topic = self._catalog.find(name)
-            if topic is not None and id_field(topic) is not None:  # as Kafka, nothing is said of what has no id
-                found.append(({"topic_id": id_field(topic)}, partitions))
+            wire_id = wire_id_of(topic.topic_id) if topic is not None else None
+            if wire_id is not None:  # as Kafka, nothing is said of what has no id
+                found.append(({"topic_id": wire_id}, partitions))
         return found
 
     @staticmethod

@@ -204,6 +204,11 @@ class BucketCatalog:
         """Why the newest listing failed; None if it did not."""
         return self._refresh_error
 
+    @property
+    def newest_segment_ms(self) -> int:
+        """When the newest segment of the bucket was written, ms since 1970; -1 without any. Any thread."""
+        return max((listed.newest_ms for listed in self._listed.values()), default=-1)
+
     def topics(self) -> Collection[Topic]:
         """See Catalog."""
         return self._topics.values()

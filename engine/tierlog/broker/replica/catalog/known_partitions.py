@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import xxhash
 
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
-from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.storage.layouts import Candidate
 from tierlog.remote.storage.layouts.known_segments import KnownLayout
 from tierlog.remote.storage.tier.tier import Tier
+
+if TYPE_CHECKING:
+    from tierlog.remote.metadata.metadata_view import MetadataView
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 

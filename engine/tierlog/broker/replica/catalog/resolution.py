@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import xxhash
 
+from tierlog.broker.replica.catalog.empty_logs import empty_history
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.chunks.segment import StoredSegment
@@ -144,6 +145,8 @@ class Resolver:
         if not found.segments:
             if found.faults:
                 raise found.faults[0][1]
+            if found.empty is not None and not found.lost:
+                return Resolution(listed, empty_history(self._tier, found.empty), {})
             return Resolution(listed, None, {})
         segments = list(found.segments.values())
         is_whole = not found.faults and not found.lost
@@ -179,7 +182,7 @@ class Resolver:
                 if isinstance(outcome, StoredSegment):
                     found.segments[digest] = outcome
                 elif outcome is None and _may_be_empty(candidate, self._tier.layout):
-                    continue
+                    found.empty = candidate
                 elif outcome is None or isinstance(outcome, ObjectNotFoundError):
                     found.gone = True
                     found.lost.append(candidate)
@@ -199,12 +202,14 @@ class _Found:
         faults: What cannot be described.
         lost: Segments whose log, or all of it, is gone.
         gone: Whether some were still there when they were listed.
+        empty: The last segment, if it has no record yet.
     """
 
     segments: dict[bytes, StoredSegment] = field(default_factory=dict)
     faults: list[tuple[Candidate, TierlogError]] = field(default_factory=list)
     lost: list[Candidate] = field(default_factory=list)
     gone: bool = False
+    empty: Candidate | None = None
 
 
 def _may_be_empty(candidate: Candidate, layout: str) -> bool:

@@ -1,21 +1,21 @@
 """One look at a tier's keys: its partitions, each with the objects that were listed of it.
 
-A listing is kept in few bytes an object (a name and three numbers), since it stays in memory for as long as the server
+A listing is kept in few bytes an object (a name and two numbers), since it stays in memory for as long as the server
 runs; segments are made of it when somebody asks for a partition. What a listing has in common with the one before is
 shared, so that telling what changed costs a comparison of bytes, and no key is taken apart twice.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
-from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.storage.layouts import Candidate
 from tierlog.remote.storage.layouts.listing import Listing
@@ -23,15 +23,22 @@ from tierlog.remote.storage.objects.object_keys import PARSERS
 from tierlog.remote.storage.objects.part_suffixes import LOG
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
 
 _log = logging.getLogger(__name__)
 
 #: Between names. No layout's name has it: a key that does is foreign.
 SEPARATOR: Final = "\0"
-#: Of each object: size in bytes, last modified in ms, CRC-32 of its etag (0 without one).
-NUMBERS: Final = 3
+#: Of each object: size in bytes, last modified in ms.
+NUMBERS: Final = 2
 #: Names that are joined at once while a folder is listed.
 _JOINED_NAMES: Final = 8192
+#: How often everything is listed: each n-th time.
+WHOLE_LISTING_EACH: Final = 10
+#: Objects of a folder from which on it is cheaper to begin behind those that are known, by one more request, than to
+#: list them all, a thousand a request; and how many of the last ones are listed again, which costs nothing.
+LARGE_FOLDER: Final = 2500
+RELISTED_OBJECTS: Final = 500
 #: Folders of a key below that of its partition, and the file's own name; of other layouts 1.
 _NAMES_BELOW: Final = {"kafka": 2}
 
@@ -60,11 +67,15 @@ class ListedFolder:
         return max(memoryview(self.numbers).cast("q")[1::NUMBERS], default=-1)
 
     def objects(self) -> Iterator[ObjectInfo]:
-        """The objects as they were listed, but for their etags."""
+        """The objects as they were listed, without their etags."""
         numbers = memoryview(self.numbers).cast("q")
         names = self.names.split(SEPARATOR) if len(numbers) else ()
         for name, size_bytes, modified_ms in zip(names, numbers[::NUMBERS], numbers[1::NUMBERS], strict=True):
             yield ObjectInfo(self.path + name, size_bytes, modified_ms)
+
+    def first(self, count: int) -> list[ObjectInfo]:
+        """The first objects; all but the last ones if ``count`` is negative."""
+        return list(itertools.islice(self.objects(), count if count >= 0 else max(self.count + count, 0)))
 
     def joined(self, more: ListedFolder) -> ListedFolder:
         """The folder with more objects, where a store lists in no order."""
@@ -108,7 +119,7 @@ class TierListing:
 
 
 class TierKeys:
-    """See ListingSource: a tier's own keys.
+    """See ListingSource: a tier's own keys. Most listings are of what is new; each tenth is of everything.
 
     Args:
         tier: Stays the caller's.
@@ -116,10 +127,15 @@ class TierKeys:
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
+        self._listings = 0
 
     def list_partitions(self, before: BucketListing | None) -> TierListing:
         """See ListingSource."""
-        return list_tier(self._tier, before if isinstance(before, TierListing) else None)
+        known = before if isinstance(before, TierListing) else None
+        is_whole = known is None or self._listings % WHOLE_LISTING_EACH == 0
+        found = list_tier(self._tier, known, is_whole=is_whole)
+        self._listings += 1
+        return found
 
     def find_candidates(self, listed: Listed) -> list[Candidate]:
         """See ListingSource."""
@@ -133,12 +149,14 @@ class TierKeys:
         return None if found is None else found
 
 
-def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
+def list_tier(tier: Tier, previous: TierListing | None = None, *, is_whole: bool = True) -> TierListing:
     """List a tier.
 
     Args:
         tier: Stays the caller's.
         previous: What is in it as before is taken over: the same objects of Python's.
+        is_whole: False passes over objects that ``previous`` has, where that saves requests: deletions and late copies
+            are not seen then.
 
     Raises:
         StoreError and its kinds.
@@ -147,12 +165,65 @@ def list_tier(tier: Tier, previous: TierListing | None = None) -> TierListing:
     """
     known = previous.folders if previous else {}
     reader = _FolderReader(tier)
+    resumed = None if is_whole or reader.names_below > 1 else find_resumed_listings(tier.store)
+    if resumed is not None:
+        try:
+            return _list_resumed(tier, reader, known, resumed)
+        except _UnorderedListingError:
+            _log.info("%s: the store does not list in the order of keys: all of it is listed", tier.describe())
+            reader = _FolderReader(tier)
+    return _listed(tier, reader, known)
+
+
+def _listed(tier: Tier, reader: _FolderReader, known: Mapping[str, ListedPartition | ListedFolder]) -> TierListing:
     folders: dict[str, ListedPartition | ListedFolder] = {}
     for listed in reader:
         before = folders.get(listed.path)
         whole = listed if before is None else _only_folder(before).joined(listed)
         folders[whole.path] = _described(tier, whole, known.get(whole.path))
     return TierListing(group_by_partition(folders.values()), folders, reader.foreign_objects)
+
+
+class _UnorderedListingError(StoreError):
+    """Keys came in another order than they were asked for in."""
+
+
+def _list_resumed(
+    tier: Tier,
+    reader: _FolderReader,
+    known: Mapping[str, ListedPartition | ListedFolder],
+    resumed: ResumedListings,
+) -> TierListing:
+    """List behind what is known of each large folder.
+
+    A folder's last objects are listed again: a copy that was under way when they were listed is whole by now.
+    """
+    large = {path: _only_folder(each) for path, each in known.items() if _only_folder(each).count >= LARGE_FOLDER}
+
+    def objects() -> Iterator[ObjectInfo]:
+        passed: set[str] = set()
+        listing, last = tier.store.iter_objects(reader.prefix), ""
+        while True:
+            for info in listing:
+                if info.key <= last:
+                    raise _UnorderedListingError(f"{info.key} is listed behind {last}")
+                last = info.key
+                path = reader.path_of(last)
+                if path in large and path not in passed:
+                    passed.add(path)
+                    # What was in front of the first key is gone: so retention is seen at once.
+                    kept = [each for each in large[path].first(-RELISTED_OBJECTS) if each.key >= last]
+                    if kept:
+                        yield from kept
+                        last = kept[-1].key
+                        listing = resumed.iter_objects_behind(last, reader.prefix)
+                        break
+                yield info
+            else:
+                return
+
+    reader.objects = objects()
+    return _listed(tier, reader, known)
 
 
 def relist_partition(tier: Tier, listed: ListedPartition) -> ListedPartition | None:
@@ -230,8 +301,7 @@ class _Packer:
         if SEPARATOR in name:
             return
         self._names.append(name)
-        etag = zlib.crc32(info.etag.encode()) if info.etag else 0
-        self._numbers.extend((info.size_bytes, info.last_modified_ms, etag))
+        self._numbers.extend((info.size_bytes, info.last_modified_ms))
         if len(self._names) >= _JOINED_NAMES:
             self._joined = [SEPARATOR.join([*self._joined, *self._names])]
             self._names.clear()
@@ -245,8 +315,9 @@ class _FolderReader:
 
     def __init__(self, tier: Tier, prefix: str | None = None) -> None:
         self._tier = tier
-        self._prefix = (tier.scope.folder or tier.scope.key_prefix) if prefix is None else prefix
-        self._names_below = _NAMES_BELOW.get(tier.layout, 1)
+        self.prefix = (tier.scope.folder or tier.scope.key_prefix) if prefix is None else prefix
+        self.objects: Iterator[ObjectInfo] | None = None
+        self.names_below = _NAMES_BELOW.get(tier.layout, 1)
         parse = PARSERS.get(tier.layout)
         self._keys = Listing(tier.store, tier.scope, parse, tier.machine) if parse else None
         self.foreign_objects = 0
@@ -255,27 +326,29 @@ class _FolderReader:
         packer, path = _Packer(""), ""
         begun = self._keys is None
         for info in self._iter_listed():
-            if self._keys is not None and (not begun or self._path_of(info.key) != path):
+            if self._keys is not None and (not begun or self.path_of(info.key) != path):
                 if begun:
                     yield packer.packed()
                 begun = self._keys.parse(info.key) is not None
                 if not begun:
                     self.foreign_objects += 1
                     continue
-                path = self._path_of(info.key)
+                path = self.path_of(info.key)
                 packer = _Packer(path)
             packer.add(info)
         if begun:
             yield packer.packed()
 
     def _iter_listed(self) -> Iterator[ObjectInfo]:
-        if self._keys is None:  # one file, with what lies beside it
+        if self.objects is not None:  # somebody else lists
+            yield from self.objects
+        elif self._keys is None:  # one file, with what lies beside it
             yield from self._tier.store.list_folder().objects
         else:
-            yield from self._tier.store.iter_objects(self._prefix)
+            yield from self._tier.store.iter_objects(self.prefix)
 
-    def _path_of(self, key: str) -> str:
+    def path_of(self, key: str) -> str:
         end = key.rfind("/")
-        for _ in range(self._names_below - 1):
+        for _ in range(self.names_below - 1):
             end = key.rfind("/", 0, max(end, 0))
         return key[: end + 1]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _REQUEST_BYTES_MAX: Final = 16 << 10
-_SECONDS_MAX: Final = 10.0
 _CONNECTIONS_MAX: Final = 64
 _BACKLOG: Final = 64
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -53,6 +52,7 @@ class HttpEndpoint:
         health: Why the server is not usable; "" if it is: ``/healthz`` answers 200 then, else 503 and the reason.
             Called on the loop; it must not wait.
         machine: Has the threads: series are collected and written out in one.
+        deadline_seconds: A connection is closed after so long, whatever has become of it.
 
     One event loop, which runs when ``start`` is called, and its thread.
     """
@@ -65,7 +65,9 @@ class HttpEndpoint:
         registries: Sequence[CollectorRegistry],
         health: Callable[[], str],
         machine: Machine,
+        deadline_seconds: float = 10.0,
     ) -> None:
+        self._deadline_seconds = deadline_seconds
         self._config = ServerConfig(
             host=host, port=port, max_connections=_CONNECTIONS_MAX, socket_listen_backlog_size=_BACKLOG
         )
@@ -126,7 +128,7 @@ class HttpEndpoint:
         """Answer one request, and close the connection."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_SECONDS_MAX):
+            async with asyncio.timeout(self._deadline_seconds):
                 request = b""
                 while b"\r\n\r\n" not in request and len(request) <= _REQUEST_BYTES_MAX:
                     part = await loop.sock_recv(accepted, 4096)

@@ -45,11 +45,16 @@ def reads_by(store: ObjectStore, method: str, flag: str) -> bool:
 
     ``flag`` is asked where that class has it beside the method.
     """
-    if "fetch_range" in getattr(store, "__dict__", ()):
+    return says_by(store, "fetch_range", method, flag)
+
+
+def says_by(store: ObjectStore, plain: str, method: str, flag: str) -> bool:
+    """As ``reads_by``, of the method ``plain`` of the protocol."""
+    if plain in getattr(store, "__dict__", ()):
         return False
     for kind in type(store).__mro__:
         if method in vars(kind):
             return flag not in vars(kind) or bool(getattr(store, flag))
-        if "fetch_range" in vars(kind):
+        if plain in vars(kind):
             return False
     return False

@@ -55,6 +55,7 @@ class RemoteStore:
             it imports.
         counts: Where the writer counts too.
         is_local: Memory of this process.
+        resumes_listings: The store can begin a listing behind a key, and lists in the order of keys.
         etag_field: What obstore calls that by which ``put`` knows an object: "e_tag" or "version".
     """
 
@@ -67,6 +68,7 @@ class RemoteStore:
         *,
         is_local: bool = False,
         etag_field: Literal["e_tag", "version"] = "e_tag",
+        resumes_listings: bool = False,
     ) -> None:
         self._store = store
         self._name = name.rstrip("/")
@@ -76,6 +78,7 @@ class RemoteStore:
         self._etag_field = etag_field
         self._counts = counts
         self.is_local = is_local
+        self._resumes_listings = resumes_listings
 
     def _writing(self) -> StoreWriter:
         with self._lock:
@@ -98,9 +101,21 @@ class RemoteStore:
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """See ObjectStore. Stores list whole folders only: the rest of the prefix is compared here."""
+        return self._iter_listed(prefix, None)
+
+    @property
+    def resumes_listings(self) -> bool:
+        """See ``find_resumed_listings``."""
+        return self._resumes_listings
+
+    def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
+        """See ResumedListings."""
+        return self._iter_listed(prefix, key)
+
+    def _iter_listed(self, prefix: str, behind: str | None) -> Iterator[ObjectInfo]:
         folder = prefix[: prefix.rfind("/") + 1]
         with translated(self._place(prefix)):
-            pages = iter(obstore.list(self._store, folder.rstrip("/") or None, chunk_size=_PAGE_KEYS))
+            pages = iter(obstore.list(self._store, folder.rstrip("/") or None, offset=behind, chunk_size=_PAGE_KEYS))
         while True:
             with translated(self._place(prefix)):
                 self._counts.add("LIST")

@@ -22,6 +22,7 @@ from tierlog.runtime.stores.protocol.object_store import (
     Upload,
     UploadLimits,
 )
+from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer, StartedReads, find_started_reads
 
 Result = TypeVar("Result")
@@ -45,7 +46,7 @@ class Call(NamedTuple):
 
 
 class PassingStore:
-    """See ObjectStore, StartedReads and DirectReads for the methods. Thread safety: as the store's.
+    """See ObjectStore, StartedReads, DirectReads and ResumedListings for the methods. Thread safety: as the store's.
 
     A class that overrides ``fetch_range`` alone blocks in all its reads: see ``find_started_reads``.
 
@@ -96,6 +97,16 @@ class PassingStore:
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return self.pass_listing(self.pass_on(Call("LIST", prefix), lambda: self._store.iter_objects(prefix)))
+
+    @property
+    def resumes_listings(self) -> bool:
+        """Whether the store inside begins listings behind a key: see ``find_resumed_listings``."""
+        return find_resumed_listings(self._store) is not None
+
+    def iter_objects_behind(self, key: str, prefix: str = "") -> Iterator[ObjectInfo]:
+        """See ResumedListings; only where ``resumes_listings``."""
+        inner = cast(ResumedListings, self._store)
+        return self.pass_listing(self.pass_on(Call("LIST", prefix), lambda: inner.iter_objects_behind(key, prefix)))
 
     def list_folder(self, prefix: str = "") -> FolderListing:
         return self.pass_on(Call("LIST", prefix), lambda: self._store.list_folder(prefix))
