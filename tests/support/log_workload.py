@@ -128,8 +128,10 @@ class LogLife:
         if expected.loose_from is not None:
             expected.start_offset = max(expected.start_offset, log.log_start_offset)
         expected.cut_to(log.log_end_offset)
-        if not log.size() and (lost_all or log.log_start_offset == log.log_end_offset):
+        if not log.size() and log.log_start_offset == log.log_end_offset:
             expected.batches.clear()  # else the tier has records, and the log their producers
+        elif not log.size() and lost_all:  # snapshots of what was truncated may be there still, as in Kafka
+            expected.start_offset = expected.deleted_below = log.log_end_offset
         self.leader_epoch = leader_epoch
 
     def run(self, steps: int) -> None:

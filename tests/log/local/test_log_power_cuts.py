@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
 
+from tierlog.errors import StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_appends import AppendOrigin
@@ -16,6 +18,7 @@ from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
+from tierlog.runtime.simulated.failing_disk import PowerCut
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 NOW = 1_700_000_000_000
@@ -238,3 +241,39 @@ def test_a_clean_stop_leaves_the_snapshot_of_the_last_roll(seed: int) -> None:
     rolled.log.maybe_increment_log_start_offset(1, "records were deleted")
     rolled.log.close()
     rolled.assert_known(crashed(rolled.machine, seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS[:20])
+def test_deleted_segments_do_not_come_back(seed: int) -> None:
+    """Consumers would get records that retention has deleted, or some of them, with a hole behind."""
+    machine = machine_of()
+    log = opened(machine, retention_bytes=0)
+    for _ in range(4):
+        log.append_as_leader(batch(size=300), leader_epoch=0)
+        log.roll()
+    log.flush()
+    assert log.delete_old_segments() == 4
+    assert opened(crashed(machine, seed), log.recovery_point).log_start_offset == 4
+
+
+@pytest.mark.parametrize("seed", SEEDS[:4])
+def test_a_truncation_that_is_cut_short_leaves_no_hole(seed: int) -> None:
+    """All of the log was flushed, so that no start looks for a hole: what lies behind it would stay, for good."""
+    for at in itertools.count(1):
+        machine = machine_of()
+        log = opened(machine)
+        for _ in range(5):
+            log.append_as_leader(batch(size=300), leader_epoch=0)
+            log.roll()
+        log.flush()
+        recovery_point = log.recovery_point
+        assert isinstance(machine.files, MemoryFiles)
+        power = PowerCut(machine.files, at=at, seed=seed)
+        with contextlib.suppress(StoreError):
+            log.truncate_to(1)
+        if power.left is None:
+            break
+        left = opened(machine_of(power.left), recovery_point).log_segments()
+        ends = [segment.read_next_offset() for segment in left]
+        assert [segment.base_offset for segment in left] == [0, *ends[:-1]], at
+    assert at > 10
