@@ -6,6 +6,7 @@
  * up to the one that reaches END), or "repeat" (END requests for START, each one's time in µs is printed). Fetch v11, one
  * request under way.
  * The last line of the output is: bytes of records, requests, next offset, hash. */
+#define _GNU_SOURCE 1
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -4,6 +4,7 @@
  *
  * Each request on a connection is read whole and answered with the first SIZE bytes of FILE as the records of partition 0
  * of a topic, Fetch v11. A thread a connection. */
+#define _GNU_SOURCE 1
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

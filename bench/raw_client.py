@@ -35,11 +35,11 @@ class RawClient:
         entity_writer(type(request))(buffer, request)
         return struct.pack(">i", buffer.tell()) + buffer.getvalue()
 
-    def exchange(self, frame: bytes) -> bytearray:
+    def exchange(self, frame: bytes) -> bytes:
         """Send a frame; the answer without its size."""
         self._socket.sendall(frame)
         (size,) = struct.unpack(">i", self._read(4))
-        return self._read(size)
+        return bytes(self._read(size))
 
     def ask(self, request: Any) -> Any:
         """The answer to a request, parsed."""
