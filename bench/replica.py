@@ -138,7 +138,7 @@ def confluent_read(served: Served, topic: str, ends: dict[str, int]) -> None:
     consumer.assign([TopicPartition(topic, int(partition), OFFSET_BEGINNING) for partition in ends])
     left = sum(ends.values())
     while left > 0:
-        messages = consumer.consume(10_000, 20)
+        messages = consumer.consume(min(left, 10_000), 20)  # waits for as many as it is asked for
         if not messages:
             raise SystemExit(f"{served.name}: {left} records do not come")
         left -= sum(message.offset() < ends[str(message.partition())] for message in messages)
