@@ -30,6 +30,7 @@ COMMANDS = {
     "footprint": "python -m bench.footprint",
     "metadata_table": "python -m bench.metadata_table",
     "local_log": "python -m bench.local_log",
+    "replica": "python -m bench.replica",
     "spark_socket": "python -m bench.spark --socket-setting",
 }
 _HEADINGS = ("workload", "ours", "against", "theirs", "ratio", "least–most", "bar", "")
