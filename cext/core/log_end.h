@@ -45,7 +45,7 @@ typedef struct tl_producer_batch {
     int32_t last_offset_delta;
 } tl_producer_batch;
 
-/* What a log knows of a producer (Kafka ProducerStateEntry). */
+/* A producer's last batches, epoch and open transaction, as its log has them (Kafka ProducerStateEntry). */
 typedef struct tl_producer {
     int64_t producer_id;
     int64_t last_timestamp;     /* of the last batch or marker; -1: there was none */

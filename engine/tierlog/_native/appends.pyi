@@ -216,7 +216,7 @@ class WaitingEntries:
     def __init__(self, page_bytes: int) -> None: ...
     @property
     def size_bytes(self) -> int:
-        """Of the entries that wait."""
+        """Size of the index entries that wait to be written, bytes."""
 
     def take(self) -> bytes:
         """The entries that wait; none of them do any more."""
@@ -239,7 +239,7 @@ class SegmentEnd:
 
     def __init__(self, offsets: _Index, times: _Index, *, size_bytes: int = 0) -> None: ...
     size_bytes: int
-    """Of the ``.log``."""
+    """Size of the segment's ``.log``, bytes."""
     first_timestamp_ms: int | None
     """The greatest of the first batch (Kafka's rollingBasedTimestamp); None: nobody has looked since the segment was
     opened."""

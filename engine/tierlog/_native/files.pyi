@@ -36,7 +36,7 @@ class GrowingFile:
         """
 
     def error(self, number: int) -> StoreError:
-        """What a failed append is told as; ``number`` is the ``errno``."""
+        """Make the error that the caller of a failed append gets; ``number`` is the ``errno``."""
 
     def close(self) -> None:
         """The descriptor is another file's from now on: ``append`` fails."""

@@ -1,4 +1,4 @@
-"""Who a server says it is."""
+"""The ids under which a server tells clients of itself: cluster, node, rack."""
 
 from __future__ import annotations
 

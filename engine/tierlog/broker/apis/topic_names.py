@@ -22,5 +22,5 @@ def is_legal(name: str) -> bool:
 
 
 def error_of_missing(name: str) -> ErrorCode:
-    """What a client is told of a topic that is not there."""
+    """The error code that answers a request for a topic that is not there."""
     return ErrorCode.unknown_topic_or_partition if is_legal(name) else ErrorCode.invalid_topic_exception

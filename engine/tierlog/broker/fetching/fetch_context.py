@@ -37,7 +37,7 @@ class FetchContext(Protocol):
     """One request, seen as Kafka sees it: with a session, without one, or as the error that its session has."""
 
     def partitions(self) -> Sequence[FetchPartition]:
-        """What is to be read, in order."""
+        """The partitions that the fetch reads, in the order in which they are read."""
 
     def is_quiet(self, catalog_version: int, is_read_committed: bool) -> bool:
         """Whether it is known that no partition has anything to say at a version of the catalog."""

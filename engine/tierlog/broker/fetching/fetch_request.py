@@ -1,4 +1,4 @@
-"""What a Fetch request asks for, whatever its version."""
+"""A Fetch request as one form of all its versions: its limits, its session, its partitions."""
 
 from __future__ import annotations
 

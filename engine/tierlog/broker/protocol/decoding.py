@@ -303,7 +303,7 @@ def _array_reader(field: WireField, *, flexible: bool) -> Read:
 
 
 def _elements_reader(field: WireField, *, flexible: bool) -> tuple[Callable[[Cursor, int], tuple[Any, ...]], int]:
-    """What reads that many elements, and the bytes of the smallest one."""
+    """The function that reads an array's elements, and the size in bytes of the smallest element."""
     if field.entity is not None:
         decoder = decoder_of(field.entity)
         return _repeated(decoder.read), decoder.size_bytes_min

@@ -23,7 +23,7 @@ def asked_topic(catalog: Catalog, asked: Any) -> tuple[Topic | None, str]:
 
 
 def not_served(asked: Any) -> ErrorCode:
-    """What a client is told of a topic that is not served."""
+    """The error code that answers a request for a topic that is not served."""
     return ErrorCode.unknown_topic_or_partition if hasattr(asked, "name") else ErrorCode.unknown_topic_id
 
 

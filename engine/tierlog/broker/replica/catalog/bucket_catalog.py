@@ -56,7 +56,7 @@ class CatalogSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a listing found, and what of it is served."""
+    """One listing of the bucket, and the topics of it that are served."""
 
     listing: BucketListing
     topics: Mapping[str, Topic]

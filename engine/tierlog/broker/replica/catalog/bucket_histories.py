@@ -83,7 +83,7 @@ class BucketHistories:
 
     @property
     def is_attended(self) -> bool:
-        """Whether it was resolved, is being resolved, or could not be."""
+        """Whether the history was resolved, is being resolved, or could not be."""
         return self._resolution is not None or self._is_under_way or self._error is not None
 
     @property
