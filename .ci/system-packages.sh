@@ -63,7 +63,8 @@ fi
 echo "tierlog: installing ${missing[*]}" >&2
 {
   "${as_root[@]}" apt-get update -q &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command
+    # Another apt-get (a machine that is being set up runs several) is waited for, five minutes at most.
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command -o DPkg::Lock::Timeout=300
 } </dev/null >&2 || {
   echo "tierlog: apt-get failed; run: apt-get update && $command" >&2
   exit 1
