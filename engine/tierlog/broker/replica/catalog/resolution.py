@@ -18,6 +18,7 @@ import xxhash
 from tierlog.broker.replica.catalog.empty_logs import empty_history
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate
 from tierlog.remote.storage.objects.part_suffixes import LOG
@@ -113,6 +114,7 @@ class Resolver:
         relist: bool = False,
         ahead: int | None = None,
         require_wanted: Callable[[], None] = lambda: None,
+        calls: OrderedCalls | None = None,
     ) -> Resolution:
         """Make the history of a partition.
 
@@ -122,6 +124,7 @@ class Resolver:
             relist: List it again first.
             ahead: As ``Tier.iter_loads``.
             require_wanted: Asked after each segment; what it raises ends the call.
+            calls: As ``Tier.iter_loads``.
 
         Raises:
             StoreError and its kinds, CorruptDataError and its kinds, EncryptionKeyError: nothing can be said of the
@@ -135,7 +138,7 @@ class Resolver:
                 is_last = is_last or now is listed
             if now is None:
                 break
-            found = self._load(now, before, ahead, require_wanted)
+            found = self._load(now, before, ahead, require_wanted, calls)
             # What is gone since it was listed is no loss: a new listing tells what is left.
             if not found.gone or is_last:
                 return self._resolution(now, found, before)
@@ -161,7 +164,12 @@ class Resolver:
         return Resolution(listed, history, found.segments)
 
     def _load(
-        self, listed: Listed, before: Resolution | None, ahead: int | None, require_wanted: Callable[[], None]
+        self,
+        listed: Listed,
+        before: Resolution | None,
+        ahead: int | None,
+        require_wanted: Callable[[], None],
+        calls: OrderedCalls | None,
     ) -> _Found:
         found = _Found()
         wanted: list[tuple[Candidate, bytes]] = []
@@ -176,7 +184,7 @@ class Resolver:
                 found.segments[digest] = known
             else:
                 wanted.append((candidate, digest))
-        with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead)) as loads:
+        with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead, calls=calls)) as loads:
             for (candidate, digest), outcome in zip(wanted, loads, strict=True):
                 require_wanted()
                 if isinstance(outcome, StoredSegment):
