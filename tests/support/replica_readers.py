@@ -242,3 +242,24 @@ def within(case: Case, rows: list[ReadRow], expected: list[ReadRow]) -> list[Rea
         known = [row[1] for row in expected if row[0] == partition]
         ends[partition] = max(known, default=-1) if known else last
     return [row for row in rows if row[1] <= ends.get(row[0], -1)]
+
+
+def by_kafka_go(rows: list[ReadRow], case: Case, isolation: str) -> list[ReadRow]:
+    """Rows as far as kafka-go 0.4 tells of them: see the table of docs/replica.md.
+
+    Transaction markers are records to kafka-go, and so are aborted ones; empty bytes are null; the time of a batch that
+    the broker stamped is passed over for that of the producer.
+    """
+    kinds = {(partition, offset): kind for partition, offset, _, kind, *_ in answers(case, isolation) or ()}
+    return [
+        (
+            partition,
+            offset,
+            0 if kinds[partition, offset] == "LogAppendTime" else timestamp_ms,
+            key or None,
+            value or None,
+            tuple((name, content or None) for name, content in headers),
+        )
+        for partition, offset, timestamp_ms, key, value, headers in rows
+        if (partition, offset) in kinds
+    ]
