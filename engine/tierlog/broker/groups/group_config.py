@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.broker.key_values import INT32_MAX, read_number
 from tierlog.errors import ConfigError
-
-_INT32_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class GroupConfig:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
-    max_size: int = _INT32_MAX
+    max_size: int = INT32_MAX
     offset_metadata_max_size: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60_000
     offsets_retention_check_interval_ms: int = 600_000
@@ -61,14 +60,11 @@ def read_group_config(properties: Mapping[str, str]) -> GroupConfig:
     Raises:
         ConfigError: a value is no number, or out of range.
     """
-    values = {}
-    for key, (field, smallest, factor) in KEYS.items():
-        if key not in properties:
-            continue
-        text = properties[key].strip()
-        if not (text.isascii() and text.isdecimal() and len(text) < 12 and smallest <= int(text) <= _INT32_MAX):
-            raise ConfigError(f"{key}={text}: a number from {smallest} to {_INT32_MAX} is expected")
-        values[field] = int(text) * factor
+    values = {
+        field: read_number(properties, key, smallest) * factor
+        for key, (field, smallest, factor) in KEYS.items()
+        if key in properties
+    }
     config = GroupConfig(**values)
     if config.min_session_timeout_ms > config.max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")

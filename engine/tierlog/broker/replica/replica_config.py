@@ -6,33 +6,23 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from tierlog.broker.fetching.fetch_handler import FetchLimits
 from tierlog.broker.fetching.fetch_session import SessionLimits
 from tierlog.broker.groups.group_config import KEYS as GROUP_KEYS
 from tierlog.broker.groups.group_config import GroupConfig, read_group_config
-from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
+from tierlog.broker.key_values import read_number
+from tierlog.broker.server.server_config import KEYS as SERVER_KEYS
+from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig, read_server_config
 from tierlog.errors import ConfigError
 
-_INT32_MAX: Final = 2**31 - 1
-#: Kafka's keys of a server's limits: the field of ServerConfig that each sets, and its smallest value.
-_SERVER_KEYS: Final[Mapping[str, tuple[str, int]]] = {
-    "max.connections": ("max_connections", 1),
-    "max.connections.per.ip": ("max_connections_per_ip", 1),
-    "connections.max.idle.ms": ("connections_max_idle_ms", 1),
-    "connection.failed.authentication.delay.ms": ("connection_failed_authentication_delay_ms", 0),
-    "socket.request.max.bytes": ("socket_request_max_bytes", 1),
-    "socket.listen.backlog.size": ("socket_listen_backlog_size", 1),
-    "queued.max.request.bytes": ("queued_max_request_bytes", -1),
-    "sasl.server.max.receive.size": ("sasl_server_max_receive_size", 1),
-}
 _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _FETCH_MAX: Final = "fetch.max.bytes"
 _SESSIONS: Final = "max.incremental.fetch.session.cache.slots"
 _EVICTION: Final = "min.incremental.fetch.session.eviction.ms"
 #: All keys of a broker that a replica obeys, beside those of the tier.
-CONFIG_KEYS: Final = frozenset({*_SERVER_KEYS, *GROUP_KEYS, _MECHANISMS, _FETCH_MAX, _SESSIONS, _EVICTION})
+CONFIG_KEYS: Final = frozenset({*SERVER_KEYS, *GROUP_KEYS, _MECHANISMS, _FETCH_MAX, _SESSIONS, _EVICTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +86,17 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
         ConfigError: a key's value is malformed or out of range.
     """
     keys = {name: value.strip() for name, value in given.items() if name in CONFIG_KEYS}
-    server: dict[str, Any] = {
-        field: _number(keys, name, least) for name, (field, least) in _SERVER_KEYS.items() if name in keys
-    }
     fetch = FetchLimits()
     if _FETCH_MAX in keys:
-        fetch = replace(fetch, fetch_max_bytes=_number(keys, _FETCH_MAX, 1024))
+        fetch = replace(fetch, fetch_max_bytes=read_number(keys, _FETCH_MAX, 1024))
     sessions = SessionLimits()
     if _SESSIONS in keys:
-        sessions = replace(sessions, slots_max=_number(keys, _SESSIONS, 0))
+        sessions = replace(sessions, slots_max=read_number(keys, _SESSIONS, 0))
     if _EVICTION in keys:
-        sessions = replace(sessions, eviction_seconds=_number(keys, _EVICTION, 1) / 1000)
+        sessions = replace(sessions, eviction_seconds=read_number(keys, _EVICTION, 1) / 1000)
     return ReplicaConfig(
         path,
-        ServerConfig(**server),
+        read_server_config(keys),
         cluster_id or _cluster_id(path),
         tier_keys={name: value for name, value in given.items() if name not in CONFIG_KEYS},
         fetch=replace(fetch, sessions=sessions),
@@ -163,14 +150,6 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise ConfigError(f"{option} {text!r}: HOST:PORT is expected")
     return host, int(port)
-
-
-def _number(keys: Mapping[str, str], name: str, least: int) -> int:
-    text = keys[name]
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal()) or not least <= int(text) <= _INT32_MAX:
-        raise ConfigError(f"{name}={text}: a number from {least} to {_INT32_MAX} is expected")
-    return int(text)
 
 
 def _cluster_id(path: str) -> str:

@@ -175,10 +175,10 @@ class Replica:
         self._server = None
         await parts.aclose()
 
-    async def reload_certificate(self) -> None:
-        """Use a changed certificate for connections from now on."""
+    async def reload_files(self) -> None:
+        """Use a changed certificate and changed users for connections from now on."""
         if self._server is not None:
-            await self._server.reload_certificate()
+            await self._server.reload_files()
 
 
 def _metadata_of(config: ReplicaConfig, machine: Machine) -> ReadsMetadata | None:

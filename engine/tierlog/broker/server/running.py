@@ -25,8 +25,8 @@ class Runnable(Protocol):
     async def stop(self) -> None:
         """End; idempotent."""
 
-    async def reload_certificate(self) -> None:
-        """Read a changed certificate."""
+    async def reload_files(self) -> None:
+        """Read a changed certificate and changed users."""
 
 
 def run_server(
@@ -34,8 +34,8 @@ def run_server(
 ) -> int:
     """Run a server on a loop of its own, in this thread, until SIGTERM or SIGINT.
 
-    They may come while it still starts. SIGHUP has it read its certificate. From the call on the process may have as
-    many descriptors as it is allowed to ask for.
+    They may come while it still starts. SIGHUP has it read its certificate and its users. From the call on the process
+    may have as many descriptors as it is allowed to ask for.
 
     Args:
         make_server: Called on the loop.
@@ -57,7 +57,7 @@ def run_server(
         server = await make_server()
 
         def reload() -> None:
-            task = loop.create_task(server.reload_certificate())
+            task = loop.create_task(server.reload_files())
             reloads.add(task)
             task.add_done_callback(reloads.discard)
 

@@ -6,6 +6,7 @@ import asyncio  # noqa: TID251 - this room is the loop's
 import ipaddress
 import logging
 import socket  # noqa: TID251 - this room is the sockets'
+import ssl  # noqa: TID251 - this room is the sockets'
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final
@@ -25,10 +26,11 @@ from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.refusals import Refusals
 from tierlog.broker.server.request_answers import RequestAnswers
 from tierlog.broker.server.request_memory import RequestMemory
+from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator, SaslSetup
 from tierlog.broker.server.security.sasl_exchange import load_mechanisms
-from tierlog.broker.server.security.tls import TlsCertificate
-from tierlog.broker.server.security.users import load_users
+from tierlog.broker.server.security.tls import open_certificate
+from tierlog.broker.server.security.users import Users, open_users
 from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
 from tierlog.broker.server.turns import Turns
 from tierlog.runtime.machine import Machine
@@ -39,7 +41,8 @@ _SECURITY_THREADS: Final = 2
 #: Whoever starts a server waits for its first record: nothing else is done before that.
 _LOADING_AFTER_SECONDS: Final = 1.0
 _LOADING_PERIOD_SECONDS: Final = 0.02
-_CERTIFICATE_PERIOD_SECONDS: Final = 30.0
+#: How often files that may change are looked at.
+_FILES_PERIOD_SECONDS: Final = 30.0
 #: How much longer than the grace a stop waits for handlers that were cancelled.
 _CANCELLED_SECONDS: Final = 5.0
 #: How long a client may take to say goodbye.
@@ -113,10 +116,12 @@ class Server:
         if running is not None:
             await running.stop()
 
-    async def reload_certificate(self) -> None:
-        """Use a changed certificate for connections from now on; one that is malformed is logged, and not used."""
+    async def reload_files(self) -> None:
+        """Use a changed certificate and changed users for connections from now on; files that are malformed are
+        logged, and not used.
+        """
         if self._running is not None:
-            await self._running.reload_certificate()
+            await self._running.reload_files()
 
 
 def _load_version(api_key: int, version: int) -> None:
@@ -171,8 +176,10 @@ class _Running:
         metrics.connections = lambda: self._acceptor.open_count
         self._acceptor = Acceptor(config, loop=loop, refused=self._refuse, accepted=self._accepted)
         self._lag = LoopLag(LoopTimers(), machine.clock, metrics)
-        self._certificate: TlsCertificate | None = None
+        self._certificate: ReloadedFiles[ssl.SSLContext] | None = None
+        self._users: ReloadedFiles[Users] | None = None
         self._sasl: SaslSetup | None = None
+        self._reloading = asyncio.Lock()
         self._connections: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._chores: set[asyncio.Task[None]] = set()
@@ -190,19 +197,19 @@ class _Running:
     async def start(self) -> tuple[str, int]:
         config = self._config
         if config.security_protocol.has_tls:
-            self._certificate = await self._worker.run(partial(TlsCertificate, config, self._machine.files))
+            self._certificate = await self._worker.run(partial(open_certificate, config, self._machine.files))
         if config.security_protocol.has_sasl:
             await self._worker.run(load_mechanisms)
-            users = await self._worker.run(partial(load_users, config.sasl_users_location, self._machine))
+            self._users = await self._worker.run(partial(open_users, config.sasl_users_location, self._machine))
             self._sasl = SaslSetup(
-                config.sasl_enabled_mechanisms, users, self._machine.rng, self._worker, self._answers.api_versions
+                config.sasl_enabled_mechanisms, self._users, self._machine.rng, self._worker, self._answers.api_versions
             )
         self._address = host, port = await self._acceptor.listen()
         self._lag.start()
         self._sweep = self._loop.call_later(self._sweep_seconds, self._sweep_deadlines)
         self._start_chore(self._load_versions())
-        if self._certificate is not None:
-            self._start_chore(self._watch_certificate())
+        if self._certificate is not None or self._users is not None:
+            self._start_chore(self._watch_files())
         _log.info("event=started host=%s port=%d protocol=%s", host, port, config.security_protocol)
         is_plain = config.security_protocol is SecurityProtocol.SASL_PLAINTEXT
         if is_plain and "PLAIN" in config.sasl_enabled_mechanisms and not ipaddress.ip_address(host).is_loopback:
@@ -228,9 +235,11 @@ class _Running:
         self._worker.close()
         _log.info("event=stopped host=%s port=%d", *self._address)
 
-    async def reload_certificate(self) -> None:
-        if self._certificate is not None:
-            await self._worker.run(self._certificate.reload)
+    async def reload_files(self) -> None:
+        async with self._reloading:
+            for files in (self._certificate, self._users):
+                if files is not None:
+                    await self._worker.run(files.reload)
 
     def _refuse(self, kind: str, client_host: str, text: str) -> None:
         self._metrics.count_refused(kind)
@@ -257,7 +266,7 @@ class _Running:
     async def _open(self, accepted: socket.socket, client: Client) -> None:
         """Make a connection of a socket, through TLS if that is asked for."""
         connection = Connection(self._shared, client)
-        context = self._certificate.context if self._certificate is not None else None
+        context = self._certificate.value if self._certificate is not None else None
         deadlines: dict[str, float] = {}
         if context is not None:
             deadlines["ssl_handshake_timeout"] = self._config.authentication_deadline_ms / 1000
@@ -346,7 +355,7 @@ class _Running:
             await self._worker.run(partial(_load_version, api_key, version))
             await asyncio.sleep(_LOADING_PERIOD_SECONDS)
 
-    async def _watch_certificate(self) -> None:
+    async def _watch_files(self) -> None:
         while True:
-            await asyncio.sleep(_CERTIFICATE_PERIOD_SECONDS)
-            await self.reload_certificate()
+            await asyncio.sleep(_FILES_PERIOD_SECONDS)
+            await self.reload_files()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tierlog.broker.key_values import INT32_MAX, INT64_MAX, read_number
 from tierlog.errors import ConfigError
 
-INT32_MAX: Final = 2**31 - 1
 _PORT_MAX: Final = 65535
 #: In the order in which clients are told of them.
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -33,7 +34,8 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What a server listens on, and what it bounds. Names and defaults are Kafka's, "_" for ".", where Kafka has them.
+    """What a server listens on, and what it bounds. Names and defaults are Kafka's, "_" for ".", where Kafka has them;
+    a file has the names with ".", Kafka's and the others.
 
     Args:
         host: The name or address to listen on; "" for all addresses.
@@ -96,16 +98,10 @@ class ServerConfig:
     def __post_init__(self) -> None:
         for name in ("port", "advertised_port"):
             _check(name, getattr(self, name), 0, _PORT_MAX)
-        for name in ("connection_failed_authentication_delay_ms", "stop_grace_ms"):
-            _check(name, getattr(self, name), 0, INT32_MAX)
-        for name in (
-            *("sasl_server_max_receive_size", "max_connections", "max_connections_per_ip", "connections_max_idle_ms"),
-            *("socket_request_max_bytes", "socket_listen_backlog_size", "authentication_deadline_ms"),
-            *("request_deadline_ms", "response_deadline_ms", "requests_at_work_max"),
-        ):
-            _check(name, getattr(self, name), 1, INT32_MAX)
-        if self.queued_max_request_bytes != -1:
-            _check("queued_max_request_bytes", self.queued_max_request_bytes, 1, 2**63 - 1)
+        for name, (least, most) in _LIMITS.items():
+            _check(name, getattr(self, name), least, most)
+        if self.queued_max_request_bytes == 0:
+            raise ConfigError("queued_max_request_bytes: 0 is no memory for any request; -1 stands for no bound")
         self._check_security()
 
     def _check_security(self) -> None:
@@ -120,6 +116,36 @@ class ServerConfig:
             if mechanism not in SASL_MECHANISMS:
                 known = ", ".join(SASL_MECHANISMS)
                 raise ConfigError(f"sasl_enabled_mechanisms: {mechanism!r} is none of {known}")
+
+
+#: The fields that a file may set: the smallest and the largest value of each.
+_LIMITS: Final[Mapping[str, tuple[int, int]]] = {
+    "connection_failed_authentication_delay_ms": (0, INT32_MAX),
+    "sasl_server_max_receive_size": (1, INT32_MAX),
+    "max_connections": (1, INT32_MAX),
+    "max_connections_per_ip": (1, INT32_MAX),
+    "connections_max_idle_ms": (1, INT32_MAX),
+    "socket_request_max_bytes": (1, INT32_MAX),
+    "queued_max_request_bytes": (-1, INT64_MAX),
+    "socket_listen_backlog_size": (1, INT32_MAX),
+    "authentication_deadline_ms": (1, INT32_MAX),
+    "request_deadline_ms": (1, INT32_MAX),
+    "response_deadline_ms": (1, INT32_MAX),
+    "requests_at_work_max": (1, INT32_MAX),
+    "stop_grace_ms": (0, INT32_MAX),
+}
+#: The keys of a file, and the field that each sets.
+KEYS: Final[Mapping[str, str]] = {field.replace("_", "."): field for field in _LIMITS}
+
+
+def read_server_config(properties: Mapping[str, str]) -> ServerConfig:
+    """The configuration of a broker's properties: KEYS; what else a server is told is set by ``dataclasses.replace``.
+
+    Raises:
+        ConfigError: a value is no number, or out of range.
+    """
+    values = {field: read_number(properties, key, *_LIMITS[field]) for key, field in KEYS.items() if key in properties}
+    return ServerConfig(**values)  # type: ignore[arg-type] # all of these fields are numbers
 
 
 def _check(name: str, value: int, minimum: int, maximum: int) -> None:

@@ -14,6 +14,8 @@ from kio.schema.errors import ErrorCode
 from scramp import ScramClient
 
 from tests.support.broker_servers import API_VERSIONS, METADATA, Client, MetadataHandler, Serving, error_code, serving
+from tests.support.waiting import wait_until
+from tierlog.broker.server import server
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
 
 HANDSHAKE = 17
@@ -286,3 +288,26 @@ def test_no_password_is_logged(config: ServerConfig, caplog: pytest.LogCaptureFi
     assert "event=refused kind=authentication" in caplog.text
     assert "secret" not in caplog.text
     assert "a-wrong-one" not in caplog.text
+
+
+def test_changed_users_count_for_new_connections_and_break_no_old_one(
+    config: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who is added, or a password that leaked, must not wait for a restart; a restart breaks every reader."""
+    monkeypatch.setattr(server, "_FILES_PERIOD_SECONDS", 0.05)
+    path = pathlib.Path(config.sasl_users_location)
+    with serving(config=config) as running, running.client() as old, running.client() as half:
+        handshake(old, "PLAIN")
+        assert error_code(authenticate(old, plain("alice", "secret"))) is ErrorCode.none
+        path.write_text("carol:pass\n")
+
+        def may_log_in(name: str, password: str) -> bool:
+            with running.client() as client:
+                handshake(client, "PLAIN")
+                return error_code(authenticate(client, plain(name, password))) is ErrorCode.none
+
+        wait_until(lambda: may_log_in("carol", "pass"))
+        assert not may_log_in("alice", "secret")
+        assert old.ask_metadata()
+        handshake(half, "PLAIN")
+        assert error_code(authenticate(half, plain("carol", "pass"))) is ErrorCode.none

@@ -106,11 +106,11 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: pathlib.Path)
     renewed = write_certificates(tmp_path / "new")
     with serving(config=tls_config(files)) as running, tls_client(running, context_for(files)) as old:
         files.chain.write_bytes(renewed.chain.read_bytes())
-        running.run(running.server.reload_certificate())
+        running.run(running.server.reload_files())
         with tls_client(running, context_for(files)) as client:
             assert client.ask_metadata()
         files.key.write_bytes(renewed.key.read_bytes())
-        running.run(running.server.reload_certificate())
+        running.run(running.server.reload_files())
         with tls_client(running, context_for(renewed)) as client:
             assert client.ask_metadata()
         assert old.ask_metadata()
@@ -118,7 +118,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: pathlib.Path)
 
 def test_a_renewed_certificate_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who renews certificates by a timer sends no signal."""
-    monkeypatch.setattr(server, "_CERTIFICATE_PERIOD_SECONDS", 0.05)
+    monkeypatch.setattr(server, "_FILES_PERIOD_SECONDS", 0.05)
     files = write_certificates(tmp_path / "old")
     renewed = write_certificates(tmp_path / "new")
     with serving(config=tls_config(files)) as running:

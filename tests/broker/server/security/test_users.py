@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.broker.server.security.users import ITERATIONS_MIN, Users, load_users, parse_users, salted
+from tierlog.broker.server.security.users import ITERATIONS_MIN, Users, open_users, parse_users, salted
 from tierlog.errors import ConfigError, StoreError
 from tierlog.runtime.machine import Machine
 
 MACHINE = Machine()
+SECRET = bytes(32)
 SALT = b"0123456789abcdef"
 
 
@@ -55,7 +56,7 @@ def test_users_of_all_forms() -> None:
             "dave:pässword\r",
         )
     )
-    users = parse_users(text, "users", MACHINE)
+    users = parse_users(text, "users", SECRET)
     assert len(users) == 4
     for name, password in (("alice", "secret:with:colons"), ("bob", "b"), ("carol", "c"), ("dave", "pässword")):
         assert users.is_password(name, password)
@@ -86,13 +87,13 @@ def test_users_of_all_forms() -> None:
 def test_a_malformed_line_is_named_and_not_quoted(line: str, text: str) -> None:
     """A user who silently is none cannot log in, and nobody knows why; a quoted line puts a password into the log."""
     with pytest.raises(ConfigError, match=r"users:[12]: .*" + text) as caught:
-        parse_users(line, "users", MACHINE)
+        parse_users(line, "users", SECRET)
     assert "secret" not in str(caught.value)
 
 
 def test_no_secret_is_shown_by_accident() -> None:
     """A trace or a log line that shows a user must not show what proves that somebody is one."""
-    users = parse_users("alice:hunter22", "users", MACHINE)
+    users = parse_users("alice:hunter22", "users", SECRET)
     credential = users.credential("alice", "SCRAM-SHA-256")
     assert encoded(credential.stored_key) not in repr(credential)
     assert "stored_key" not in repr(credential)
@@ -101,7 +102,7 @@ def test_no_secret_is_shown_by_accident() -> None:
 
 @functools.cache
 def _two_users() -> Users:
-    return parse_users("\n".join(("bob:" + rfc_5803("SCRAM-SHA-256", "b"), "carol:pass")), "users", MACHINE)
+    return parse_users("\n".join(("bob:" + rfc_5803("SCRAM-SHA-256", "b"), "carol:pass")), "users", SECRET)
 
 
 @given(st.text(min_size=1))
@@ -118,7 +119,7 @@ def test_a_name_that_nobody_has_looks_like_one_that_somebody_has(name: str) -> N
 
 def test_nobody_has_a_password_without_users() -> None:
     """An empty file must let nobody in."""
-    users = parse_users("", "users", MACHINE)
+    users = parse_users("", "users", SECRET)
     assert not users.is_password("", "")
     assert users.credential("anybody", "SCRAM-SHA-512").iterations == ITERATIONS_MIN
 
@@ -129,15 +130,50 @@ def test_a_file_that_all_can_read_is_reported(tmp_path: pathlib.Path, caplog: py
     path.write_text("alice:hunter22\n")
     path.chmod(0o644)
     with caplog.at_level(logging.WARNING):
-        assert load_users(str(path), MACHINE).is_password("alice", "hunter22")
+        assert open_users(str(path), MACHINE).value.is_password("alice", "hunter22")
     assert "readable by every user" in caplog.text
     assert "hunter22" not in caplog.text
+
+
+def test_a_file_that_is_read_again_changes_no_salt(tmp_path: pathlib.Path) -> None:
+    """Who asks for salts before and after a change would learn which names are real: those that kept or lost theirs."""
+    path = tmp_path / "users"
+    path.write_text("alice:hunter22\n")
+    path.chmod(0o600)
+    users = open_users(str(path), MACHINE)
+    before = {name: users.value.credential(name, "SCRAM-SHA-256").salt for name in ("alice", "bob", "nobody")}
+    path.write_text("alice:hunter23\nbob:new\n")
+    assert users.reload()
+    assert users.value.is_password("alice", "hunter23")
+    assert users.value.is_password("bob", "new")
+    assert {name: users.value.credential(name, "SCRAM-SHA-256").salt for name in before} == before
+
+
+@pytest.mark.parametrize("text", ["", "# nobody yet\n", "alice\n", "alice:x\nbob"])
+def test_a_broken_file_keeps_the_users(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """A slip while somebody edits the file must not lock out all users, and must not pass unnoticed."""
+    path = tmp_path / "users"
+    path.write_text("alice:hunter22\n")
+    path.chmod(0o600)
+    users = open_users(str(path), MACHINE)
+    path.write_text(text)
+    with caplog.at_level(logging.ERROR):
+        assert not users.reload()
+    assert f"event=users_kept path={path}" in caplog.text
+    assert users.value.is_password("alice", "hunter22")
+    path.unlink()
+    assert not users.reload()
+    assert users.value.is_password("alice", "hunter22")
+    path.write_text("bob:hidden\n")
+    path.chmod(0o600)
+    assert users.reload()
+    assert not users.value.is_password("alice", "hunter22")
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: pathlib.Path) -> None:
     """A server that started without its users would refuse everybody."""
     with pytest.raises(StoreError):
-        load_users(str(tmp_path / "absent"), MACHINE)
+        open_users(str(tmp_path / "absent"), MACHINE)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="UTF-8"):
-        load_users(str(tmp_path / "bytes"), MACHINE)
+        open_users(str(tmp_path / "bytes"), MACHINE)

@@ -16,6 +16,7 @@ from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body,
 from tierlog.broker.protocol.responses import encode_response
 from tierlog.broker.server.api_versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiVersionsHandler
 from tierlog.broker.server.refusals import RefusedError
+from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_exchange import AuthenticationError, SaslExchange, begin_exchange
 from tierlog.broker.server.security.users import Users
 from tierlog.runtime.machine.randomness import Rng
@@ -29,12 +30,13 @@ class SaslSetup:
 
     Args:
         mechanisms: Those that are offered.
+        users: Who there is, as the file has it now.
         worker: Checks passwords.
         api_versions: Answers ApiVersions.
     """
 
     mechanisms: tuple[str, ...]
-    users: Users
+    users: ReloadedFiles[Users]
     rng: Rng
     worker: Worker
     api_versions: ApiVersionsHandler
@@ -118,7 +120,7 @@ class SaslAuthenticator:
             return SaslStep(response, failure=f"the SASL mechanism {mechanism[:40]!r} is not offered")
         self.mechanism = mechanism
         self._has_headers = header.api_version >= 1
-        self._exchange = begin_exchange(mechanism, setup.users, setup.rng, setup.worker)
+        self._exchange = begin_exchange(mechanism, setup.users.value, setup.rng, setup.worker)
         self._state = _State.AUTHENTICATE
         return SaslStep(self._handshake_response(header, ErrorCode.none))
 

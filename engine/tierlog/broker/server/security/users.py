@@ -5,7 +5,8 @@ One user a line, ``name:password`` or ``name:`` and a salted form, which tells n
 - ``alice:SCRAM-SHA-256$8192:<salt>$<stored key>:<server key>``, as RFC 5803 and PostgreSQL write it, in base 64;
 - ``alice:SCRAM-SHA-256=salt=<…>,stored_key=<…>,server_key=<…>,iterations=8192``, as Kafka stores it.
 
-A user may have one line for each mechanism. Empty lines and those that begin with ``#`` count for nothing.
+A user may have one line for each mechanism. Empty lines and those that begin with ``#`` count for nothing. A file that
+names nobody is refused: one is found when somebody has begun to write it, and nobody could log in.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.secret_files import read_secret_file
 
 _FILE_BYTES_MAX: Final = 16 << 20
@@ -30,6 +33,7 @@ ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 1_000_000
 _SALT_BYTES_MIN: Final = 12
 _SALT_BYTES: Final = 24
+_SECRET_BYTES: Final = 32
 
 #: The mechanisms with salted credentials, and their hashes.
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -69,12 +73,12 @@ class Users:
     """Names and salted credentials. No password is kept. Immutable.
 
     A name that nobody has gets a credential too, the same at each call, that no password fits: its salt and iterations
-    look like those of the others, so that nobody learns which names there are. (A server that was started anew makes up
-    other salts.)
+    look like those of the others, so that nobody learns which names there are.
 
     Args:
         credentials: By name, and by mechanism.
-        secret: What salts are made up from.
+        secret: What salts are made up from. With the same one a file that is read again changes no salt, neither a
+            user's nor that of a name that nobody has.
     """
 
     def __init__(self, credentials: Mapping[str, Mapping[str, ScramCredential]], secret: bytes) -> None:
@@ -112,7 +116,7 @@ class Users:
 
     def _draw(self, purpose: str, name: str) -> bytes:
         """64 bytes, the same each time."""
-        return hmac.digest(self._secret, f"{purpose}:{name}".encode("utf-8", "surrogatepass"), "sha512")
+        return _draw(self._secret, purpose, name)
 
     def _made_up(self, name: str, mechanism: str) -> ScramCredential:
         drawn = self._draw(mechanism, name)
@@ -121,32 +125,49 @@ class Users:
         if models:
             model = models[int.from_bytes(drawn[:4]) % len(models)]
             iterations, salt_bytes = model.iterations, len(model.salt)
-        salt = hashlib.shake_256(drawn).digest(salt_bytes)
+        salt = _drawn_salt(drawn, salt_bytes)
         key_bytes = hashlib.new(HASHES[mechanism]).digest_size
         keys = hashlib.shake_256(drawn + b"keys").digest(2 * key_bytes)
         return ScramCredential(salt, iterations, keys[:key_bytes], keys[key_bytes:])
+
+
+def _draw(secret: bytes, purpose: str, name: str) -> bytes:
+    """64 bytes, the same each time."""
+    return hmac.digest(secret, f"{purpose}:{name}".encode("utf-8", "surrogatepass"), "sha512")
+
+
+def _drawn_salt(drawn: bytes, salt_bytes: int) -> bytes:
+    return hashlib.shake_256(drawn).digest(salt_bytes)
 
 
 def _first_mechanism(credentials: Mapping[str, ScramCredential]) -> str:
     return next(mechanism for mechanism in HASHES if mechanism in credentials)
 
 
-def load_users(path: str, machine: Machine) -> Users:
-    """Read the file of users. A password in it takes a few milliseconds, as its credentials are made now.
+def open_users(path: str, machine: Machine) -> ReloadedFiles[Users]:
+    """The file of users. A password in it takes a few milliseconds, as its credentials are made as it is read.
 
     Raises:
         ConfigError: a line is malformed; no line is quoted. StoreError and its kinds: the file cannot be read.
     """
+    secret = machine.rng.secret_bytes(_SECRET_BYTES)
+    return ReloadedFiles("users", (path,), lambda: _load_users(path, machine.files, secret), machine.files)
+
+
+def _load_users(path: str, files: Files, secret: bytes) -> Users:
     key = "sasl_users_location"
-    data = read_secret_file(key, path, machine.files, limit_bytes=_FILE_BYTES_MAX)
+    data = read_secret_file(key, path, files, limit_bytes=_FILE_BYTES_MAX)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{key}: {path} is not UTF-8") from None
-    return parse_users(text, path, machine)
+    users = parse_users(text, path, secret)
+    if not len(users):
+        raise ConfigError(f"{key}: {path} names no user")
+    return users
 
 
-def parse_users(text: str, where: str, machine: Machine) -> Users:
+def parse_users(text: str, where: str, secret: bytes) -> Users:
     """The users of a file's text. Raises ConfigError, with ``where`` and the line's number in it."""
     credentials: dict[str, dict[str, ScramCredential]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -156,19 +177,22 @@ def parse_users(text: str, where: str, machine: Machine) -> Users:
         name, separator, proof = content.partition(":")
         if not separator or not name or not proof:
             raise ConfigError(f"{where}:{number}: name:password is expected, or name: and a salted form")
-        found = _credentials_of(proof, f"{where}:{number}", machine)
+        found = _credentials_of(name, proof, f"{where}:{number}", secret)
         known = credentials.setdefault(name, {})
         if known.keys() & found.keys():
             raise ConfigError(f"{where}:{number}: the user has a line for this mechanism already")
         known.update(found)
-    return Users(credentials, machine.rng.secret_bytes(32))
+    return Users(credentials, secret)
 
 
-def _credentials_of(proof: str, where: str, machine: Machine) -> dict[str, ScramCredential]:
+def _credentials_of(name: str, proof: str, where: str, secret: bytes) -> dict[str, ScramCredential]:
     given = _SALTED.fullmatch(proof)
     if given is None:
+        # The salt that the name had as nobody's: whoever watches a file being read again learns nothing from salts.
         return {
-            mechanism: salted(mechanism, proof, machine.rng.secret_bytes(_SALT_BYTES), ITERATIONS_MIN)
+            mechanism: salted(
+                mechanism, proof, _drawn_salt(_draw(secret, mechanism, name), _SALT_BYTES), ITERATIONS_MIN
+            )
             for mechanism in HASHES
         }
     mechanism, form = given.groups()
