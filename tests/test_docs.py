@@ -211,3 +211,24 @@ def test_the_reader_feeds_what_the_page_names(data: pathlib.Path) -> None:
     assert isinstance(counts, list)
     assert len(counts) == 2
     assert len(names["frame"]) == sum(count for _, count in counts)  # type: ignore[arg-type]
+
+
+def test_the_clients_of_a_replica_have_the_versions_that_are_tested() -> None:
+    """Otherwise a user trusts a client in a version that nobody has tried."""
+    from bench.peers.install import PYSPARK
+
+    page = (ROOT / "docs" / "replica.md").read_text()
+    told = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE))
+    modules = (ROOT / "tests" / "interop" / "clients" / "go.mod").read_text()
+    go = {"franz-go": "twmb/franz-go", "sarama": "IBM/sarama", "kafka-go (segmentio)": "segmentio/kafka-go"}
+    for client, module in go.items():
+        assert f"github.com/{module} {told[client]}\n" in modules
+    java = {
+        "kafka": ("Kafka's Java", "kafka-con", "kafka-get", "kafka-topics", "Verifiable"),
+        "kafka-connect": ("Kafka Connect",),
+    }
+    for jars, clients in java.items():
+        listed = (ROOT / "bench" / "peers" / f"{jars}.xml").read_text()
+        versions = re.findall(r"<kafka.version>(.+)</kafka.version>", listed)
+        assert {version for client, version in told.items() if client.startswith(clients)} == set(versions)
+    assert told["Spark's Kafka source"] == PYSPARK

@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bench.peers import install
 from tests.support.checkout import ROOT
 from tests.support.golden import config_of, tiered_offsets, tiered_topics
+from tests.support.kafka_tools import kafka_tools
 from tests.support.replica_server import RunningReplica, free_port, replica
 
 pytestmark = pytest.mark.interop
 
 PATIENCE_SECONDS = 60.0
 GROUP = "readers"
-TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LIBRARIES = ("confluent", "kafka_python", "aiokafka")
 #: Members are told of each other's death soon.
 CONFIG = {"group.initial.rebalance.delay.ms": "200", "group.min.session.timeout.ms": "1000"}
@@ -193,13 +192,6 @@ def test_a_static_member_that_restarts_keeps_its_partitions(
         assert first.assignments == count, "nobody else noticed"
 
 
-def consumer_groups(server: RunningReplica, *arguments: str) -> str:
-    """What kafka-consumer-groups.sh of Kafka 4.3 prints."""
-    command = [install.java(), "-cp", install.class_path("kafka"), TOOL, "--bootstrap-server", server.bootstrap]
-    ran = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-    return ran.stdout + ran.stderr
-
-
 def described(text: str) -> dict[int, str]:
     """The current offset of each partition, as ``--describe`` prints it."""
     rows = [line.split() for line in text.splitlines() if line.startswith(GROUP)]
@@ -212,20 +204,28 @@ def test_kafkas_own_tool_sees_and_changes_groups(
     """Otherwise whoever runs the replica cannot see lag, set offsets back, or delete a group."""
     path, config, topic, partitions = bucket
     named = ("--group", GROUP)
-    with replica(path, tmp_path, config=config | CONFIG) as server, members(tmp_path) as make:
+    with (
+        replica(path, tmp_path, config=config | CONFIG) as server,
+        members(tmp_path) as make,
+        kafka_tools(tmp_path) as tools,
+    ):
+
+        def consumer_groups(*arguments: str) -> str:
+            return tools.run("kafka-consumer-groups", "--bootstrap-server", server.bootstrap, *arguments).text
+
         member = make("confluent", server, topic)
         until(lambda: bool(member.committed), "it has committed")
-        assert consumer_groups(server, "--list").split() == [GROUP]
-        assert consumer_groups(server, "--list", "--state").split() == ["GROUP", "STATE", GROUP, "Stable"]
-        assert described(consumer_groups(server, "--describe", *named)).keys() == partitions
-        assert f"{topic}:0,1,2" in consumer_groups(server, "--describe", *named, "--members", "--verbose")
-        assert "The group is not empty" in consumer_groups(server, "--delete", *named)
+        assert consumer_groups("--list").split() == [GROUP]
+        assert consumer_groups("--list", "--state").split() == ["GROUP", "STATE", GROUP, "Stable"]
+        assert described(consumer_groups("--describe", *named)).keys() == partitions
+        assert f"{topic}:0,1,2" in consumer_groups("--describe", *named, "--members", "--verbose")
+        assert "The group is not empty" in consumer_groups("--delete", *named)
         member.stop()
         reset = ("--reset-offsets", *named, "--topic", topic, "--execute")
-        consumer_groups(server, *reset, "--to-offset", "5")
-        assert described(consumer_groups(server, "--describe", *named)) == dict.fromkeys(partitions, "5")
-        assert "Successful" in consumer_groups(server, "--delete-offsets", *named, "--topic", f"{topic}:0")
-        assert described(consumer_groups(server, "--describe", *named)).keys() == partitions - {0}
-        assert "was successful" in consumer_groups(server, "--delete", *named)
-        assert f"Group {GROUP} not found" in consumer_groups(server, "--describe", *named)
-        assert consumer_groups(server, "--list").split() == []
+        consumer_groups(*reset, "--to-offset", "5")
+        assert described(consumer_groups("--describe", *named)) == dict.fromkeys(partitions, "5")
+        assert "Successful" in consumer_groups("--delete-offsets", *named, "--topic", f"{topic}:0")
+        assert described(consumer_groups("--describe", *named)).keys() == partitions - {0}
+        assert "was successful" in consumer_groups("--delete", *named)
+        assert f"Group {GROUP} not found" in consumer_groups("--describe", *named)
+        assert consumer_groups("--list").split() == []

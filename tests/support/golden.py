@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+ISOLATIONS = ("read_uncommitted", "read_committed")
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
 #: partition, offset, timestamp ms, timestamp type, leader epoch, key, value (digest above 4096 bytes), headers

@@ -7,7 +7,19 @@ loop of our own (none is started or remembered: a call uses the loop that runs i
 Only this room, ``broker.server`` and ``runtime`` (the write half of buckets) import asyncio.
 """
 
-from tierlog.aio.segment_stream import AsyncSegmentStream
-from tierlog.aio.storage_manager import AsyncStorageManager
+from typing import TYPE_CHECKING
+
+from tierlog._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tierlog.aio.segment_stream import AsyncSegmentStream
+    from tierlog.aio.storage_manager import AsyncStorageManager
+else:
+    # A server waits and reads by this room, and has no use for the manager.
+    _NAMES = {
+        "AsyncSegmentStream": "tierlog.aio.segment_stream",
+        "AsyncStorageManager": "tierlog.aio.storage_manager",
+    }
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
 __all__ = ["AsyncSegmentStream", "AsyncStorageManager"]

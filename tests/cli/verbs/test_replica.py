@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import signal
 import socket
@@ -11,23 +12,44 @@ import pytest
 
 from tests.support.checkout import BIN
 from tests.support.command import run_process
-from tests.support.golden import answers, config_of, tiered_offsets, tiered_topics
+from tests.support.golden import ISOLATIONS, answers, config_of, tiered_offsets, tiered_topics
 from tests.support.replica_readers import READERS, expected_rows, within
 from tests.support.replica_server import free_port, replica
 
 pytestmark = pytest.mark.server
 
+#: What a start and a plain read have no use for.
+HEAVY = (
+    "pyarrow.lib",
+    "pandas.core",
+    "hypothesis.core",
+    "obstore",
+    "botocore",
+    "aiohttp",
+    "cryptography",
+    "Crypto",
+    "scramp",
+    "rich",
+)
+#: Of our own.
+UNUSED = ("tierlog.aio.storage_manager", "tierlog._native.decoding", "tierlog.cli.verbs.cat", "tierlog.scan.reading")
 
-@pytest.mark.parametrize("run", ["main-plain", "zstd-aes", "local-tiered"])
-@pytest.mark.parametrize("client", ["librdkafka", "aiokafka"])
-def test_a_consumer_reads_a_golden_bucket(run: str, client: str, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+
+@pytest.mark.parametrize(
+    ("client", "run"),
+    [
+        *itertools.product(("librdkafka", "aiokafka"), ("main-plain", "zstd-aes", "local-tiered")),
+        *itertools.product(("kafka-python", "kcat"), ("zstd-aes",)),
+    ],
+)
+def test_a_consumer_reads_a_golden_bucket(client: str, run: str, data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Otherwise history that is read through Kafka's protocol is not what the brokers had."""
     compared = 0
     cases = [case for case in tiered_topics(data) if case.run.name == run]
     with replica(data / run / "objects", tmp_path, config=config_of(data / run)) as server:
         for case in cases:
-            for isolation in ("read_uncommitted", "read_committed"):
-                expected = expected_rows(case, isolation)
+            for isolation in ISOLATIONS:
+                expected = expected_rows(case, isolation, with_headers=client != "kcat")
                 if expected is None:
                     continue
                 found = READERS[client](server.bootstrap, case.topic, isolation, sorted(tiered_offsets(case)))
@@ -75,6 +97,21 @@ def test_a_writer_is_told_that_it_may_not(data: pathlib.Path, tmp_path: pathlib.
         producer.produce(topic, b"value", partition=0, on_delivery=lambda error, _: told.append(error))
         producer.flush(30)
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_a_start_and_a_read_load_nothing_that_they_do_not_need(
+    data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each heavy module is a tenth of a second of every start, and tens of mebibytes of every server."""
+    case = next(case for case in tiered_topics(data) if case.run.name == "main-plain")
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    with replica(data / "main-plain" / "objects", tmp_path, "--state", str(tmp_path / "state")) as server:
+        assert READERS["librdkafka"](server.bootstrap, case.topic, "read_uncommitted", sorted(tiered_offsets(case)))
+        lines = [line.rpartition("|") for line in server.log.read_text().splitlines()]
+    loaded = {name.strip() for timing, _, name in lines if timing.startswith("import time:")}
+    assert {"tierlog.broker.replica.serving", "numpy"} <= loaded
+    assert any(name.startswith("kio.schema.fetch.v") for name in loaded)
+    assert not [name for name in (*HEAVY, *UNUSED) if name in loaded]
 
 
 @pytest.mark.parametrize(

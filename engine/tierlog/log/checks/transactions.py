@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from tierlog._native.decoding import RecordDecoder
 from tierlog._native.indexes import ABORTED_DTYPE, TRANSACTION_DTYPE
 
 ABORT = 0
@@ -50,6 +49,8 @@ def read_markers(
     chosen = np.flatnonzero(control)
     if not chosen.size:
         return {}
+    from tierlog._native.decoding import RecordDecoder  # loads Arrow, of which a log without transactions needs nothing
+
     view = memoryview(data).cast("B")
     starts = columns["position"].astype(np.int64)[chosen] - base_position
     sizes = columns["size_bytes"].astype(np.int64)[chosen]

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import Buffer
 
-from tierlog._native.decoding import RecordDecoder
 from tierlog._native.indexes import (
     lookup_timestamp,
     offset_index_entries,
@@ -233,7 +232,12 @@ def _search_run(run: BatchRun, span: StoredSpan, timestamp_ms: int) -> Timestamp
         inside = (run.column("last_offset") >= span.first_offset) & run.begins_below(span.end_offset_exclusive)
     except CorruptDataError as error:
         raise error.located(place_of(span.segment)) from None
-    for batch in np.flatnonzero(late & inside):
+    found = np.flatnonzero(late & inside)
+    if not found.size:
+        return None
+    from tierlog._native.decoding import RecordDecoder  # loads Arrow, which a server can do without until it searches
+
+    for batch in found:
         decoder = RecordDecoder(
             ["offset", "timestamp"],
             base_position=int(run.column("position")[batch]),

@@ -71,10 +71,12 @@ class Following(Generic[Found]):
             f"the listing of {self._what}", lambda: self._look(before), seconds=self._deadline_seconds
         )
 
-    def start(self, before: Found, *, at_once: bool = False) -> None:
-        """Begin to follow: the first listing comes after a pause, or at once."""
-        self._is_wanted = at_once
-        self._thread = self._machine.scheduler.start(lambda: self._follow(before), name="tierlog-replica-following")
+    def start(self, before: Found, *, first_seconds: float | None = None) -> None:
+        """Begin to follow: the first listing comes after so many seconds, by default after a pause."""
+        first = self._pause() if first_seconds is None else first_seconds
+        self._thread = self._machine.scheduler.start(
+            lambda: self._follow(before, first), name="tierlog-replica-following"
+        )
 
     def hurry(self) -> None:
         """List now."""
@@ -90,8 +92,7 @@ class Following(Generic[Found]):
         self._calls.close()
         return self._thread
 
-    def _follow(self, before: Found) -> None:
-        seconds = self._pause()
+    def _follow(self, before: Found, seconds: float) -> None:
         while self._wait(seconds):
             try:
                 before = self.look(before)
