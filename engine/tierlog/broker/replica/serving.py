@@ -107,7 +107,9 @@ class Replica:
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
         self._parts.push_async_callback(server.stop)
-        self._parts.callback(coordinator.close)  # before the server stops: members that wait for others are answered
+        # Before the server stops: members that wait for others are answered, and long polls with what is there.
+        self._parts.callback(coordinator.close)
+        self._parts.callback(catalog.end_waits)
         self._server = server
         if config.monitor is not None:
             endpoint = HttpEndpoint(
