@@ -33,6 +33,7 @@ from tl_core cimport (
     tl_posix_files,
     tl_read_range,
     tl_read_range_into,
+    tl_read_ready_into,
 )
 
 cdef extern from "Python.h":
@@ -165,6 +166,20 @@ def read_range_into(path, uint64_t start_position, out):
         PyBuffer_Release(&view)
     _require_read(count, path)
     return count
+
+
+def read_ready_into(path, uint64_t start_position, out):
+    cdef bytes encoded = _encoded(path)
+    cdef const char *name = encoded
+    cdef Py_buffer view
+    cdef int64_t count
+    PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
+    try:
+        with nogil:
+            count = tl_read_ready_into(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return None if count < 0 else count
 
 
 def copy_into(out, data):

@@ -516,6 +516,7 @@ cdef extern from "read_range.h" nogil:
     int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
                           uint64_t end_exclusive, tl_block **out) noexcept
     int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) noexcept
+    int64_t tl_read_ready_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) noexcept
 
 
 cdef extern from "tierlog.h" nogil:

@@ -1,5 +1,5 @@
 /* The table over POSIX. */
-#define _GNU_SOURCE 1 /* fallocate */
+#define _GNU_SOURCE 1 /* fallocate, preadv2 */
 #define _FILE_OFFSET_BITS 64
 #include "file_ops.h"
 
@@ -8,6 +8,17 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#if defined(__linux__) && defined(__has_include)
+#if __has_include(<linux/openat2.h>)
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#endif
+#endif
+#if defined(SYS_openat2) && defined(RESOLVE_CACHED) && defined(RWF_NOWAIT)
+#define READS_READY 1
+#endif
 
 static int open_again(const char *path, int flags) {
     int file;
@@ -19,11 +30,25 @@ static int open_again(const char *path, int flags) {
 
 static int64_t answer(int result) { return result < 0 ? -errno : 0; }
 
+/* A file whose name and inode are in memory. */
+static int open_ready(const char *path) {
+#ifdef READS_READY
+    struct open_how how = {.flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+    long file = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (file >= 0) return (int)file;
+    /* EINVAL and ENOSYS: of an older kernel; EPERM: of a filter that does not know the call. */
+    return errno == EINVAL || errno == ENOSYS || errno == EPERM ? -ENOTSUP : -errno;
+#else
+    (void)path;
+    return -ENOTSUP;
+#endif
+}
+
 static int64_t posix_open(void *context, const char *path, tl_open_mode mode) {
     (void)context;
     /* A pipe without a writer would hold up open for ever. */
     int flags = O_NONBLOCK | (mode == TL_OPEN_READ ? O_RDONLY : O_RDWR | O_CREAT | (mode == TL_OPEN_NEW ? O_EXCL : 0));
-    int file = open_again(path, flags);
+    int file = mode == TL_OPEN_READY ? open_ready(path) : open_again(path, flags);
     if (file < 0) return file;
     struct stat found;
     int64_t error = fstat(file, &found) ? -errno : S_ISREG(found.st_mode) ? 0 : TL_NOT_REGULAR;
@@ -56,6 +81,23 @@ static int64_t posix_pread(void *context, int64_t file, uint64_t position, uint8
         if (count > 0) done += (size_t)count;
     }
     return (int64_t)done;
+}
+
+static int64_t posix_pread_ready(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
+    (void)context;
+#ifdef READS_READY
+    if (position > INT64_MAX || size > INT64_MAX - position) return -EINVAL;
+    struct iovec into = {out, size};
+    ssize_t count;
+    do {
+        count = preadv2((int)file, &into, 1, (off_t)position, RWF_NOWAIT);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) return count;
+    return errno == EOPNOTSUPP || errno == ENOSYS ? -ENOTSUP : -errno;
+#else
+    (void)file, (void)position, (void)out, (void)size;
+    return -ENOTSUP;
+#endif
 }
 
 static int64_t posix_pwrite(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size) {
@@ -130,6 +172,7 @@ tl_files tl_posix_files(void) {
         .close = posix_close,
         .size = posix_size,
         .pread = posix_pread,
+        .pread_ready = posix_pread_ready,
         .pwrite = posix_pwrite,
         .truncate = posix_truncate,
         .reserve = posix_reserve,

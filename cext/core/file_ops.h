@@ -17,6 +17,7 @@ typedef enum tl_open_mode {
     TL_OPEN_READ = 0,  /* what is there */
     TL_OPEN_WRITE = 1, /* to read and write, with what is there; made where it is missing */
     TL_OPEN_NEW = 2,   /* the same, but -EEXIST where it is there */
+    TL_OPEN_READY = 3, /* what is there, if the system finds it without waiting for a disk; else -EAGAIN */
 } tl_open_mode;
 
 /* What open says of a folder or a device, beside the negative errno values. */
@@ -31,6 +32,10 @@ typedef struct tl_file_ops {
 
     /* Bytes read: all of them, or fewer when the file ends before. */
     int64_t (*pread)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size);
+
+    /* The bytes that are in memory, up to the first one that a disk would be waited for: how many, -EAGAIN for none.
+     * -ENOTSUP where the system does not tell. */
+    int64_t (*pread_ready)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size);
 
     /* Writes all of them; bytes between the end of the file and `position` become 0. After a fault any number of the
      * first bytes may be there. */

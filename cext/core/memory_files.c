@@ -49,10 +49,11 @@ static int64_t node_of(const tl_memory_files *memory, int64_t file, tl_node **ou
 static int64_t open_locked(tl_memory_files *memory, const char *path, tl_open_mode mode) {
     tl_node *found = tl_find_node(&memory->tree, path);
     if (found && mode == TL_OPEN_NEW) return -EEXIST;
-    if (found && found->is_directory) return mode == TL_OPEN_READ ? TL_NOT_REGULAR : -EISDIR;
+    bool is_read = mode == TL_OPEN_READ || mode == TL_OPEN_READY;
+    if (found && found->is_directory) return is_read ? TL_NOT_REGULAR : -EISDIR;
     if (!found) {
         int64_t error = tl_check_parent(&memory->tree, path);
-        if (!error) error = mode == TL_OPEN_READ ? -ENOENT : tl_add_node(&memory->tree, path, false, &found);
+        if (!error) error = is_read ? -ENOENT : tl_add_node(&memory->tree, path, false, &found);
         if (error) return error;
     }
     return new_handle(memory, found);
@@ -306,6 +307,7 @@ tl_files tl_memory_files_of(tl_memory_files *memory) {
         .close = memory_close,
         .size = memory_size,
         .pread = memory_pread,
+        .pread_ready = memory_pread, /* all of it is in memory */
         .pwrite = memory_pwrite,
         .truncate = memory_truncate,
         .reserve = memory_reserve,

@@ -18,12 +18,14 @@ from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
+from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, server_config
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, StoreUnavailableError
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
+from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import TierHistory
 
@@ -270,6 +272,35 @@ def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path
             if len(far(here).asked) == asked:
                 return
         pytest.fail("chunks are fetched again and again")
+
+
+def test_what_the_page_cache_has_is_read_without_a_thread(tmp_path: pathlib.Path) -> None:
+    """Each fetch of a folder would cost two changes of threads, which is more than its bytes do; or the event loop
+    would wait for a disk.
+    """
+    log = bucket_of(tmp_path, "orders")
+    (path,) = tmp_path.rglob("*.log")
+    if PosixFiles().read_ready_into(str(path), memoryview(bytearray(1)), start_position=0) is None:
+        pytest.skip("this file system does not tell what is in memory")
+
+    async def check(partition: ReplicaPartition) -> None:
+        await partition.load()
+        is_read_here: list[bool] = []
+        for is_dropped in (False, True, False):
+            if is_dropped:
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            reading = Begun(partition.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False))
+            is_read_here.append(reading.is_done)
+            rung = Alarm()
+            reading.add_done_callback(rung.ring)
+            await rung.wait(10)
+            assert log.startswith(b"".join(whole(reading.result().records)))
+        assert is_read_here == [True, False, True]
+
+    with served(str(tmp_path), {"fetch.chunk.cache.size": "0"}) as here:
+        run_on("uvloop", lambda: check(here.partitions["orders", 0]))
 
 
 @pytest.mark.parametrize("wrap", [FarStore, lambda store: store], ids=["far", "local"])

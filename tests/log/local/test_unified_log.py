@@ -322,6 +322,19 @@ def test_who_flushes_at_once_shares_a_sync(machine: Machine) -> None:
     log.close()
 
 
+def test_a_raised_local_start_promises_no_sync(machine: Machine) -> None:
+    """A restart would open the segments below it, which a power cut tore, as if they had been flushed."""
+    tiered = LogConfig(remote_storage_enable=True)
+    with UnifiedLog.open(FOLDER, config=tiered, machine=machine, tasks=Later()) as log:
+        for value in (b"a", b"b", b"c"):
+            log.append_as_leader(batch(value), leader_epoch=0)
+            log.roll()
+        assert log.maybe_increment_local_log_start_offset(2, "copied")
+        assert (log.local_log_start_offset, log.recovery_point) == (2, 0)
+        log.flush()
+        assert log.recovery_point == 3
+
+
 def test_a_log_goes_on_under_another_folder(machine: Machine) -> None:
     """A topic that is deleted would lose its records at once, or write into a folder that is not there."""
     with UnifiedLog.open(FOLDER, machine=machine) as log:

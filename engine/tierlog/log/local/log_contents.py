@@ -200,11 +200,12 @@ class LogContents:
         if offset <= self.local_start:
             return False
         _log.info("%s: the local log starts at %d: %s", self._local.folder, offset, reason)
-        if offset > self._local.recovery_point:  # which will cover the snapshots up to there
+        durable_to = min(offset, self._local.segments.first.base_offset)  # a restart opens what still lies below offset
+        if durable_to > self._local.recovery_point:  # which will cover the snapshots up to there
             self._local.sync((), self.snapshots.open_unsynced(), known_before=0)
+            self._local.recovery_point = durable_to
         self.local_start = offset
         self._high_watermark = max(self.high_watermark, min(offset, self._local.log_end_offset))
-        self._local.recovery_point = max(self._local.recovery_point, offset)
         self.publish()
         return True
 

@@ -409,7 +409,7 @@ class UnifiedLog(LogView):
             return self._contents.raise_log_start(offset, reason)
 
     def maybe_increment_local_log_start_offset(self, offset: int, reason: str) -> bool:
-        """Raise the local log start, and the recovery point with it; whether it rose."""
+        """Raise the local log start; whether it rose. The recovery point rises to the first segment that is left."""
         with self._changing():
             return self._contents.raise_local_start(offset, reason)
 

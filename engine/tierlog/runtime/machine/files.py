@@ -207,6 +207,11 @@ class Files(ReadableFiles, Protocol):
         any byte of ``out`` may have been written.
         """
 
+    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
+        """Fill ``out`` from a position on with bytes that are in memory, up to the first one that a disk would be
+        waited for; returns the bytes read, 0 after any fault. None: the file system does not tell, of no file.
+        """
+
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit. Its directory must exist; a link is followed. One writer at a time:
         StoreUnavailableError while another writer has the file open.

@@ -16,7 +16,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from tierlog._native.buffers import read_range_into
+from tierlog._native.buffers import read_range_into, read_ready_into
 from tierlog._native.files import GrowingFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
@@ -434,6 +434,15 @@ class PosixFiles:
         try:
             return read_range_into(path, start_position, out)
         except (OSError, ValueError) as cause:
+            raise _read_error(cause, path) from cause
+
+    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
+        """Fill ``out`` from a position on with bytes of the page cache; returns the bytes read, None where Linux cannot
+        tell: an older one, or a file system of a network.
+        """
+        try:
+            return read_ready_into(path, start_position, out)
+        except ValueError as cause:
             raise _read_error(cause, path) from cause
 
     def open_write(self, path: str) -> WritableFile:

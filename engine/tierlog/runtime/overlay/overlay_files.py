@@ -133,6 +133,10 @@ class OverlayFiles:
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
 
+    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:  # noqa: ARG002
+        """None: nobody waits on these."""
+        return None
+
     # ---- writing
 
     def open_write(self, path: str) -> WritableFile:

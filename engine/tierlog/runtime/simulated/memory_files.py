@@ -117,6 +117,13 @@ class MemoryFiles:
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
 
+    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
+        """Fill ``out`` from a position on; returns the bytes read, 0 after any fault."""
+        try:
+            return self.read_range_into(path, out, start_position=start_position)
+        except StoreError:
+            return 0
+
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit."""
         temporary = path + TEMPORARY_SUFFIX

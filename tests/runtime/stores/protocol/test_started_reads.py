@@ -15,13 +15,16 @@ from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
 from tierlog.remote.storage.partition_store import PartitionStore
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.simulated.failing_store import FailingStore
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
+from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads, find_ready_reads
 from tierlog.runtime.stores.protocol.started_reads import Answer, find_started_reads
 from tierlog.runtime.stores.reading.remote_store import RemoteStore
 from tierlog.runtime.stores.store_urls import open_store
@@ -84,6 +87,39 @@ def test_a_wrapper_is_not_read_past_either(tmp_path: pathlib.Path) -> None:
     assert find_direct_reads(PartitionStore(Slower(local), "aiven", metrics)) is None
     local.fetch_range = lambda key, **_: b""  # type: ignore[method-assign]
     assert find_direct_reads(local) is None
+
+
+class Untold(PosixFiles):
+    """Files of a network's file system, and how often they were asked what is in memory."""
+
+    asked = 0
+
+    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
+        del path, out, start_position
+        self.asked += 1
+        return None
+
+
+def test_who_must_not_wait_reads_a_plain_folder_alone(tmp_path: pathlib.Path) -> None:
+    """If this fails, an event loop waits inside of a wrapper, or asks a file system that cannot tell for each fetch."""
+    local = LocalStore(str(tmp_path))
+    assert find_ready_reads(local) is local
+    for other in (open_store("memory://"), PassingStore(local), CountingStore(local), Slower(local)):
+        assert find_ready_reads(other) is None
+    files, out = Untold(), memoryview(bytearray(3))
+    network = LocalStore(str(tmp_path), Machine(files=files))
+    network.put("k", b"abcd")
+    assert [network.fetch_ready_into("k", out, start_position=1) for _ in range(3)] == [0, 0, 0]
+    assert files.asked == 1
+    memory = MemoryFiles()
+    memory.make_directories("/root")
+    store = LocalStore("/root", Machine(files=memory))
+    store.put("k", b"abcd")
+    assert store.fetch_ready_into("k", out, start_position=1) == 3
+    assert bytes(out) == b"bcd"
+    assert store.fetch_ready_into("k", out, start_position=2) == 2
+    assert store.fetch_ready_into("none", out, start_position=0) == 0
+    assert store.requests["GET"] == 1
 
 
 class Told:

@@ -326,6 +326,16 @@ class SegmentFetcher:
         self._count_returned(end_exclusive - start)
         return out.toreadonly()
 
+    def read_ready(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview | None:
+        """As ``read_directly`` where the system has all of the bytes in memory, else None. Waits for no disk."""
+        out = new_buffer(end_exclusive - start)
+        if not self._chunks.read_ready_into(log, start, out):
+            return None
+        self._count_fetch()
+        self._count_requested(end_exclusive - start)
+        self._count_returned(end_exclusive - start)
+        return out.toreadonly()
+
     def read_range_waits(
         self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int
     ) -> Waits[list[memoryview]]:

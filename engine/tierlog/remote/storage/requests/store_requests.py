@@ -20,7 +20,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by, require_wanted
 from tierlog.runtime.machine.scheduling import NotSubmitted, Pool
-from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads
+from tierlog.runtime.stores.protocol.direct_reads import find_direct_reads, find_ready_reads
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, find_started_reads
 from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES
@@ -150,6 +150,7 @@ class StoreRequests:
         self._lock = machine.scheduler.lock()
         self._started = find_started_reads(store)
         self._direct = find_direct_reads(store)
+        self._ready = find_ready_reads(store)
         self._most = (
             (_DESCRIPTION_REQUESTS_MAX, REQUESTS_MAX)
             if self._started is not None
@@ -199,6 +200,19 @@ class StoreRequests:
         size = self._direct.fetch_range_into(key, out, start_position=start)
         self.metrics.count_fetched(size)
         _exactly(out[:size], start, start + len(out), name)
+
+    def read_ready_into(self, key: str, start: int, out: memoryview) -> bool:
+        """Do what ``read_into`` does, if the system has all of the bytes in memory. Waits for nothing: for event loops.
+
+        Returns:
+            Whether ``out`` has its bytes; where it has not, for whatever reason, ``read_into`` tells that reason.
+        """
+        if self._ready is None or self._closed:
+            return False
+        if self._ready.fetch_ready_into(key, out, start_position=start) < len(out):
+            return False
+        self.metrics.count_fetched(len(out))
+        return True
 
     def _read_limited(self, limiter: RateLimiter, key: str, start: int, end_exclusive: int) -> memoryview:
         parts = _CutRead(end_exclusive - start)
