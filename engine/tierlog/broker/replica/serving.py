@@ -23,7 +23,8 @@ from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_metrics import ReplicaMetrics
@@ -96,6 +97,7 @@ class Replica:
             refresh_seconds=config.refresh_seconds,
             state_file=None if config.state is None else f"{config.state}/{_LISTING_FILE}",
             log_start_offsets=await worker.run(partial(self._log_starts, tier)),
+            histories_bytes_max=config.histories_bytes_max,
         )
         catalog = BucketCatalog(
             tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
