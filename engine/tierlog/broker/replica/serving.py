@@ -20,6 +20,7 @@ from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
+from tierlog.broker.groups.group_metrics import GroupMetrics
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
@@ -120,6 +121,7 @@ class Replica:
                     metrics.registry,
                     storage_metrics.registry,
                     ReplicaMetrics(catalog, machine.clock).registry,
+                    GroupMetrics(coordinator).registry,
                 ),
                 health=partial(_health, catalog),
                 machine=machine,
