@@ -120,7 +120,9 @@ def confluent_read(served: Served, topic: str, ends: dict[str, int]) -> None:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     keys = {"bootstrap.servers": served.bootstrap, "group.id": "bench", "enable.auto.commit": False}
-    consumer = Consumer({**keys, "check.crcs": False, "queued.max.messages.kbytes": 1 << 18})
+    # By default it fetches nothing for a second once its queue is full: who is served faster than it reads would wait.
+    queue = {"queued.max.messages.kbytes": 1 << 18, "fetch.queue.backoff.ms": 10}
+    consumer = Consumer({**keys, "check.crcs": False, **queue})
     consumer.assign([TopicPartition(topic, int(partition), OFFSET_BEGINNING) for partition in ends])
     left = sum(ends.values())
     while left > 0:
