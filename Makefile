@@ -63,7 +63,7 @@ test-builds: setup ## the native rooms' tests over the debug build and over one 
 	  PYTHONPATH=build/$$kind/lib $(BIN)/python -m pytest $(PYTEST_ARGUMENTS) tests/native tests/records tests/log; \
 	done
 
-test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers (S3, Azure, GCS), and the slow ones
+test-interop: jar-if-possible $(VENV)/interop/.installed ## the tests that need real servers and clients (S3, Azure, GCS, Kafka), and the slow ones
 	@$(SPARK_ENV) $(BIN)/python -m pytest -m "interop or slow or server" $(PYTEST_ARGUMENTS)
 
 test-kills: setup ## copies and deletes killed by SIGKILL at every step, five shapes of segments (about five minutes)

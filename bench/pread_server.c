@@ -1,9 +1,11 @@
-/* Answers Fetch requests with the same bytes of a file, by pread and send: what a server of Fetch cannot do better.
+/* Answers Fetch requests with bytes of a file, by pread and send: what a server of Fetch cannot do better.
  *
- * pread_server PORT FILE SIZE
+ * pread_server PORT FILE SIZE [PLACES CHUNK_BYTES]
  *
- * Each request on a connection is read whole and answered with the first SIZE bytes of FILE as the records of partition 0
- * of a topic, Fetch v11. A thread a connection. */
+ * Each request on a connection is read whole and answered with SIZE bytes as the records of partition 0 of a topic, Fetch
+ * v11. A thread a connection. Without PLACES these are the first bytes of FILE, each time. With PLACES the file has the
+ * chunks that bench/turns_bare.py writes with zstd and AES, and they are the bytes that follow: pread, decrypt, decompress
+ * and send, nothing between; PLACES has position and size of each chunk, CHUNK_BYTES is what comes out of one. */
 #define _GNU_SOURCE 1
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,11 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "turns_bare.c"
 
 static int file;
 static size_t size;
+static store opened; /* its chunks are NULL where the file is sent as it is */
+static int64_t chunk_count;
+
+/* Where a connection is in the chunks: bytes of the open one that were not sent, and the next chunk. */
+typedef struct {
+    uint8_t *stored, *plain, *data;
+    size_t at, end;
+    int64_t next;
+} reader;
 
 static void put32(uint8_t *at, uint32_t value) {
     value = htonl(value);
@@ -51,6 +64,38 @@ static bool give(int fd, const uint8_t *data, size_t left) {
     return true;
 }
 
+static bool open_next(reader *own) {
+    if (own->next == chunk_count) {
+        own->next = 0;
+    }
+    int64_t made = read_chunk(&opened, own->next++, own->stored, own->plain, own->data);
+    own->at = 0;
+    own->end = made < 0 ? 0 : (size_t)made;
+    return made > 0;
+}
+
+static bool give_opened(int fd, const uint8_t *head, size_t head_size, reader *own) {
+    if (send(fd, head, head_size, MSG_NOSIGNAL | MSG_MORE) != (ssize_t)head_size) {
+        return false;
+    }
+    for (size_t left = size; left;) {
+        if (own->at == own->end && !open_next(own)) {
+            return false;
+        }
+        size_t some = own->end - own->at < left ? own->end - own->at : left;
+        if (!give(fd, own->data + own->at, some)) {
+            return false;
+        }
+        own->at += some;
+        left -= some;
+    }
+    return true;
+}
+
+static bool give_plain(int fd, uint8_t *answer, size_t head_size) {
+    return pread(file, answer + head_size, size, 0) == (ssize_t)size && give(fd, answer, head_size + size);
+}
+
 static void *serve(void *given) {
     /* correlation id, throttle, error, session, topics, name "t", partitions, index, error, three offsets, no list of
      * aborted transactions, no preferred replica, size of the records */
@@ -64,23 +109,45 @@ static void *serve(void *given) {
     put32(answer + 25, 1);
     memset(answer + 59, 0xff, 8);
     put32(answer + HEAD - 4, (uint32_t)size);
+    size_t room = opened.chunks ? (size_t)opened.chunk_bytes + (1 << 20) : 1;
+    reader own = {.stored = malloc(room), .plain = malloc(room), .data = malloc(room)};
     while (take(fd, head, 4)) {
         uint32_t length;
         memcpy(&length, head, 4);
         length = ntohl(length);
-        if (length > sizeof asked || !take(fd, asked, length) || pread(file, answer + HEAD, size, 0) != (ssize_t)size ||
-            !give(fd, answer, HEAD + size)) {
+        if (length > sizeof asked || !take(fd, asked, length) ||
+            !(opened.chunks ? give_opened(fd, answer, HEAD, &own) : give_plain(fd, answer, HEAD))) {
             break;
         }
     }
+    free(own.stored);
+    free(own.plain);
+    free(own.data);
     free(answer);
     close(fd);
     return NULL;
 }
 
+static bool open_chunks(const char *path, int64_t chunk_bytes) {
+    struct stat found;
+    int places = open(path, O_RDONLY);
+    if (places < 0 || fstat(places, &found)) {
+        return false;
+    }
+    chunk *read_in = malloc((size_t)found.st_size);
+    chunk_count = found.st_size / (int64_t)sizeof *read_in;
+    opened = (store){.descriptor = file, .compressed = 1, .encrypted = 1, .chunk_bytes = chunk_bytes, .chunks = read_in};
+    for (int i = 0; i < KEY_BYTES; i++) {
+        opened.key[i] = (uint8_t)i;
+    }
+    bool is_read = pread_all(places, (uint8_t *)read_in, found.st_size, 0) == found.st_size;
+    close(places);
+    return is_read && chunk_count > 0;
+}
+
 int main(int count, char **given) {
-    if (count != 4) {
-        fprintf(stderr, "pread_server PORT FILE SIZE\n");
+    if (count != 4 && count != 6) {
+        fprintf(stderr, "pread_server PORT FILE SIZE [PLACES CHUNK_BYTES]\n");
         return 2;
     }
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(given[1]))};
@@ -88,6 +155,10 @@ int main(int count, char **given) {
     int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
     file = open(given[2], O_RDONLY);
     size = (size_t)atoll(given[3]);
+    if (count == 6 && !open_chunks(given[4], atoll(given[5]))) {
+        perror(given[4]);
+        return 1;
+    }
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (file < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 256)) {
         perror("pread_server");

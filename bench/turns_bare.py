@@ -137,6 +137,10 @@ class BareChunks:
             raise OSError(f"the bare calls made {made} of {self.size_bytes} bytes")
         return told
 
+    def write_places(self, path: pathlib.Path) -> None:
+        """Position and size of each chunk, int64 twice, for ``pread_server``."""
+        self._places.tofile(path)
+
     def close(self) -> None:
         self._file.close()
 

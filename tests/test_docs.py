@@ -223,7 +223,10 @@ def test_the_clients_of_a_replica_have_the_versions_that_are_tested() -> None:
     go = {"franz-go": "twmb/franz-go", "sarama": "IBM/sarama", "kafka-go (segmentio)": "segmentio/kafka-go"}
     for client, module in go.items():
         assert f"github.com/{module} {told[client]}\n" in modules
-    java = {"kafka": ("Kafka's Java", "kafka-con", "kafka-get", "Verifiable"), "kafka-connect": ("Kafka Connect",)}
+    java = {
+        "kafka": ("Kafka's Java", "kafka-con", "kafka-get", "kafka-topics", "Verifiable"),
+        "kafka-connect": ("Kafka Connect",),
+    }
     for jars, clients in java.items():
         listed = (ROOT / "bench" / "peers" / f"{jars}.xml").read_text()
         versions = re.findall(r"<kafka.version>(.+)</kafka.version>", listed)

@@ -1,4 +1,5 @@
-"""The peers that benchmarks run beside: a real Kafka broker, its Java record iterator, Spark's own Kafka source.
+"""The peers that benchmarks and interop tests run beside: a real Kafka broker, its Java record iterator, its tools and
+Connect, Spark's own Kafka source.
 
-Bench-time installs only (Maven, PyPI); nothing here is imported by the package.
+Installs of benchmarks and tests only (Maven, PyPI); nothing here is imported by the package.
 """

@@ -54,15 +54,16 @@ def _properties(folder: pathlib.Path, port: int, controller: int, extra: dict[st
     return path
 
 
-def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
+def wait_for_port(process: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
+    """Wait until a process takes connections; raises RuntimeError with the end of its log if none comes."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"the broker ended with {process.returncode}: {log.read_text()[-2000:]}")
+            raise RuntimeError(f"the server ended with {process.returncode}: {log.read_text()[-2000:]}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
-        time.sleep(0.2)
-    raise RuntimeError(f"the broker did not listen within {START_SECONDS} s")
+        time.sleep(0.02)
+    raise RuntimeError(f"the server did not listen within {START_SECONDS} s")
 
 
 @contextlib.contextmanager
@@ -88,7 +89,7 @@ def running(
     with log.open("wb") as out:
         process = subprocess.Popen([*java, "kafka.Kafka", str(properties)], stdout=out, stderr=out, env=os.environ)
         try:
-            _wait_for_port(process, port, log)
+            wait_for_port(process, port, log)
             yield Broker(f"127.0.0.1:{port}", folder / "logs", process)
         finally:
             process.terminate()

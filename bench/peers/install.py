@@ -6,6 +6,8 @@ that it was built for. Ours runs there from the checkout's sources, with the nat
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.metadata
 import json
 import os
@@ -13,6 +15,7 @@ import pathlib
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -33,15 +36,24 @@ def jars(name: str) -> pathlib.Path:
     """The folder of jars that ``name``.xml lists, fetched by Maven when it is not there yet or the list changed."""
     folder, listed = home() / name, HERE / f"{name}.xml"
     wanted = listed.read_text()
-    complete = folder / "complete"
-    if not complete.exists() or complete.read_text() not in ("", wanted):
-        for stale in folder.glob("*.jar"):
-            stale.unlink()
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "-B", "-f", str(listed), "dependency:copy-dependencies"]
-        subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True, stdin=subprocess.DEVNULL)
-        complete.write_text(wanted)
+    with _alone(folder):
+        complete = folder / "complete"
+        if not complete.exists() or complete.read_text() not in ("", wanted):
+            for stale in folder.glob("*.jar"):
+                stale.unlink()
+            command = ["mvn", "-q", "-B", "-f", str(listed), "dependency:copy-dependencies"]
+            subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True, stdin=subprocess.DEVNULL)
+            complete.write_text(wanted)
     return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: pathlib.Path) -> Iterator[None]:
+    """Hold a folder against other processes that would install into it, too: they wait, and find it complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def class_path(name: str) -> str:
@@ -62,11 +74,12 @@ def python() -> pathlib.Path:
     ours = project["dependencies"] + project["optional-dependencies"]["encryption"]  # Spark reads sealed objects there
     packages = [f"pyspark=={PYSPARK}", "pandas>=2.2,<3", *PACKAGES, *ours]
     wanted = "".join(f"{package}\n" for package in packages)
-    if not complete.exists() or complete.read_text() != wanted:
-        if not interpreter.exists():
-            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(interpreter), "-m", "pip", "install", "-q", *packages], check=True)
-        complete.write_text(wanted)
+    with _alone(folder):
+        if not complete.exists() or complete.read_text() != wanted:
+            if not interpreter.exists():
+                subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            subprocess.run([str(interpreter), "-m", "pip", "install", "-q", *packages], check=True)
+            complete.write_text(wanted)
     return interpreter
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.support.golden import ISOLATIONS, Case, answers, list_offsets, tiered_offsets
+from tests.support.golden import ISOLATIONS, Case, answers, config_of, list_offsets, tiered_offsets, tiered_topics
 from tests.support.golden_replicas import golden_replicas
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 from tests.support.replica_readers import ReadRow, expected_rows, plain_text, row
-from tests.support.replica_server import RunningReplica
+from tests.support.replica_server import RunningReplica, replica
 
 pytestmark = pytest.mark.interop
 
@@ -248,3 +249,36 @@ def test_groups_are_set_to_the_ends_of_the_tier(
             assert found == wanted, where
             compared += len(found)
     assert compared > 60
+
+
+def test_tools_see_the_topics_and_may_not_change_them(
+    tools: KafkaTools, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """An operator would believe that she has made or emptied a topic, or wait for a server that never says no."""
+    run_folder = data / "main-plain"
+    cases = [case for case in tiered_topics(data) if case.run == run_folder]
+    partitions = {(case.topic, partition) for case in cases for partition in tiered_offsets(case)}
+    topic = cases[0].topic
+    emptied = tmp_path / "emptied.json"
+    emptied.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 3}], "version": 1}))
+    with replica(run_folder / "objects", tmp_path, config=config_of(run_folder) | CONFIG) as server:
+        described = run(tools, "kafka-topics", server, "--describe")
+        rows = re.findall(r"^\tTopic: (\S+)\tPartition: (\d+)\tLeader: 0\t", described, re.MULTILINE)
+        assert {(name, int(partition)) for name, partition in rows} == partitions
+        told = json.loads(run(tools, "kafka-log-dirs", server, "--describe").splitlines()[-1])
+        held = [each for folder in told["brokers"][0]["logDirs"] for each in folder["partitions"]]
+        assert {each["partition"] for each in held} == {f"{name}-{partition}" for name, partition in partitions}
+        assert all(each["size"] > 0 for each in held)
+        for change in (("--create", "--topic", "new"), ("--delete", "--topic", topic), ("--alter", "--topic", topic)):
+            more = ("--partitions", "9") if change[0] == "--alter" else ()
+            ran = tools.run("kafka-topics", "--bootstrap-server", server.bootstrap, *change, *more)
+            assert ran.code == 1
+            assert "read-only replica" in ran.text
+        assert "PolicyViolation" in run(tools, "kafka-delete-records", server, "--offset-json-file", str(emptied))
+        ran = tools.run(
+            "kafka-console-consumer",
+            *("--bootstrap-server", server.bootstrap, "--topic", topic, "--from-beginning", "--max-messages", "1"),
+            *("--timeout-ms", PATIENCE_MS, "--command-property", "group.protocol=consumer"),
+        )
+        assert "Processed a total of 0 messages" in ran.err  # the new protocol of groups is refused, not waited for
+        assert get_offsets(tools, server, EARLIEST).keys() == partitions

@@ -9,7 +9,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes
-from tests.support.loops import run_on
+from tests.support.loops import loop_share, run_on
 from tierlog.broker.handling import EncodedBody, Handler, RequestContext
 from tierlog.broker.protocol.fields import Shape, wire_fields
 from tierlog.broker.protocol.requests import read_body, read_header
@@ -25,6 +25,7 @@ def context_of(api_version: int) -> RequestContext:
         connection_id=1,
         advertised_host="replica.example",
         advertised_port=9092,
+        share=loop_share(),
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from tests.support.buckets import Bucket, message
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.errors import StoreUnavailableError

@@ -20,7 +20,10 @@ CLASSES = {
     "kafka-console-consumer": "consumer.ConsoleConsumer",
     "kafka-consumer-groups": "consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": "ConsumerPerformance",
+    "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-get-offsets": "GetOffsetShell",
+    "kafka-log-dirs": "LogDirsCommand",
+    "kafka-topics": "TopicCommand",
     "kafka-verifiable-consumer": "VerifiableConsumer",
 }
 CALL_SECONDS = 120.0

@@ -55,6 +55,7 @@ class ModelSegment:
     base_offset: int
     created_ms: int
     batches: list[ModelBatch] = field(default_factory=list)
+    cut_ms: int | None = None
 
     @property
     def size(self) -> int:
@@ -63,6 +64,11 @@ class ModelSegment:
     @property
     def max_timestamp_ms(self) -> int:
         return max((batch.max_timestamp_ms for batch in self.batches), default=-1)
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """Of its records; the file's time of change without records, as after a cut within its first batch."""
+        return self.max_timestamp_ms if self.batches else self.cut_ms or self.created_ms
 
     def position_of(self, offset: int) -> int | None:
         """Of the first batch that ends at or behind an offset."""
@@ -283,6 +289,8 @@ class LogModel:
             if batch.last_offset >= offset:
                 break
             kept.append(batch)
+        if len(kept) < len(self.active.batches):
+            self.active.cut_ms = now_ms
         self.active.batches = kept
         self.end = offset
         self.aborted = [a for a in self.aborted if a.last_offset < offset]

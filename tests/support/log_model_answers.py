@@ -44,7 +44,7 @@ def expected_read(
 def expected_offset_for(model: LogModel, timestamp_ms: int) -> tuple[int, int, int] | None:
     """(timestamp, offset, leader epoch) of the first local record that is late enough."""
     for segment in model.segments:
-        if segment.max_timestamp_ms >= timestamp_ms:
+        if segment.largest_timestamp_ms >= timestamp_ms:
             for batch in segment.batches:
                 for record in batch.records:
                     if record.timestamp_ms >= timestamp_ms and record.offset >= max(
@@ -81,7 +81,7 @@ def apply_retention(model: LogModel, config: LogConfig, *, tiered: bool, now_ms:
                 start = model.local_log_start if tiered else model.log_start
                 return following is not None and following <= start
             if rule == "time":
-                return time_limit >= 0 and bool(segment.batches) and now_ms - segment.max_timestamp_ms > time_limit
+                return time_limit >= 0 and now_ms - segment.largest_timestamp_ms > time_limit
             if size_limit < 0 or over - segment.size < 0:
                 return False
             over -= segment.size

@@ -8,13 +8,11 @@ import hashlib
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from bench.peers import install
 from tests.support.checkout import ROOT
 from tests.support.golden import Case, answers, tiered_offsets
 from tests.support.servers import find_program
@@ -189,15 +187,6 @@ def rows_of_lines(text: str) -> list[ReadRow]:
     return sorted(rows)
 
 
-def java(bootstrap: str, topic: str, isolation: str, partitions: Sequence[int]) -> list[ReadRow]:
-    """Kafka's own consumer."""
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("Kafka's jars are fetched by Maven, and need a JVM")
-    source = str(CLIENTS / "ReplicaReader.java")
-    command = [install.java(), "-cp", install.class_path("kafka"), source]
-    return _lines([*command, bootstrap, topic, isolation, json.dumps(list(partitions))], folder=CLIENTS)
-
-
 def go_reader(name: str) -> Reader:
     """A client of Go's, by the folder of its program."""
 
@@ -216,7 +205,6 @@ READERS: dict[str, Reader] = {
     "kcat": kcat,
     "aiokafka": aiokafka,
     "kafka-python": kafka_python,
-    "java": java,
     "franz-go": go_reader("franz"),
     "sarama": go_reader("sarama"),
     "kafka-go": go_reader("segmentio"),

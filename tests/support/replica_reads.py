@@ -32,9 +32,26 @@ class SetHistories:
     """PartitionHistories of a history that a test sets."""
 
     def __init__(self, history: PartitionHistory | None, resolve: Callable[[], PartitionHistory] | None = None) -> None:
-        self.current = history
+        self._current = history
+        self.version = 0 if history is None else 1
         self._resolve = resolve
+        self._when_left: Callable[[], None] | None = None
         self.reported: list[Exception] = []
+
+    @property
+    def current(self) -> PartitionHistory | None:
+        return self._current
+
+    @current.setter
+    def current(self, history: PartitionHistory) -> None:
+        self._current = history
+        self.version += 1
+
+    def use(self) -> PartitionHistory | None:
+        return self._current
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        self._when_left = call
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -43,8 +60,8 @@ class SetHistories:
 
     async def resolve(self) -> PartitionHistory:
         assert self._resolve is not None
-        self.current = self._resolve()
-        return self.current
+        self.current = found = self._resolve()
+        return found
 
     def report_missing(self, error: Exception) -> None:
         self.reported.append(error)

@@ -9,9 +9,12 @@ from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
 
-#: Calls that one task makes before it lets others have the loop: a thousand calls that wait for nothing must not hold
-#: it for their whole time.
+#: Calls that are made before others have the loop: a thousand calls that wait for nothing must not hold it for their
+#: whole time.
 _CALLS_A_TURN: Final = 32
+#: How long one piece of work goes on before others have the loop, and after how many steps that is looked at.
+_SLICE_SECONDS: Final = 0.002
+_STEPS_A_LOOK: Final = 16
 
 
 async def run_each(
@@ -32,12 +35,13 @@ async def run_each(
     """
     results: list[Result | None] = [None] * len(calls)
     waiting = iter(enumerate(calls))
+    turns = OneATurn()
 
     async def work() -> None:
         for number, call in waiting:
             results[number] = await call()
             if number % _CALLS_A_TURN == _CALLS_A_TURN - 1:
-                await asyncio.sleep(0)
+                await turns.wait()
 
     try:
         async with asyncio.timeout(seconds):
@@ -85,3 +89,38 @@ class OneATurn:
         self._is_running = bool(self._waiting)
         if self._is_running:
             loop.call_soon(self._next, loop)
+
+
+class LoopShare:
+    """The share of the loop that one piece of work takes: some steps, then its turn is over. On one event loop.
+
+    Args:
+        turns: Of all pieces of work that are to be no more than one slice of each turn of the loop.
+        now: The time in seconds, from any beginning.
+    """
+
+    __slots__ = ("_began", "_left", "_now", "_turns")
+
+    def __init__(self, turns: OneATurn, now: Callable[[], float]) -> None:
+        self._turns = turns
+        self._now = now
+        self._began = now()
+        self._left = _STEPS_A_LOOK
+
+    def is_over(self, steps: int = 1) -> bool:
+        """Count steps that were taken, each of some microseconds. Whether to wait for the next turn now."""
+        self._left -= steps
+        if self._left > 0:
+            return False
+        self._left = _STEPS_A_LOOK
+        return self._now() - self._began >= _SLICE_SECONDS
+
+    async def wait(self) -> None:
+        """Wait for the next turn."""
+        await self._turns.wait()
+        self._began = self._now()
+
+    async def take(self, steps: int = 1) -> None:
+        """Count steps that were taken, and wait for the next turn if this one is over."""
+        if self.is_over(steps):
+            await self.wait()

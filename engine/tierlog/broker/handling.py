@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from kio.static.protocol import ResponsePayload
 from typing_extensions import Buffer
 
+from tierlog.aio.side_by_side import LoopShare
+
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
@@ -21,6 +23,7 @@ class RequestContext:
         client_host: The client's address.
         connection_id: Of the connection, unique while the server runs.
         advertised_host, advertised_port: Under which this server is reached by this client, for answers that name it.
+        share: Of the loop, for this request: what takes a step for each of its elements takes it there.
     """
 
     api_version: int
@@ -30,6 +33,7 @@ class RequestContext:
     connection_id: int
     advertised_host: str
     advertised_port: int
+    share: LoopShare
 
 
 @dataclass(frozen=True, slots=True)

@@ -513,13 +513,18 @@ def test_empty_polls_of_a_session_look_at_nothing() -> None:
     on_loop(test)
 
 
-def test_many_partitions_leave_turns_to_others() -> None:
-    """Otherwise one request for ten thousand partitions holds up every other client."""
+@pytest.mark.parametrize(
+    ("count", "filled", "size_bytes", "least_turns"),
+    [(3000, 1000, 10, 1000 // 50 + 3000 // 500 - 2), (12, 12, 4 << 20, 12 // 2 - 2)],
+    ids=["many", "large"],
+)
+def test_many_partitions_leave_turns_to_others(count: int, filled: int, size_bytes: int, least_turns: int) -> None:
+    """Otherwise one request for ten thousand partitions, or for a lot of bytes, holds up every other client."""
 
     async def test(rig: FetchRig) -> None:
-        partitions = rig.catalog.add("orders", 3000)
-        for partition in partitions[:1000]:
-            partition.append(10)
+        partitions = rig.catalog.add("orders", count)
+        for partition in partitions[:filled]:
+            partition.append(size_bytes)
         turns = 0
 
         async def others() -> None:
@@ -529,10 +534,10 @@ def test_many_partitions_leave_turns_to_others() -> None:
                 await asyncio.sleep(0)
 
         beside = asyncio.ensure_future(others())
-        request = rig.request(12, [Ask("orders", number, 0) for number in range(3000)])
+        request = rig.request(12, [Ask("orders", number, 0, max_bytes=8 << 20) for number in range(count)])
         body = await rig.ask(12, request)
-        assert turns >= 1000 // 50 + 3000 // 500 - 2
-        assert len(rig.read(12, body).records) == 1000
+        assert turns >= least_turns
+        assert len(rig.read(12, body).records) == filled
         body.release()
         beside.cancel()
 

@@ -27,7 +27,8 @@ NONE = ErrorCode.none
 PARTITIONS = 4
 CLIENTS = st.integers(0, 4)
 INSTANCES = st.sampled_from([None, None, "a", "b"])
-BEGIN_ANEW = {ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id}
+#: The last is the answer to a commit for a group of which nothing was written before the coordinator died.
+BEGIN_ANEW = {ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id, ErrorCode.group_id_not_found}
 JOIN_AGAIN = {
     ErrorCode.illegal_generation,
     ErrorCode.rebalance_in_progress,

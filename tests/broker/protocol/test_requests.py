@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pathlib
 import struct
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
+from tests.support.loops import impatient_share
 from tierlog.broker.protocol import decoding
 from tierlog.broker.protocol import requests as requests_module
 from tierlog.broker.protocol.decoding import MAXIMUM_TAGGED_FIELDS
-from tierlog.broker.protocol.requests import MalformedRequestError, api_name, read_body, read_header
+from tierlog.broker.protocol.requests import MalformedRequestError, api_name, read_body, read_body_in_turns, read_header
 
 CORPUS = pathlib.Path(__file__).parents[2] / "fuzz_corpus" / "requests"
 METADATA, API_VERSIONS, LIST_OFFSETS, FETCH, DESCRIBE_TOPIC_PARTITIONS = 3, 18, 2, 1, 75
@@ -46,6 +48,28 @@ def test_every_request_reads_as_it_was_written(data: st.DataObject) -> None:
     request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
     assert read(framed(request)) == request
     assert entity_reader(type(request))(kio_bytes(request), 0)[0] == request
+
+
+def test_every_request_reads_the_same_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large request would mean something else than a small one, or another's bytes would come between its own."""
+    monkeypatch.setattr(requests_module, "REGULAR_BYTES_MAX", 0)
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=150, deadline=None)
+        @given(st.data())
+        def check(data: st.DataObject) -> None:
+            request = data.draw(requests(*data.draw(st.sampled_from(served_versions()))))
+            frame = memoryview(framed(request))
+            assert runner.run(read_body_in_turns(read_header(frame), frame, impatient_share())) == request
+
+            async def cut() -> None:
+                half = frame[: data.draw(st.integers(12, len(frame)))]
+                with contextlib.suppress(MalformedRequestError):
+                    await read_body_in_turns(read_header(half), half, impatient_share())
+
+            runner.run(cut())
+
+        check()
 
 
 @settings(max_examples=150, deadline=None)

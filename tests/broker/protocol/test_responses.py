@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import struct
 from typing import Any
@@ -14,10 +15,11 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes, responses, served_versions
-from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, append_entity
+from tests.support.loops import impatient_share
+from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, MadeElements, append_entity
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.protocol.requests import RequestHeader
-from tierlog.broker.protocol.responses import encode_prefix, encode_response
+from tierlog.broker.protocol.responses import encode_prefix, encode_response, encode_response_in_turns
 
 API_VERSIONS = 18
 
@@ -36,6 +38,21 @@ def test_every_response_has_the_bytes_that_kio_gives_it(data: st.DataObject) -> 
     body = kio_bytes(response)
     assert encoded == encode_prefix(header, len(body)) + body
     assert entity_reader(type(response))(body, 0)[0] == response
+
+
+def test_every_response_has_the_same_bytes_in_turns() -> None:
+    """A large answer would be another than a small one."""
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=150, deadline=None)
+        @given(st.data())
+        def check(data: st.DataObject) -> None:
+            response = data.draw(responses(*data.draw(st.sampled_from(served_versions()))))
+            header = header_of(response.__api_key__, response.__version__)
+            encoded = encode_response(header, response)
+            assert runner.run(encode_response_in_turns(header, response, impatient_share())) == encoded
+
+        check()
 
 
 def test_the_header_of_every_version() -> None:
@@ -86,7 +103,13 @@ def test_elements_that_are_bytes_already() -> None:
         append_entity(data, partition)
     pieces = EncodedElements(len(partitions), bytes(data))
     header = header_of(3, 12)
-    assert encode_response(header, response(pieces)) == encode_response(header, response(partitions))
+    expected = encode_response(header, response(partitions))
+    assert encode_response(header, response(pieces)) == expected
+    assert encode_response(header, response(MadeElements(partitions, lambda partition: partition))) == expected
+    with asyncio.Runner() as runner:
+        for elements in (pieces, MadeElements(partitions, lambda partition: partition)):
+            encoding = encode_response_in_turns(header, response(elements), impatient_share())
+            assert runner.run(encoding) == expected
 
 
 @pytest.mark.parametrize("version", range(1, 12))

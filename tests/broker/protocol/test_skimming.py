@@ -15,7 +15,7 @@ from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
 from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass, wire_fields
-from tierlog.broker.protocol.skimming import is_regular
+from tierlog.broker.protocol.skimming import REGULAR_ELEMENTS_MAX, is_regular
 
 
 def by_kio(entity: EntityClass, data: bytes) -> Any:
@@ -75,7 +75,20 @@ def test_lengths_of_all_sizes(size: int) -> None:
     assert is_regular(type(request), memoryview(kio_bytes(request)), 0)
     names = [{"name": "", "topic_id": None}] * size
     request = make_request(3, 12, topics=names, **FLAGS)
-    assert is_regular(type(request), memoryview(kio_bytes(request)), 0)
+    assert is_regular(type(request), memoryview(kio_bytes(request)), 0) == (size <= REGULAR_ELEMENTS_MAX)
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(2, REGULAR_ELEMENTS_MAX // 2), (REGULAR_ELEMENTS_MAX // 2 + 1, 1)])
+def test_elements_of_all_arrays_count(topics: int, partitions: int) -> None:
+    """Kio's decoder would hold the loop for as long as a client likes: nothing interrupts it."""
+
+    def is_taken(per_topic: int) -> bool:
+        topic = b"\0\1t" + struct.pack(">i", per_topic) + bytes(12 * per_topic)
+        body = struct.pack(">ii", -1, topics) + topic * topics
+        return is_regular(load_request_schema(2, 1), memoryview(body), 0)
+
+    assert not is_taken(partitions)
+    assert is_taken(partitions // 2)
 
 
 FLAGS = {"include_topic_authorized_operations": False}

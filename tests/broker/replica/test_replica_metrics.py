@@ -23,7 +23,8 @@ def test_a_scrape_tells_what_is_served_and_how_old_it_is(data: pathlib.Path, tmp
         while True:
             text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
             figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tierlog_replica_"))
-            if 0 <= float(figures["tierlog_replica_refresh_age_seconds"]) < 10:
+            is_listed = 0 <= float(figures["tierlog_replica_refresh_age_seconds"]) < 10
+            if is_listed and float(figures["tierlog_replica_histories_bytes"]) > 0:
                 break
             assert time.monotonic() < deadline, figures
     topics = {case.topic for case in tiered_topics(data) if case.run.name == "main-plain"}

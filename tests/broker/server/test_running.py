@@ -34,6 +34,9 @@ async def make_server():
 
 code = run_server(make_server, lambda host, port: print(host, port, flush=True))
 import threading
+import gc
+assert gc.get_freeze_count() > 1000 or %(slow)r, "what was loaded is looked through again and again"
+assert gc.get_threshold()[2] >= 1000
 print("ended", code, threading.active_count(), flush=True)
 raise SystemExit(code)
 """

@@ -18,21 +18,21 @@ import org.apache.kafka.common.utils.Exit;
  * what the tool printed on stdout and on stderr, in base64.
  */
 public final class KafkaTools {
+    /** Thrown to end a tool, which may catch it and end once more: the first code is the one that a process would have had. */
     private static final class Ended extends Error {
-        final int code;
-
         Ended(int code) {
             super("exit " + code, null, false, false);
-            this.code = code;
         }
     }
+
+    private static Integer exitCode;
 
     public static void main(String[] arguments) throws Exception {
         URL[] tools = {Path.of(arguments[0]).toUri().toURL()};
         PrintStream answers = System.out;
         PrintStream errors = System.err;
-        Exit.setExitProcedure((code, message) -> { throw new Ended(code); });
-        Exit.setHaltProcedure((code, message) -> { throw new Ended(code); });
+        Exit.setExitProcedure((code, message) -> end(code));
+        Exit.setHaltProcedure((code, message) -> end(code));
         Exit.setShutdownHookAdder((name, hook) -> { });  // the tools have closed their clients when they return
         var calls = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         for (String line = calls.readLine(); line != null; line = calls.readLine()) {
@@ -41,7 +41,7 @@ public final class KafkaTools {
             var err = new ByteArrayOutputStream();
             System.setOut(new PrintStream(out, true));
             System.setErr(new PrintStream(err, true));
-            int code = 0;
+            int code;
             try (var loader = new URLClassLoader(tools, KafkaTools.class.getClassLoader())) {
                 Thread.currentThread().setContextClassLoader(loader);
                 code = run(loader.loadClass(words[0]), Arrays.copyOfRange(words, 1, words.length));
@@ -55,17 +55,24 @@ public final class KafkaTools {
         }
     }
 
+    private static void end(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+        }
+        throw new Ended(code);
+    }
+
     private static int run(Class<?> tool, String[] arguments) throws Exception {
+        exitCode = null;
         try {
             tool.getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
         } catch (java.lang.reflect.InvocationTargetException failed) {
-            if (failed.getCause() instanceof Ended ended) {
-                return ended.code;
+            if (exitCode == null) {
+                failed.getCause().printStackTrace();
+                return 1;
             }
-            failed.getCause().printStackTrace();
-            return 1;
         }
+        return exitCode == null ? 0 : exitCode;
     }
 
     private static String decoded(String word) {

@@ -1,4 +1,8 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -13,26 +17,35 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Reads partitions of a topic from their start to their end with Kafka's own consumer, and prints a JSON object a record.
- * Arguments: bootstrap, topic, isolation, partitions ("[0,1]"), then client properties as key=value.
+ * Reads partitions of topics from their start to their end with Kafka's own consumer.
+ *
+ * A line of stdin is a question: bootstrap, topic, isolation, partitions ("0,1") and a file, separated by spaces. The records
+ * go to the file, a JSON object each; then their count is the answer, a line of stdout.
  */
 public final class ReplicaReader {
     public static void main(String[] arguments) throws Exception {
+        var questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = questions.readLine(); line != null; line = questions.readLine()) {
+            String[] words = line.split(" ");
+            List<TopicPartition> partitions = new ArrayList<>();
+            for (String number : words[3].split(",")) {
+                partitions.add(new TopicPartition(words[1], Integer.parseInt(number)));
+            }
+            StringBuilder out = new StringBuilder();
+            int count = read(words[0], words[2], partitions, out);
+            Files.writeString(Path.of(words[4]), out);
+            System.out.println(count);
+        }
+    }
+
+    private static int read(String bootstrap, String isolation, List<TopicPartition> partitions, StringBuilder out) {
         Properties properties = new Properties();
-        properties.put("bootstrap.servers", arguments[0]);
-        properties.put("isolation.level", arguments[2]);
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("isolation.level", isolation);
         properties.put("auto.offset.reset", "none");
         properties.put("enable.auto.commit", "false");
         properties.put("fetch.max.wait.ms", "100");
-        for (int at = 4; at < arguments.length; at++) {
-            String[] pair = arguments[at].split("=", 2);
-            properties.put(pair[0], pair[1]);
-        }
-        List<TopicPartition> partitions = new ArrayList<>();
-        for (String number : arguments[3].replaceAll("[\\[\\] ]", "").split(",")) {
-            partitions.add(new TopicPartition(arguments[1], Integer.parseInt(number)));
-        }
-        StringBuilder out = new StringBuilder();
+        int count = 0;
         try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(partitions);
             Map<TopicPartition, Long> starts = consumer.beginningOffsets(partitions);
@@ -46,12 +59,12 @@ public final class ReplicaReader {
                 }
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
                     append(out, record);
+                    count++;
                 }
                 left.entrySet().removeIf(each -> consumer.position(each.getKey()) >= each.getValue());
             }
         }
-        System.out.write(out.toString().getBytes(StandardCharsets.UTF_8));
-        System.out.flush();
+        return count;
     }
 
     private static void append(StringBuilder out, ConsumerRecord<byte[], byte[]> record) {
@@ -59,6 +72,7 @@ public final class ReplicaReader {
         out.append(",\"offset\":").append(record.offset());
         out.append(",\"timestamp\":").append(record.timestamp());
         out.append(",\"timestampType\":\"").append(record.timestampType().name).append('"');
+        out.append(",\"leaderEpoch\":").append(record.leaderEpoch().map(String::valueOf).orElse("null"));
         out.append(",\"key\":").append(text(record.key()));
         out.append(",\"value\":").append(text(record.value()));
         out.append(",\"headers\":[");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
@@ -12,6 +13,7 @@ from tierlog.broker.apis.topic_names import error_of_missing
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog
 from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 
 #: ConfigResource.Type's numbers.
@@ -57,11 +59,9 @@ class DescribeConfigsHandler:
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One result a resource, in the order of the request."""
         entities = entities_of(self.api_key, context.api_version)
+        with_synonyms = field_of(request, "include_synonyms", default=False)
         return entities.response(
-            results=tuple(
-                self._result(entities, resource, with_synonyms=field_of(request, "include_synonyms", default=False))
-                for resource in request.resources
-            ),
+            results=MadeElements(request.resources, partial(self._result, entities, with_synonyms=with_synonyms)),
         )
 
     def _result(self, entities: Entities, resource: Any, *, with_synonyms: bool) -> Any:

@@ -6,9 +6,11 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.apis.partition_answers import Question, answer_each
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, Partition
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import entities_of
 
 _SECONDS: Final = 10.0
@@ -31,26 +33,30 @@ class DescribeLogDirsHandler:
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """The sizes of all partitions, or of those that are named and there; -1 of one that cannot be told in time."""
-        entities = entities_of(self.api_key, context.api_version)
-        wanted = self._wanted(request)
-        questions = [Question(name, number, _size_bytes) for name, numbers in wanted.items() for number in numbers]
-        sizes = iter(await answer_each(self._catalog, questions, seconds=_SECONDS))
-        topics = tuple(
-            entities.make(
-                "DescribeLogDirsTopic",
-                name=name,
-                partitions=tuple(
-                    entities.make(
-                        "DescribeLogDirsPartition",
-                        partition_index=number,
-                        partition_size=UNKNOWN if isinstance(size := next(sizes), ErrorCode) else size,
-                        offset_lag=0,
-                        is_future_key=False,
-                    )
-                    for number in numbers
-                ),
+        entities, share = entities_of(self.api_key, context.api_version), context.share
+        wanted = await self._wanted(request, share)
+        questions: list[Question] = []
+        for name, numbers in wanted.items():
+            for number in numbers:
+                questions.append(Question(name, number, _size_bytes))
+                await share.take()
+        sizes = iter(await answer_each(self._catalog, questions, share, seconds=_SECONDS))
+
+        def partition(number: int) -> Any:
+            size = next(sizes)
+            return entities.make(
+                "DescribeLogDirsPartition",
+                partition_index=number,
+                partition_size=UNKNOWN if isinstance(size, ErrorCode) else size,
+                offset_lag=0,
+                is_future_key=False,
             )
-            for name, numbers in wanted.items()
+
+        topics = MadeElements(
+            wanted.items(),
+            lambda topic: entities.make(
+                "DescribeLogDirsTopic", name=topic[0], partitions=MadeElements(topic[1], partition)
+            ),
         )
         result = entities.make("DescribeLogDirsResult", error_code=ErrorCode.none, log_dir=self._log_dir, topics=topics)
         return entities.response(
@@ -58,7 +64,7 @@ class DescribeLogDirsHandler:
             results=(result,),
         )
 
-    def _wanted(self, request: Any) -> dict[str, list[int]]:
+    async def _wanted(self, request: Any, share: LoopShare) -> dict[str, list[int]]:
         """Topic -> partitions that are there, each once."""
         if request.topics is None:
             return {topic.name: list(topic.partitions) for topic in self._catalog.topics()}
@@ -67,6 +73,7 @@ class DescribeLogDirsHandler:
             for number in topic.partitions:
                 if self._catalog.partition(topic.topic, number) is not None:
                     wanted.setdefault(topic.topic, {})[number] = None
+                await share.take()
         return {name: list(numbers) for name, numbers in wanted.items()}
 
 

@@ -42,7 +42,12 @@ class DescribeTopicPartitionsHandler:
         entities = entities_of(self.api_key, context.api_version)
         cursor = request.cursor
         first = "" if cursor is None else cursor.topic_name
-        named = sorted({topic.name for topic in request.topics if topic.name >= first})
+        names_asked = set()
+        for asked in request.topics:
+            if asked.name >= first:
+                names_asked.add(asked.name)
+            await context.share.take()
+        named = sorted(names_asked)
         if cursor is not None and (cursor.partition_index < 0 or (request.topics and first not in named)):
             # As Kafka: the response has no error of its own, so each topic that was named has it.
             refused = [missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=t.name) for t in request.topics]
@@ -51,6 +56,7 @@ class DescribeTopicPartitionsHandler:
         left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
         answers: list[Any] = []
         for name in names:
+            await context.share.take()
             if left <= 0:
                 return self._response(entities, answers, (name, 0))
             topic = self._catalog.find(name)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import give_way
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, FoundOffset, OffsetSnapshot, Partition
-from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder
+from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, MadeElements
 from tierlog.broker.protocol.entities import entities_of, field_of
 
 LATEST: Final = -1
@@ -38,8 +38,6 @@ _SECONDS_DEFAULT: Final = 30.0
 _SECONDS_MAX: Final = 300.0
 _NOTHING: Final = FoundOffset(UNKNOWN)
 _PARTITION: Final = "ListOffsetsPartitionResponse"
-#: Answers that are encoded before others have the loop.
-_PARTITIONS_A_TURN: Final = 1000
 
 
 class ListOffsetsHandler:
@@ -59,49 +57,57 @@ class ListOffsetsHandler:
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One answer a partition, as Kafka: INVALID_REQUEST, once, for one that was named twice."""
-        entities = entities_of(self.api_key, context.api_version)
-        asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+        entities, share = entities_of(self.api_key, context.api_version), context.share
         # A follower or a debugger would be told of offsets above the high watermark: here are none.
         read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
-        refusals = _refusals(asked, context.api_version)
-        questions = [
-            Question(name, partition.partition_index, partial(_find, partition, read_committed=read_committed))
-            for name, partition in asked
-            if (name, partition.partition_index) not in refusals
-        ]
-        found = await answer_each(self._catalog, questions, seconds=_seconds(request))
-        answers = {(one.topic, one.partition): answer for one, answer in zip(questions, found, strict=True)} | refusals
+        refusals = await _refusals(request, context.api_version, share)
+        questions: list[Question] = []
+        for topic in request.topics:
+            for partition in topic.partitions:
+                number = partition.partition_index
+                if (topic.name, number) not in refusals:
+                    ask = partial(_find, partition, read_committed=read_committed)
+                    questions.append(Question(topic.name, number, ask))
+                await share.take()
+        found = await answer_each(self._catalog, questions, share, seconds=_seconds(request))
+        answers: dict[tuple[str, int], FoundOffset | ErrorCode] = {**refusals}
+        for question, answer in zip(questions, found, strict=True):
+            answers[question.topic, question.partition] = answer
+            await share.take()
         encoder = _encoder(context.api_version)
         topics: dict[str, dict[int, bytes]] = {}
-        for place, (name, partition) in enumerate(asked, 1):
-            number = partition.partition_index
-            topics.setdefault(name, {})[number] = encoder.encode(_values(number, answers[name, number]))
-            if place % _PARTITIONS_A_TURN == 0:
-                await give_way()
+        for topic in request.topics:
+            partitions = topics.setdefault(topic.name, {})
+            for partition in topic.partitions:
+                number = partition.partition_index
+                partitions[number] = encoder.encode(_values(number, answers[topic.name, number]))
+                await share.take()
         return entities.response(
-            topics=tuple(
-                entities.make(
+            topics=MadeElements(
+                topics.items(),
+                lambda topic: entities.make(
                     "ListOffsetsTopicResponse",
-                    name=name,
-                    partitions=EncodedElements(len(partitions), b"".join(partitions.values())),
-                )
-                for name, partitions in topics.items()
+                    name=topic[0],
+                    partitions=EncodedElements(len(topic[1]), b"".join(topic[1].values())),
+                ),
             )
         )
 
 
-def _refusals(asked: list[tuple[str, Any]], api_version: int) -> dict[tuple[str, int], FoundOffset | ErrorCode]:
+async def _refusals(request: Any, api_version: int, share: LoopShare) -> dict[tuple[str, int], ErrorCode]:
     """What is wrong with questions before anything is looked up, by topic and partition."""
-    refusals: dict[tuple[str, int], FoundOffset | ErrorCode] = {}
+    refusals: dict[tuple[str, int], ErrorCode] = {}
     seen: set[tuple[str, int]] = set()
-    for name, partition in asked:
-        key = name, partition.partition_index
-        timestamp = partition.timestamp
-        if key in seen:
-            refusals[key] = ErrorCode.invalid_request
-        elif timestamp < 0 and _SINCE_VERSION.get(timestamp, api_version + 1) > api_version:
-            refusals[key] = ErrorCode.unsupported_version
-        seen.add(key)
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = topic.name, partition.partition_index
+            timestamp = partition.timestamp
+            if key in seen:
+                refusals[key] = ErrorCode.invalid_request
+            elif timestamp < 0 and _SINCE_VERSION.get(timestamp, api_version + 1) > api_version:
+                refusals[key] = ErrorCode.unsupported_version
+            seen.add(key)
+            await share.take()
     return refusals
 
 

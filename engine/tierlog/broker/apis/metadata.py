@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import give_way, run_each
+from tierlog.aio.side_by_side import LoopShare, run_each
 from tierlog.aio.waiting import SharedCall
 from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
 from tierlog.broker.apis.server_identity import (
@@ -22,7 +22,7 @@ from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topi
 from tierlog.broker.apis.topic_names import is_internal
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog, Topic
-from tierlog.broker.protocol.encoding import EncodedElements, append_entity
+from tierlog.broker.protocol.encoding import EncodedElements, MadeElements, append_entity
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 from tierlog.broker.protocol.topic_ids import topic_id_of, wire_id_of
 from tierlog.remote.api import ZERO_UUID, Uuid
@@ -33,10 +33,8 @@ _PARTITION: Final = "MetadataResponsePartition"
 _TOPIC_IDS_SINCE: Final = 12
 #: The first version in which no topic means none.
 _NULL_MEANS_ALL_SINCE: Final = 1
-#: Partitions that are answered before others have the loop.
-_PARTITIONS_A_TURN: Final = 1000
-#: A topic costs as much as so many partitions.
-_TOPIC_COSTS: Final = 10
+#: Partitions that are encoded in a step.
+_PARTITIONS_A_STEP: Final = 10
 
 
 class MetadataHandler:
@@ -81,58 +79,65 @@ class MetadataHandler:
             brokers=(broker,),
             cluster_id=identity.cluster_id,
             controller_id=identity.node_id,
-            topics=await self._topics(request, entities, version, operations),
+            topics=await self._topics(request, entities, context, operations),
             cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
             error_code=ErrorCode.none,
         )
 
-    async def _topics(self, request: Any, entities: Entities, version: int, operations: int) -> Any:
+    async def _topics(self, request: Any, entities: Entities, context: RequestContext, operations: int) -> Any:
+        version, share = context.api_version, context.share
         if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
-            return await self._every_topic(version, operations)
+            return await self._every_topic(version, operations, share)
         if version < _TOPIC_IDS_SINCE and any(
             topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
         ):
-            return tuple(
-                missing_topic(
+            return MadeElements(
+                request.topics,
+                lambda topic: missing_topic(
                     entities, _TOPIC, ErrorCode.invalid_request, name=topic.name or "", topic_id=topic.topic_id
-                )
-                for topic in request.topics
+                ),
             )
-        found, missing = self._named(request.topics)
-        await self._load(found)
+        found, missing = await self._named(request.topics, share)
+        await self._load(found, share)
         return await _encoded(
+            share,
             itertools.chain(
                 ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in found),
                 ((_missing(entities, asked, operations), 0) for asked in missing),
-            )
+            ),
         )
 
-    def _named(self, asked: Sequence[Any]) -> tuple[list[Topic], list[str | Uuid]]:
+    async def _named(self, asked: Sequence[Any], share: LoopShare) -> tuple[list[Topic], list[str | Uuid]]:
         """The topics that are there, each once, and the names or ids of those that are not."""
-        # As Kafka: where one topic is named by its id, names count no more.
-        ids = dict.fromkeys(topic_id_of(field_of(topic, "topic_id")) for topic in asked)
-        ids.pop(ZERO_UUID, None)
-        found: dict[str | Uuid, Topic | None] = {}
-        if ids:
-            found = {topic_id: self._catalog.find_by_id(topic_id) for topic_id in ids}
-        else:
-            found = {name: self._catalog.find(name) for name in dict.fromkeys(topic.name or "" for topic in asked)}
-        return [topic for topic in found.values() if topic is not None], [
-            name for name, topic in found.items() if topic is None
-        ]
+        ids: dict[Uuid, None] = {}
+        names: dict[str, None] = {}
+        for one in asked:
+            topic_id = topic_id_of(field_of(one, "topic_id"))
+            if topic_id == ZERO_UUID:
+                names[one.name or ""] = None
+            else:
+                ids[topic_id] = None
+            await share.take()
+        found: list[Topic] = []
+        missing: list[str | Uuid] = []
+        for key in ids or names:  # as Kafka: where one topic is named by its id, names count no more
+            topic = self._catalog.find_by_id(key) if isinstance(key, Uuid) else self._catalog.find(key)
+            if topic is None:
+                missing.append(key)
+            else:
+                found.append(topic)
+            await share.take()
+        return found, missing
 
-    async def _load(self, topics: Sequence[Topic]) -> None:
+    async def _load(self, topics: Sequence[Topic], share: LoopShare) -> None:
         """Find out the offsets of partitions that nobody has asked for yet, as far as time allows."""
-        found = [
-            (topic, number, self._catalog.partition(topic.name, number))
-            for topic in topics
-            for number in topic.partitions
-        ]
-        calls = [
-            load_quietly(topic.name, number, partition)
-            for topic, number, partition in found
-            if partition is not None and partition.offsets is None
-        ]
+        calls = []
+        for topic in topics:
+            for number in topic.partitions:
+                partition = self._catalog.partition(topic.name, number)
+                if partition is not None and partition.offsets is None:
+                    calls.append(load_quietly(topic.name, number, partition))
+                await share.take()
         if calls:
             await run_each(calls, limit=CONCURRENCY, seconds=self._load_seconds)
 
@@ -148,21 +153,21 @@ class MetadataHandler:
             topic_authorized_operations=operations,
         )
 
-    async def _every_topic(self, version: int, operations: int) -> EncodedElements:
+    async def _every_topic(self, version: int, operations: int, share: LoopShare) -> EncodedElements:
         """All topics, made once a version of the catalog, for all who ask at once."""
         key = version, operations
         at_hand = self._all_topics.get(key)
         if at_hand is not None and at_hand[0] == self._catalog.version:
             return at_hand[1]
         if key not in self._making:
-            self._making[key] = SharedCall(partial(self._make_every_topic, version, operations))
+            self._making[key] = SharedCall(partial(self._make_every_topic, version, operations, share))
         return await self._making[key].result()
 
-    async def _make_every_topic(self, version: int, operations: int) -> EncodedElements:
+    async def _make_every_topic(self, version: int, operations: int, share: LoopShare) -> EncodedElements:
         entities, catalog_version = entities_of(self.api_key, version), self._catalog.version
         topics = list(self._catalog.topics())
         made = await _encoded(
-            (self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics
+            share, ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics)
         )
         self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
         self._all_topics[version, operations] = catalog_version, made
@@ -176,18 +181,16 @@ def _missing(entities: Entities, asked: str | Uuid, operations: int) -> Any:
     return missing_named_topic(entities, _TOPIC, asked, operations)
 
 
-async def _encoded(answers: Iterable[tuple[Any, int]]) -> EncodedElements:
+async def _encoded(share: LoopShare, answers: Iterable[tuple[Any, int]]) -> EncodedElements:
     """Answers for topics as bytes; others have the loop in between.
 
     Args:
+        share: Of the loop.
         answers: Made one by one, each with the number of its partitions.
     """
-    out, count, since = bytearray(), 0, 0
+    out, count = bytearray(), 0
     for answer, partitions in answers:
         append_entity(out, answer)
         count += 1
-        since += partitions + _TOPIC_COSTS
-        if since >= _PARTITIONS_A_TURN:
-            await give_way()
-            since = 0
+        await share.take(1 + partitions // _PARTITIONS_A_STEP)
     return EncodedElements(count, bytes(out))

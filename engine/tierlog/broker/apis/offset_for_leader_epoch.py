@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, EpochEndOffset, Partition
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 
 _SECONDS: Final = 30.0
@@ -30,24 +31,24 @@ class OffsetForLeaderEpochHandler:
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One answer a partition that was named."""
-        entities = entities_of(self.api_key, context.api_version)
-        questions = [
-            Question(topic.topic, question.partition, partial(_end_of_epoch, question))
-            for topic in request.topics
-            for question in topic.partitions
-        ]
-        found = iter(await answer_each(self._catalog, questions, seconds=_SECONDS))
+        entities, share = entities_of(self.api_key, context.api_version), context.share
+        questions: list[Question] = []
+        for topic in request.topics:
+            for question in topic.partitions:
+                questions.append(Question(topic.topic, question.partition, partial(_end_of_epoch, question)))
+                await share.take()
+        found = iter(await answer_each(self._catalog, questions, share, seconds=_SECONDS))
         return entities.response(
-            topics=tuple(
-                entities.make(
+            topics=MadeElements(
+                request.topics,
+                lambda topic: entities.make(
                     "OffsetForLeaderTopicResult",
                     topic=topic.topic,
-                    partitions=tuple(
-                        _answer(entities, question.partition, next(found)) for question in topic.partitions
+                    partitions=MadeElements(
+                        topic.partitions, lambda question: _answer(entities, question.partition, next(found))
                     ),
-                )
-                for topic in request.topics
-            ),
+                ),
+            )
         )
 
 

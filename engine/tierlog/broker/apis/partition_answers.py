@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import run_each
+from tierlog.aio.side_by_side import LoopShare, run_each
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.told_errors import ToldErrors
@@ -37,15 +37,21 @@ class Question:
     ask: Callable[[Partition], Coroutine[Any, Any, Any]]
 
 
-async def answer_each(catalog: Catalog, questions: Sequence[Question], *, seconds: float) -> list[Any]:
+async def answer_each(
+    catalog: Catalog, questions: Sequence[Question], share: LoopShare, *, seconds: float
+) -> list[Any]:
     """Ask many partitions, and give what they answered, in the order of the questions: the result, or an ErrorCode.
 
     Args:
         catalog: Where the partitions are.
         questions: One a partition.
+        share: Of the loop.
         seconds: For all of them. REQUEST_TIMED_OUT for those without an answer by then.
     """
-    calls = [_asked(catalog.partition(question.topic, question.partition), question) for question in questions]
+    calls = []
+    for question in questions:
+        calls.append(_asked(catalog.partition(question.topic, question.partition), question))
+        await share.take()
     answers = await run_each(calls, limit=CONCURRENCY, seconds=seconds)
     return [ErrorCode.request_timed_out if answer is None else answer for answer in answers]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -16,6 +17,7 @@ from kio.static.protocol import ResponsePayload
 from tierlog.broker.handling import Answer, Handler, RequestContext
 from tierlog.broker.partitions import UNKNOWN
 from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 
 TEXT: Final = "read-only replica"
@@ -60,24 +62,24 @@ class ProduceHandler:
             raise ApiError(ErrorCode.topic_authorization_failed, f"{TEXT}: a producer that waits for no answer")
         entities = entities_of(self.api_key, context.api_version)
         return entities.response(
-            responses=tuple(
-                entities.make(
+            responses=MadeElements(
+                request.topic_data,
+                lambda topic: entities.make(
                     "TopicProduceResponse",
                     name=field_of(topic, "name"),
                     topic_id=field_of(topic, "topic_id"),
-                    partition_responses=tuple(
-                        entities.make(
+                    partition_responses=MadeElements(
+                        topic.partition_data,
+                        lambda partition: entities.make(
                             "PartitionProduceResponse",
                             index=partition.index,
                             error_code=ErrorCode.topic_authorization_failed,
                             base_offset=UNKNOWN,
                             record_errors=(),
                             error_message=TEXT,
-                        )
-                        for partition in topic.partition_data
+                        ),
                     ),
-                )
-                for topic in request.topic_data
+                ),
             )
         )
 
@@ -103,9 +105,9 @@ def _each(asked: str, answers: str, entity: str, *keys: str) -> Refuse:
             error_code=ErrorCode.none,
             error_message=None,
             **{
-                answers: tuple(
-                    entities.make(entity, **_POLICY, **{key: field_of(one, key) for key in keys})
-                    for one in getattr(request, asked)
+                answers: MadeElements(
+                    getattr(request, asked),
+                    lambda one: entities.make(entity, **_POLICY, **{key: field_of(one, key) for key in keys}),
                 )
             },
         )
@@ -139,22 +141,22 @@ class _EachPartition:
         topics = self.refused(getattr(request, self.asked) or (), entities)
         return entities.response(**{"error_code": ErrorCode.none, "error_message": None, self.answers: topics})
 
-    def refused(self, topics: Any, entities: Entities) -> tuple[Any, ...]:
+    def refused(self, topics: Any, entities: Entities) -> MadeElements[Any]:
         """The answers for some topics of a request."""
-        return tuple(
-            entities.make(
+        return MadeElements(
+            topics,
+            lambda topic: entities.make(
                 self.topic,
                 **{
                     name_field: getattr(topic, name_field)
                     for name_field in ("name", "topic")
                     if entities.has(self.topic, name_field)
                 },
-                **{self.partitions: tuple(self._refused(one, entities) for one in topic.partitions)},
-            )
-            for topic in topics
+                **{self.partitions: MadeElements(topic.partitions, partial(self._refused, entities))},
+            ),
         )
 
-    def _refused(self, partition: Any, entities: Entities) -> Any:
+    def _refused(self, entities: Entities, partition: Any) -> Any:
         number = partition if isinstance(partition, int) else partition.partition_index
         errors = {"error_code": self.error, "partition_error_code": self.error, "error_message": TEXT}
         return entities.make(self.partition, **errors, **{self.number: number}, **dict(self.values))
@@ -176,13 +178,13 @@ def _add_partitions_to_txn(request: Any, entities: Entities) -> ResponsePayload:
         return _TRANSACTION_PARTITIONS(request, entities)
     return entities.response(
         error_code=ErrorCode.none,
-        results_by_transaction=tuple(
-            entities.make(
+        results_by_transaction=MadeElements(
+            request.transactions,
+            lambda transaction: entities.make(
                 "AddPartitionsToTxnResult",
                 transactional_id=transaction.transactional_id,
                 topic_results=_TRANSACTION_PARTITIONS.refused(transaction.topics, entities),
-            )
-            for transaction in request.transactions
+            ),
         ),
     )
 
@@ -190,28 +192,30 @@ def _add_partitions_to_txn(request: Any, entities: Entities) -> ResponsePayload:
 def _create_topics(request: Any, entities: Entities) -> ResponsePayload:
     result = "CreatableTopicResult"
     return entities.response(
-        topics=tuple(
-            entities.make(result, **_POLICY, name=one.name, topic_id=None, configs=()) for one in request.topics
+        topics=MadeElements(
+            request.topics, lambda one: entities.make(result, **_POLICY, name=one.name, topic_id=None, configs=())
         )
     )
 
 
 def _delete_topics(request: Any, entities: Entities) -> ResponsePayload:
     """Up to version 5 by names alone."""
-    named = [(name, None) for name in field_of(request, "topic_names", ())]
-    named += [(topic.name, topic.topic_id) for topic in field_of(request, "topics", ())]
-    return entities.response(
-        responses=tuple(
-            entities.make("DeletableTopicResult", **_POLICY, name=name, topic_id=topic_id) for name, topic_id in named
-        )
-    )
+
+    def refused(named: Any) -> Any:
+        name, topic_id = (named, None) if isinstance(named, str) else (named.name, named.topic_id)
+        return entities.make("DeletableTopicResult", **_POLICY, name=name, topic_id=topic_id)
+
+    named = field_of(request, "topic_names") or field_of(request, "topics", ())
+    return entities.response(responses=MadeElements(named, refused))
 
 
 def _update_features(request: Any, entities: Entities) -> ResponsePayload:
-    updates = request.feature_updates
-    results = (entities.make("UpdatableFeatureResult", **_POLICY, feature=one.feature) for one in updates)
     is_each = entities.has("UpdatableFeatureResult")  # up to version 1
-    return entities.response(**_POLICY, results=tuple(results) if is_each else ())
+    results = MadeElements(
+        request.feature_updates if is_each else (),
+        lambda one: entities.make("UpdatableFeatureResult", **_POLICY, feature=one.feature),
+    )
+    return entities.response(**_POLICY, results=results)
 
 
 def _delete_acls(request: Any, entities: Entities) -> ResponsePayload:
@@ -228,16 +232,16 @@ def _create_acls(request: Any, entities: Entities) -> ResponsePayload:
 
 def _alter_client_quotas(request: Any, entities: Entities) -> ResponsePayload:
     return entities.response(
-        entries=tuple(
-            entities.make(
+        entries=MadeElements(
+            request.entries,
+            lambda entry: entities.make(
                 "EntryData",
                 **_POLICY,
-                entity=tuple(
-                    entities.make("EntityData", entity_type=one.entity_type, entity_name=one.entity_name)
-                    for one in entry.entity
+                entity=MadeElements(
+                    entry.entity,
+                    lambda one: entities.make("EntityData", entity_type=one.entity_type, entity_name=one.entity_name),
                 ),
-            )
-            for entry in request.entries
+            ),
         )
     )
 
@@ -245,7 +249,7 @@ def _alter_client_quotas(request: Any, entities: Entities) -> ResponsePayload:
 def _alter_scram_credentials(request: Any, entities: Entities) -> ResponsePayload:
     users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     return entities.response(
-        results=tuple(entities.make("AlterUserScramCredentialsResult", **_POLICY, user=user) for user in users)
+        results=MadeElements(users, lambda user: entities.make("AlterUserScramCredentialsResult", **_POLICY, user=user))
     )
 
 

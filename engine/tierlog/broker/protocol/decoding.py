@@ -16,6 +16,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.fields import EntityClass, Shape, WireField, wire_fields
 from tierlog.errors import TierlogError
 
@@ -118,6 +119,8 @@ class EntityDecoder:
         self._entity = entity
         self._is_flexible = bool(entity.__flexible__)
         self._steps = tuple(_steps(entity, plain, flexible=self._is_flexible))
+        #: Whether there may be much of an entity.
+        self.has_arrays = any(isinstance(step, _ArrayStep) for step in self._steps)
         self._tagged = {
             field.tag: (_setter(entity, field.name), _reader(field, flexible=True))
             for field in fields
@@ -141,12 +144,24 @@ class EntityDecoder:
         for step in self._steps:
             step(cursor, entity)
         if self._is_flexible:
-            for set_field, default in self._defaults:
-                set_field(entity, default)
+            self._read_tagged(cursor, entity)
+        return entity
+
+    async def read_in_turns(self, cursor: Cursor, share: LoopShare) -> Any:
+        """The same, while others have the loop, too."""
+        entity = object.__new__(self._entity)
+        for step in self._steps:
+            if isinstance(step, _ArrayStep):
+                await step.take_in_turns(cursor, entity, share)
+            else:
+                step(cursor, entity)
+        if self._is_flexible:
             self._read_tagged(cursor, entity)
         return entity
 
     def _read_tagged(self, cursor: Cursor, entity: Any) -> None:
+        for set_field, default in self._defaults:
+            set_field(entity, default)
         for _ in range(cursor.tagged_field_count()):
             tag = cursor.unsigned_varint()
             size_bytes = cursor.unsigned_varint()
@@ -180,7 +195,7 @@ def _steps(entity: EntityClass, fields: list[WireField], *, flexible: bool) -> l
         if is_fixed:
             steps.append(_fixed_step(entity, list(group)))
         else:
-            steps.extend(_variable_step(_setter(entity, f.name), _reader(f, flexible=flexible)) for f in group)
+            steps.extend(_variable_step(entity, field, flexible=flexible) for field in group)
     return steps
 
 
@@ -197,7 +212,12 @@ def _fixed_step(entity: EntityClass, fields: list[WireField]) -> _Step:
     return step
 
 
-def _variable_step(set_field: _Set, read: Read) -> _Step:
+def _variable_step(entity: EntityClass, field: WireField, *, flexible: bool) -> _Step:
+    set_field = _setter(entity, field.name)
+    if field.shape is Shape.ARRAY:
+        return _ArrayStep(set_field, _ArrayReader(field, flexible=flexible))
+    read = _reader(field, flexible=flexible)
+
     def step(cursor: Cursor, entity: Any) -> None:
         set_field(entity, read(cursor))
 
@@ -234,7 +254,7 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
 def _reader(field: WireField, *, flexible: bool) -> Read:
     """Reads the value of a field."""
     if field.shape is Shape.ARRAY:
-        return _array_reader(field, flexible=flexible)
+        return _ArrayReader(field, flexible=flexible).read
     if field.entity is not None:
         return _nullable_entity_reader(field.entity) if field.is_nullable else decoder_of(field.entity).read
     if field.code is not None:
@@ -286,39 +306,73 @@ def _nullable_entity_reader(entity: EntityClass) -> Read:
     return read
 
 
-def _array_reader(field: WireField, *, flexible: bool) -> Read:
-    name, is_nullable = field.name, field.is_nullable
-    read_elements, size_bytes_min = _elements_reader(field, flexible=flexible)
+class _ArrayReader:
+    """Reads one array."""
 
-    def read(cursor: Cursor) -> Any:
-        start = cursor.position
-        count = cursor.count(size_bytes_min, flexible=flexible)
-        if count >= 0:
-            return read_elements(cursor, count)
-        if is_nullable:
+    def __init__(self, field: WireField, *, flexible: bool) -> None:
+        self._name = field.name
+        self._is_nullable = field.is_nullable
+        self._is_flexible = flexible
+        self._decoder = None if field.entity is None else decoder_of(field.entity)
+        self._unpacked = ""
+        element = dataclasses.replace(field, shape=Shape.ONE, is_nullable=False, tag=None)
+        self._size_bytes_min = _size_bytes_min(element, flexible=flexible)
+        if self._decoder is None and field.code is not None and field.kafka_type not in _CONVERSIONS:
+            self._unpacked = field.code
+        else:
+            self._read_one = _reader(element, flexible=flexible)
+
+    def read(self, cursor: Cursor) -> tuple[Any, ...] | None:
+        """The elements; None for null."""
+        count = self._count(cursor)
+        if count < 0:
             return None
-        raise MalformedRequestError(f"{name} at {start} is null")
+        if self._unpacked:
+            return self._unpack(cursor, count)
+        read = self._read_one
+        return tuple([read(cursor) for _ in range(count)])
 
-    return read
+    async def read_in_turns(self, cursor: Cursor, share: LoopShare) -> tuple[Any, ...] | None:
+        """The same, while others have the loop, too."""
+        count = self._count(cursor)
+        if count < 0:
+            return None
+        if self._unpacked:
+            return self._unpack(cursor, count)
+        read, decoder = self._read_one, self._decoder
+        elements = []
+        for _ in range(count):
+            if decoder is not None and decoder.has_arrays:
+                elements.append(await decoder.read_in_turns(cursor, share))
+            else:
+                elements.append(read(cursor))
+            if share.is_over():
+                await share.wait()
+        return tuple(elements)
+
+    def _count(self, cursor: Cursor) -> int:
+        start = cursor.position
+        count = cursor.count(self._size_bytes_min, flexible=self._is_flexible)
+        if count < 0 and not self._is_nullable:
+            raise MalformedRequestError(f"{self._name} at {start} is null")
+        return count
+
+    def _unpack(self, cursor: Cursor, count: int) -> tuple[Any, ...]:
+        return struct.unpack(f">{count}{self._unpacked}", cursor.take(count * self._size_bytes_min))
 
 
-def _elements_reader(field: WireField, *, flexible: bool) -> tuple[Callable[[Cursor, int], tuple[Any, ...]], int]:
-    """The function that reads an array's elements, and the size in bytes of the smallest element."""
-    if field.entity is not None:
-        decoder = decoder_of(field.entity)
-        return _repeated(decoder.read), decoder.size_bytes_min
-    code, convert = field.code, _CONVERSIONS.get(field.kafka_type)
-    if code is not None and convert is None:
-        size_bytes = struct.calcsize(f">{code}")
-        return lambda cursor, count: struct.unpack(f">{count}{code}", cursor.take(count * size_bytes)), size_bytes
-    if code is not None:
-        return _repeated(_fixed_reader(field)), struct.calcsize(f">{code}")
-    element = dataclasses.replace(field, shape=Shape.ONE, is_nullable=False, tag=None)
-    return _repeated(_bytes_reader(element, flexible=flexible)), _size_bytes_min(element, flexible=flexible)
+class _ArrayStep:
+    """Sets a field to the elements of an array."""
 
+    def __init__(self, set_field: _Set, reader: _ArrayReader) -> None:
+        self._set_field = set_field
+        self._reader = reader
 
-def _repeated(read: Read) -> Callable[[Cursor, int], tuple[Any, ...]]:
-    return lambda cursor, count: tuple([read(cursor) for _ in range(count)])
+    def __call__(self, cursor: Cursor, entity: Any) -> None:
+        self._set_field(entity, self._reader.read(cursor))
+
+    async def take_in_turns(self, cursor: Cursor, entity: Any, share: LoopShare) -> None:
+        self._set_field(entity, await self._reader.read_in_turns(cursor, share))
 
 
 def _size_bytes_min(field: WireField, *, flexible: bool) -> int:

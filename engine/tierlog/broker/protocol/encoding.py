@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import datetime
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.fields import FIXED_CODES, EntityClass, Shape, WireField, wire_fields
 
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+
+Item = TypeVar("Item")
 
 Write = Callable[[bytearray, Any], None]
 
@@ -36,6 +39,29 @@ class EncodedElements:
     data: bytes
 
 
+class MadeElements(Generic[Item]):
+    """Elements of an array that are made as they are encoded: stands for the tuple of them in an entity.
+
+    An answer about ten thousand partitions is never there as a whole, and others have the loop meanwhile.
+
+    Args:
+        items: One for each element.
+        make: Makes the element of an item.
+    """
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, items: Collection[Item], make: Callable[[Item], Any]) -> None:
+        self._items = items
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, self._items)
+
+
 class EntityEncoder:
     """Encodes one class of entities. Made by ``encoder_of``; immutable."""
 
@@ -44,6 +70,9 @@ class EntityEncoder:
         self._name = entity.__name__
         self._is_flexible = bool(entity.__flexible__)
         self._steps = tuple(_steps([f for f in fields if f.tag is None], flexible=self._is_flexible))
+        #: Whether there may be much of an entity.
+        self.has_arrays = any(isinstance(step, _EntitiesStep) for step in self._steps)
+        self._end = b"\0" if self._is_flexible else b""
         self._tagged = tuple(
             (field.tag, attrgetter(field.name), field.default, _writer(field, flexible=True))
             for field in fields
@@ -59,16 +88,27 @@ class EntityEncoder:
         try:
             for step in self._steps:
                 step(out, entity)
-            if self._is_flexible:
-                if self._tagged:
-                    self._write_tagged(out, entity)
+            self._write_tagged(out, entity)
+        except struct.error as error:
+            raise ValueError(f"{self._name}: {error}") from error
+
+    async def write_in_turns(self, out: bytearray, entity: Any, share: LoopShare) -> None:
+        """The same, while others have the loop, too."""
+        try:
+            for step in self._steps:
+                if isinstance(step, _EntitiesStep):
+                    await step.write_in_turns(out, entity, share)
                 else:
-                    out.append(0)
+                    step(out, entity)
+            self._write_tagged(out, entity)
         except struct.error as error:
             raise ValueError(f"{self._name}: {error}") from error
 
     def _write_tagged(self, out: bytearray, entity: Any) -> None:
-        """Those that are not their defaults."""
+        """Those that are not their defaults; of a class that is not flexible nothing."""
+        if not self._tagged:
+            out.extend(self._end)
+            return
         fields = bytearray()
         count = 0
         for tag, value_of, default, write in self._tagged:
@@ -119,6 +159,12 @@ def append_entity(out: bytearray, entity: Any) -> None:
     encoder_of(kind).write(out, entity)
 
 
+async def append_in_turns(out: bytearray, entity: Any, share: LoopShare) -> None:
+    """Append the bytes of an entity, while others have the loop, too. Raises ValueError, as ``EntityEncoder.write``."""
+    kind: EntityClass = type(entity)
+    await encoder_of(kind).write_in_turns(out, entity, share)
+
+
 def append_unsigned_varint(out: bytearray, value: int) -> None:
     """Append an unsigned varint, of a value that is not negative."""
     while value > 0x7F:
@@ -134,7 +180,7 @@ def _steps(fields: list[WireField], *, flexible: bool) -> list[Write]:
         if is_fixed:
             steps.append(_fixed_step(list(group)))
         else:
-            steps.extend(_variable_step(attrgetter(f.name), _writer(f, flexible=flexible)) for f in group)
+            steps.extend(_variable_step(field, flexible=flexible) for field in group)
     return steps
 
 
@@ -155,7 +201,12 @@ def _fixed_step(fields: list[WireField]) -> Write:
     return step
 
 
-def _variable_step(value_of: Callable[[Any], Any], write: Write) -> Write:
+def _variable_step(field: WireField, *, flexible: bool) -> Write:
+    value_of = attrgetter(field.name)
+    if field.shape is Shape.ARRAY and field.entity is not None:
+        return _EntitiesStep(field, flexible=flexible)
+    write = _writer(field, flexible=flexible)
+
     def step(out: bytearray, entity: Any) -> None:
         write(out, value_of(entity))
 
@@ -231,23 +282,59 @@ def _nullable_entity_writer(entity: EntityClass) -> Write:
     return write
 
 
+class _EntitiesStep:
+    """Writes a field that is an array of entities."""
+
+    def __init__(self, field: WireField, *, flexible: bool) -> None:
+        assert field.entity is not None
+        self._value_of = attrgetter(field.name)
+        self._write = _array_writer(field, flexible=flexible)
+        self._write_count = _count_writer(field, flexible=flexible)
+        self._encoder = encoder_of(field.entity)
+
+    def __call__(self, out: bytearray, entity: Any) -> None:
+        self._write(out, self._value_of(entity))
+
+    async def write_in_turns(self, out: bytearray, entity: Any, share: LoopShare) -> None:
+        values, encoder = self._value_of(entity), self._encoder
+        if values is None or isinstance(values, EncodedElements):
+            self._write(out, values)
+            return
+        self._write_count(out, values)
+        for value in values:
+            if encoder.has_arrays:
+                await encoder.write_in_turns(out, value, share)
+            else:
+                encoder.write(out, value)
+            if share.is_over():
+                await share.wait()
+
+
 def _array_writer(field: WireField, *, flexible: bool) -> Write:
-    is_nullable = field.is_nullable
+    write_count = _count_writer(field, flexible=flexible)
     write_elements = _elements_writer(field, flexible=flexible)
+
+    def write(out: bytearray, values: Any) -> None:
+        write_count(out, values)
+        if isinstance(values, EncodedElements):
+            out.extend(values.data)
+        elif values:
+            write_elements(out, values)
+
+    return write
+
+
+def _count_writer(field: WireField, *, flexible: bool) -> Write:
+    is_nullable = field.is_nullable
 
     def write(out: bytearray, values: Any) -> None:
         if values is None and not is_nullable:
             raise ValueError("null for an array that cannot be null")
-        encoded = isinstance(values, EncodedElements)
-        count = -1 if values is None else values.count if encoded else len(values)
+        count = -1 if values is None else values.count if isinstance(values, EncodedElements) else len(values)
         if flexible:
             append_unsigned_varint(out, count + 1)
         else:
             out.extend(_INT32.pack(count))
-        if encoded:
-            out.extend(values.data)
-        elif count > 0:
-            write_elements(out, values)
 
     return write
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -13,17 +14,17 @@ from kio.index import KioIndexError, load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass
 from tierlog.broker.protocol.skimming import is_regular
 
-__all__ = ["MalformedRequestError", "RequestHeader", "api_name", "read_body", "read_header"]
+__all__ = ["MalformedRequestError", "RequestHeader", "api_name", "read_body", "read_body_in_turns", "read_header"]
 
 LOGGER = logging.getLogger(__name__)
 
 _START: Final = struct.Struct(">hhih")
-#: Requests up to here may go to kio's decoder, which counts no elements: in so few bytes there are not too many. A
-#: request for thirty thousand partitions has as much.
+#: Requests up to here may go to kio's decoder, which nothing interrupts.
 REGULAR_BYTES_MAX: Final = 1 << 20
 
 
@@ -88,26 +89,52 @@ def read_body(header: RequestHeader, frame: memoryview) -> Any:
     Raises:
         MalformedRequestError: kio has no such API and version, or the bytes are no such request.
 
-    Memory: a request of up to 1 MiB has half a million elements in arrays at most; of a larger one no more than 250,000
-    are made.
+    Memory: no more than 250,000 elements of arrays are made.
     """
-    name = f"{api_name(header.api_key)} {header.api_version}"
+    entity, request = _read_regular(header, frame)
+    if request is not None:
+        return request
+    with _malformed(header, frame):
+        return decoder_of(entity).read(Cursor(frame, header.body_position))
+
+
+async def read_body_in_turns(header: RequestHeader, frame: memoryview, share: LoopShare) -> Any:
+    """The same of many elements, while others have the loop, too."""
+    entity, request = _read_regular(header, frame)
+    if request is not None:
+        return request
+    with _malformed(header, frame):
+        return await decoder_of(entity).read_in_turns(Cursor(frame, header.body_position), share)
+
+
+def _read_regular(header: RequestHeader, frame: memoryview) -> tuple[EntityClass, Any]:
+    """The class of a request, and what kio's decoder makes of it; None if only ours may be let at it."""
     try:
         entity, read_regular = _readers(header.api_key, header.api_version)
     except KioIndexError:
-        raise MalformedRequestError(f"{name}: no such API and version") from None
-    position = header.body_position
-    if len(frame) <= REGULAR_BYTES_MAX and is_regular(entity, frame, position):
+        raise MalformedRequestError(f"{_name(header)}: no such API and version") from None
+    if len(frame) <= REGULAR_BYTES_MAX and is_regular(entity, frame, header.body_position):
         try:
-            return read_regular(frame.toreadonly(), position)[0]
+            return entity, read_regular(frame.toreadonly(), header.body_position)[0]
         except Exception:  # noqa: BLE001 - whatever kio's decoder holds against it, ours says whether it is right
-            LOGGER.debug("%s: read by the slow decoder", name)
+            LOGGER.debug("%s: read by the slow decoder", _name(header))
+    return entity, None
+
+
+@contextmanager
+def _malformed(header: RequestHeader, frame: memoryview) -> Iterator[None]:
+    """What is wrong with the bytes of a request, as one error."""
     try:
-        return decoder_of(entity).read(Cursor(frame, position))
+        yield
     except struct.error:
-        raise MalformedRequestError(f"{name}: the request of {len(frame)} bytes ends in the midst of a field") from None
+        text = f"the request of {len(frame)} bytes ends in the midst of a field"
+        raise MalformedRequestError(f"{_name(header)}: {text}") from None
     except (MalformedRequestError, UnicodeDecodeError, OverflowError) as error:
-        raise MalformedRequestError(f"{name}: {error}") from None
+        raise MalformedRequestError(f"{_name(header)}: {error}") from None
+
+
+def _name(header: RequestHeader) -> str:
+    return f"{api_name(header.api_key)} {header.api_version}"
 
 
 @cache

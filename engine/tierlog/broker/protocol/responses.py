@@ -9,7 +9,8 @@ from typing import Final
 from kio.index import load_response_schema
 from kio.static.protocol import ResponsePayload
 
-from tierlog.broker.protocol.encoding import append_entity
+from tierlog.aio.side_by_side import LoopShare
+from tierlog.broker.protocol.encoding import append_entity, append_in_turns
 from tierlog.broker.protocol.requests import RequestHeader
 
 _PLAIN: Final = struct.Struct(">ii")
@@ -29,9 +30,24 @@ def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
     Raises:
         ValueError: the payload does not fit the protocol (a string above 32,767 bytes, a number out of range).
     """
-    prefix = _prefix(payload.__header_schema__.__flexible__)
-    encoded = bytearray(prefix.size)
+    encoded = _begun(payload)
     append_entity(encoded, payload)
+    return _ended(encoded, header, payload)
+
+
+async def encode_response_in_turns(header: RequestHeader, payload: ResponsePayload, share: LoopShare) -> bytes:
+    """The same of many elements, while others have the loop, too."""
+    encoded = _begun(payload)
+    await append_in_turns(encoded, payload, share)
+    return _ended(encoded, header, payload)
+
+
+def _begun(payload: ResponsePayload) -> bytearray:
+    return bytearray(_prefix(payload.__header_schema__.__flexible__).size)
+
+
+def _ended(encoded: bytearray, header: RequestHeader, payload: ResponsePayload) -> bytes:
+    prefix = _prefix(payload.__header_schema__.__flexible__)
     prefix.pack_into(encoded, 0, len(encoded) - _LENGTH_BYTES, header.correlation_id)
     return bytes(encoded)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tierlog.remote.api import TopicIdPartition
@@ -17,8 +18,20 @@ class PartitionHistories(Protocol):
     @property
     def current(self) -> PartitionHistory | None:
         """The newest history that is at hand: another object whenever it has changed; None until ``resolve`` has made
-        one. Waits for nothing.
+        one, or once others have needed its memory. Waits for nothing.
         """
+
+    @property
+    def version(self) -> int:
+        """Another number whenever the history is another one, or the partition is gone. What was found out of a history
+        holds while this stays, also where the history itself is not at hand.
+        """
+
+    def use(self) -> PartitionHistory | None:
+        """As ``current``, for a reader: what is used stays at hand longer than what is not."""
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        """Have something called whenever the history leaves memory for others: who holds it lets go of it then."""
 
     async def resolve(self) -> PartitionHistory:
         """The history, made now if there is none. All who ask at once wait for one resolution.

@@ -13,6 +13,7 @@ from tierlog.broker.fetching.fetch_session import SessionLimits
 from tierlog.broker.groups.group_config import KEYS as GROUP_KEYS
 from tierlog.broker.groups.group_config import GroupConfig, read_group_config
 from tierlog.broker.key_values import read_number
+from tierlog.broker.replica.catalog.catalog_settings import HISTORIES_BYTES
 from tierlog.broker.server.server_config import KEYS as SERVER_KEYS
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig, read_server_config
 from tierlog.errors import ConfigError
@@ -21,8 +22,11 @@ _MECHANISMS: Final = "sasl.enabled.mechanisms"
 _FETCH_MAX: Final = "fetch.max.bytes"
 _SESSIONS: Final = "max.incremental.fetch.session.cache.slots"
 _EVICTION: Final = "min.incremental.fetch.session.eviction.ms"
+#: Beside the storage manager's caches (``fetch.indexes.cache.size``); Kafka has nothing like it.
+_HISTORIES: Final = "fetch.histories.cache.size"
+_INT64_MAX: Final = 2**63 - 1
 #: All keys of a broker that a replica obeys, beside those of the tier.
-CONFIG_KEYS: Final = frozenset({*SERVER_KEYS, *GROUP_KEYS, _MECHANISMS, _FETCH_MAX, _SESSIONS, _EVICTION})
+CONFIG_KEYS: Final = frozenset({*SERVER_KEYS, *GROUP_KEYS, _MECHANISMS, _FETCH_MAX, _SESSIONS, _EVICTION, _HISTORIES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class ReplicaConfig:
         cluster_id: What clients are told.
         monitor: Host and port for metrics and health; None for neither.
         fetch: Limits of Fetch.
+        histories_bytes_max: Memory of resolved histories; -1 for no limit.
         groups: Of consumer groups.
     """
 
@@ -71,6 +76,7 @@ class ReplicaConfig:
     log_starts: tuple[str, ...] = ()
     monitor: tuple[str, int] | None = None
     fetch: FetchLimits = field(default_factory=FetchLimits)
+    histories_bytes_max: int = HISTORIES_BYTES
     groups: GroupConfig = field(default_factory=GroupConfig)
 
 
@@ -100,6 +106,7 @@ def read_replica_config(path: str, given: Mapping[str, str], *, cluster_id: str 
         cluster_id or _cluster_id(path),
         tier_keys={name: value for name, value in given.items() if name not in CONFIG_KEYS},
         fetch=replace(fetch, sessions=sessions),
+        histories_bytes_max=read_number(keys, _HISTORIES, -1, _INT64_MAX) if _HISTORIES in keys else HISTORIES_BYTES,
         groups=read_group_config(keys),
     )
 

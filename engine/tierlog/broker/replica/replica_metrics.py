@@ -46,6 +46,7 @@ class ReplicaMetrics:
         gauges = {
             "topics": ("Topics that are served.", len(catalog.topics())),
             "partitions": ("Partitions that are served.", sum(len(topic.partitions) for topic in catalog.topics())),
+            "histories_bytes": ("Memory of the histories that are at hand.", catalog.kept.size_bytes),
             "refresh_age_seconds": (
                 "Time since the newest listing of the bucket that came to an end; -1 before the first.",
                 -1.0 if catalog.refresh_age_seconds is None else catalog.refresh_age_seconds,

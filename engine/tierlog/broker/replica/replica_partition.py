@@ -37,6 +37,14 @@ class _Loaded:
     aborted: AbortedTransactions
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The offsets of a version of the history, which stay when the history leaves memory."""
+
+    version: int
+    offsets: OffsetSnapshot
+
+
 class ReplicaPartition:
     """See broker.partitions.Partition: over a history that changes as the bucket is listed again.
 
@@ -51,8 +59,10 @@ class ReplicaPartition:
         self._histories = histories
         self._reads = reads
         self._loaded: _Loaded | None = None
+        self._told: _Told | None = None
         self._loading = SharedCall(self._load)
         self._searches: Turns | None = None
+        histories.when_left(self._let_go)
         reads.add(self)
 
     @property
@@ -62,32 +72,41 @@ class ReplicaPartition:
     @property
     def offsets(self) -> OffsetSnapshot | None:
         """As Partition says; None again once the history is another one."""
-        loaded = self._loaded
-        is_current = loaded is not None and loaded.view.history is self._histories.current
-        return loaded.view.offsets if loaded is not None and is_current else None
+        told = self._told
+        return told.offsets if told is not None and told.version == self._histories.version else None
 
     async def load(self) -> OffsetSnapshot:
         """As Partition says. Cost: one small part of the newest segment for each new history."""
-        return (await self._current()).view.offsets
+        return self.offsets or (await self._current()).view.offsets
 
     async def _current(self) -> _Loaded:
         loaded = self._loaded
-        if loaded is not None and loaded.view.history is self._histories.current:
+        if loaded is not None and loaded.view.history is self._histories.use():
             return loaded
         return await self._loading.result(seconds=self._reads.timeout_seconds)
 
     async def _load(self) -> _Loaded:
-        history = self._histories.current
-        if history is None:
-            history = await self._histories.resolve()
-        before = self._loaded
-        if before is not None:
-            for span in before.view.spans[-1:]:
+        history = self._histories.use() or await self._histories.resolve()
+        version = self._histories.version
+        self._forget_open_indexes()
+        view = await self._noting_missing(self._find_view(history))
+        loaded = _Loaded(view, AbortedTransactions(self._reads, view))
+        self._told = _Told(version, view.offsets)
+        if self._histories.current is history:  # else it was let go of meanwhile, or is another one
+            self._loaded = loaded
+        return loaded
+
+    def _let_go(self) -> None:
+        """Hold nothing of a history that leaves memory; reads under way end with what they began with."""
+        self._forget_open_indexes()
+        self._loaded = None
+
+    def _forget_open_indexes(self) -> None:
+        """Drop what is cached of a segment that may grow before its next history comes."""
+        if self._loaded is not None:
+            for span in self._loaded.view.spans[-1:]:
                 if not span.segment.closed:
                     self._reads.forget_indexes(span.segment)
-        view = await self._noting_missing(self._find_view(history))
-        loaded = self._loaded = _Loaded(view, AbortedTransactions(self._reads, view))
-        return loaded
 
     async def _find_view(self, history: PartitionHistory) -> PartitionView:
         spans = history.lineage.spans

@@ -20,10 +20,12 @@ from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
+from tierlog.broker.groups.group_metrics import GroupMetrics
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.replica_config import ReplicaConfig
 from tierlog.broker.replica.replica_metrics import ReplicaMetrics
@@ -96,6 +98,7 @@ class Replica:
             refresh_seconds=config.refresh_seconds,
             state_file=None if config.state is None else f"{config.state}/{_LISTING_FILE}",
             log_start_offsets=await worker.run(partial(self._log_starts, tier)),
+            histories_bytes_max=config.histories_bytes_max,
         )
         catalog = BucketCatalog(
             tier, lambda histories: ReplicaPartition(histories, reads), settings, metadata=metadata, machine=machine
@@ -107,7 +110,9 @@ class Replica:
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
         self._parts.push_async_callback(server.stop)
-        self._parts.callback(coordinator.close)  # before the server stops: members that wait for others are answered
+        # Before the server stops: members that wait for others are answered, and long polls with what is there.
+        self._parts.callback(coordinator.close)
+        self._parts.callback(catalog.end_waits)
         self._server = server
         if config.monitor is not None:
             endpoint = HttpEndpoint(
@@ -116,6 +121,7 @@ class Replica:
                     metrics.registry,
                     storage_metrics.registry,
                     ReplicaMetrics(catalog, machine.clock).registry,
+                    GroupMetrics(coordinator).registry,
                 ),
                 health=partial(_health, catalog),
                 machine=machine,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from tierlog.aio.side_by_side import LoopShare, OneATurn
 from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext
-from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body, read_header
-from tierlog.broker.protocol.responses import encode_prefix, encode_response
+from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body_in_turns, read_header
+from tierlog.broker.protocol.responses import encode_prefix, encode_response, encode_response_in_turns
 from tierlog.broker.server.api_versions import (
     API_VERSIONS,
     ApiVersionsHandler,
@@ -53,6 +54,7 @@ class RequestAnswers:
                 raise ConfigError(f"{api_name(handler.api_key)} has two handlers")
             self._handlers[handler.api_key] = handler
         self._clock = clock
+        self._turns = OneATurn()
         self._metrics = metrics
         self._refusals = refusals
         self._failure_delay_seconds = failure_delay_seconds
@@ -77,7 +79,8 @@ class RequestAnswers:
         handler = self._handlers.get(header.api_key)
         if handler is None or header.api_version not in handler.versions:
             return self._answer_unsupported(header)
-        request = read_body(header, frame)
+        share = LoopShare(self._turns, self._clock.monotonic_seconds)
+        request = await read_body_in_turns(header, frame, share)
         context = RequestContext(
             header.api_version,
             header.client_id,
@@ -86,13 +89,14 @@ class RequestAnswers:
             client.connection_id,
             client.advertised_host,
             client.advertised_port,
+            share,
         )
         api = self._metrics.api(header.api_key)
         api.at_work += 1
         began = self._clock.monotonic_seconds()
         sent_bytes = 0
         try:
-            reply = _encoded(header, await handler.handle(request, context))
+            reply = await _encoded(header, await handler.handle(request, context), share)
             if reply is not None:
                 sent_bytes = reply.size_bytes
             return reply
@@ -125,12 +129,12 @@ class RequestAnswers:
         return Reply(buffers, size_bytes)
 
 
-def _encoded(header: RequestHeader, answer: Answer) -> Reply | None:
+async def _encoded(header: RequestHeader, answer: Answer, share: LoopShare) -> Reply | None:
     """The bytes of an answer: a body that is encoded is passed on as it is."""
     if answer is None:
         return None
     if isinstance(answer, EncodedBody):
         prefix = encode_prefix(header, answer.size_bytes)
         return Reply((prefix, *answer.buffers), len(prefix) + answer.size_bytes, answer.release)
-    encoded = encode_response(header, answer)
+    encoded = await encode_response_in_turns(header, answer, share)
     return Reply((encoded,), len(encoded))

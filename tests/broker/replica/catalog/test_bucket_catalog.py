@@ -28,7 +28,8 @@ from tests.support.kip_scripts import SCRIPTS
 from tests.support.loops import LOOPS, run_on
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import Uuid
 from tierlog.scan.history import TierHistory

@@ -7,16 +7,18 @@ import contextlib
 import pathlib
 import random
 import shutil
+import time
 from dataclasses import dataclass, field
 
 import pytest
 
 from tests.support.buckets import Bucket, message, topic_uuid
-from tests.support.catalogs import histories_of, opened_catalog, relisted, until
+from tests.support.catalogs import PATIENCE_SECONDS, histories_of, opened_catalog, relisted
 from tests.support.loops import run_on
 from tierlog import open_tier
 from tierlog.broker.protocol.api_errors import ApiError
-from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog, CatalogSettings
+from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
+from tierlog.broker.replica.catalog.catalog_settings import HISTORIES_BYTES, CatalogSettings
 from tierlog.errors import StoreError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine.clock import SystemClock
@@ -135,8 +137,9 @@ async def read(catalog: BucketCatalog, rng: random.Random, seen: set[TopicIdPart
         await catalog.wait(catalog.version, rng.uniform(0, 0.01))
 
 
+@pytest.mark.parametrize("histories_bytes_max", [HISTORIES_BYTES, 1])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
-def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int) -> None:
+def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int, histories_bytes_max: int) -> None:
     """After failures and changes at once a partition would stay behind, or have segments of two listings, for ever."""
     world = World(tmp_path, seed)
     rates = {"error": 0.03, "reset": 0.03}
@@ -147,7 +150,7 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int)
         stores.append(FailingStore(store, {}, rng=chance, clock=SystemClock()))
         return stores[-1]
 
-    settings = CatalogSettings(refresh_seconds=0.02, segments_ahead_max=20)
+    settings = CatalogSettings(refresh_seconds=0.02, segments_ahead_max=20, histories_bytes_max=histories_bytes_max)
 
     async def main() -> None:
         async with opened_catalog(tmp_path, settings, layout="aiven", wrap_store=failing) as catalog:
@@ -171,24 +174,31 @@ def test_what_is_served_ends_as_what_is_there(tmp_path: pathlib.Path, seed: int)
                 expected = {p: scan.history_of(p, found) for p, found in grouped.items()}  # type: ignore[arg-type]
             assert len(seen) >= len(TOPICS)
 
-            def served() -> dict[TopicIdPartition, PartitionHistory | None]:
-                return {
-                    TopicIdPartition(topic.topic_id, topic.name, number): histories_of(
-                        catalog, topic.name, number
-                    ).current
-                    for topic in catalog.topics()
-                    for number in topic.partitions
-                }
+            asked = histories_bytes_max == 1
 
-            def is_as_expected() -> bool:
-                found = served()
+            async def served() -> dict[TopicIdPartition, PartitionHistory | None]:
+                found: dict[TopicIdPartition, PartitionHistory | None] = {}
+                for topic in list(catalog.topics()):
+                    for number in topic.partitions:
+                        with contextlib.suppress(StoreError, ApiError, AssertionError):
+                            histories = histories_of(catalog, topic.name, number)
+                            partition = TopicIdPartition(topic.topic_id, topic.name, number)
+                            found[partition] = await histories.resolve() if asked else histories.current
+                return found
+
+            async def is_as_expected() -> bool:
+                found = await served()
                 return found.keys() == expected.keys() and all(
                     found[p] is not None and found[p].lineage.spans == expected[p].lineage.spans  # type: ignore[union-attr]
                     for p in expected
                 )
 
             await relisted(catalog)
-            await until(is_as_expected)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not await is_as_expected():
+                assert time.monotonic() < deadline, "what is served is not what is there"
+                await asyncio.sleep(0.005)
+            assert (catalog.kept.let_go > 0) is asked
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)

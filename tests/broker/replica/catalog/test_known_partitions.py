@@ -15,7 +15,7 @@ from tests.support.golden import bucket_root, config_of, metadata_folders
 from tests.support.loops import run_on
 from tests.support.metadata_topic import write_topic
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
 from tierlog.errors import ConfigError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState

@@ -12,7 +12,7 @@ import pytest
 from tests.support.buckets import Bucket, message
 from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, relisted, spans_of
 from tests.support.loops import run_on
-from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 
 SEGMENTS = 10_000
 #: Of the start's own work; imports and connections are others'.

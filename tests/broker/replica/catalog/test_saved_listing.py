@@ -16,7 +16,7 @@ from tests.support.catalogs import NEVER_SECONDS, histories_of, opened_catalog, 
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tierlog import open_tier
-from tierlog.broker.replica.catalog.bucket_catalog import CatalogSettings
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierListing, list_tier
 from tierlog.errors import StoreError, StoreUnavailableError

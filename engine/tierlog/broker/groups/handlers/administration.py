@@ -12,6 +12,7 @@ from tierlog.broker.groups.group import Group, GroupState
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
 from tierlog.broker.groups.members import Member
 from tierlog.broker.handling import RequestContext
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 
 #: The type of all groups here; "consumer" are those of the new protocol.
@@ -20,6 +21,8 @@ _CLASSIC: Final = "classic"
 #: Who gets here may do all of them: there are no ACLs.
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _NOT_ASKED: Final = -(1 << 31)
+#: Groups of one request that are deleted together.
+_DELETED_AT_ONCE: Final = 1000
 
 
 class ListGroups:
@@ -36,18 +39,22 @@ class ListGroups:
         make = entities_of(self.api_key, context.api_version).make
         states = {state.strip().lower() for state in field_of(request, "states_filter", ())}
         types = {kind.strip().lower() for kind in field_of(request, "types_filter", ())}
-        groups = [
-            make(
+        listed = [
+            group
+            for group in self._coordinator.groups()
+            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
+        ]
+        groups = MadeElements(
+            listed,
+            lambda group: make(
                 "ListedGroup",
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
                 group_type=_CLASSIC,
-            )
-            for group in self._coordinator.groups()
-            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
-        ]
-        return make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(groups))
+            ),
+        )
+        return make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
 
 
 class DescribeGroups:
@@ -63,14 +70,15 @@ class DescribeGroups:
         """Answer a request. A group that is not there is "Dead"; from version 6 on it is an error, too."""
         entities = entities_of(self.api_key, context.api_version)
         wants_operations = field_of(request, "include_authorized_operations", default=False)
-        groups = []
-        for group_id in request.groups:
+
+        def described(group_id: str) -> Any:
             group = self._coordinator.find(group_id)
             if group is None:
-                groups.append(self._missing(entities, context.api_version, group_id, wants_operations))
-            else:
-                groups.append(self._described(entities, group, wants_operations))
-        return entities.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=tuple(groups))
+                return self._missing(entities, context.api_version, group_id, wants_operations)
+            return self._described(entities, group, wants_operations)
+
+        groups = MadeElements(request.groups, described)
+        return entities.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=groups)
 
     @staticmethod
     def _missing(entities: Entities, version: int, group_id: str, wants_operations: bool) -> Any:
@@ -128,10 +136,16 @@ class DeleteGroups:
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request. A group that is named twice is told of once."""
         make = entities_of(self.api_key, context.api_version).make
-        reply = Reply[dict[str, ErrorCode]]()
-        self._coordinator.delete_groups(tuple(dict.fromkeys(request.groups_names)), reply.give)
-        results = [
-            make("DeletableGroupResult", group_id=group_id, error_code=error)
-            for group_id, error in (await reply.wait()).items()
-        ]
-        return make("DeleteGroupsResponse", throttle_time=NO_THROTTLE, results=tuple(results))
+        errors: dict[str, ErrorCode] = {}
+        names = request.groups_names
+        for start in range(0, len(names), _DELETED_AT_ONCE):
+            reply = Reply[dict[str, ErrorCode]]()
+            some = [name for name in dict.fromkeys(names[start : start + _DELETED_AT_ONCE]) if name not in errors]
+            self._coordinator.delete_groups(some, reply.give)
+            errors |= await reply.wait()
+            await context.share.take(_DELETED_AT_ONCE)
+        results = MadeElements(
+            errors.items(),
+            lambda result: make("DeletableGroupResult", group_id=result[0], error_code=result[1]),
+        )
+        return make("DeleteGroupsResponse", throttle_time=NO_THROTTLE, results=results)

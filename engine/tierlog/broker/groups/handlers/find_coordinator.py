@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
 from tierlog.broker.handling import RequestContext
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import entities_of, field_of
 
 _GROUP: Final = 0
@@ -42,7 +43,7 @@ class FindCoordinator:
         }
         if context.api_version < 4:
             return make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, **told)
-        coordinators = tuple(make("Coordinator", key=key, **told) for key in request.coordinator_keys)
+        coordinators = MadeElements(request.coordinator_keys, lambda key: make("Coordinator", key=key, **told))
         return make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators)
 
     @staticmethod

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.committed_offsets import CommitRequest
 from tierlog.broker.groups.coordinator import GroupCoordinator
@@ -15,6 +16,7 @@ from tierlog.broker.groups.handlers.named_topics import asked_topic, echoed, not
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import entities_of, field_of
 from tierlog.runtime.machine.clock import Clock
 
@@ -47,6 +49,7 @@ class OffsetCommit:
             served = frozenset(topic.partitions) if topic is not None else frozenset()
             of_topic: list[ErrorCode | None] = []
             for partition in asked.partitions:
+                await context.share.take()
                 if topic is None or partition.partition_index not in served:
                     of_topic.append(not_served(asked) if topic is None else ErrorCode.unknown_topic_or_partition)
                     continue
@@ -96,22 +99,24 @@ class OffsetCommit:
             is_second = fault is ErrorCode.offset_metadata_too_large and error is not ErrorCode.none
             return error if is_second else fault
 
-        topics = [
-            make(
+        each_fault = iter(faults)
+
+        def answered(asked: Any) -> Any:
+            of_topic = iter(next(each_fault))
+            return make(
                 "OffsetCommitResponseTopic",
                 **echoed(asked),
-                partitions=tuple(
-                    make(
+                partitions=MadeElements(
+                    asked.partitions,
+                    lambda partition: make(
                         "OffsetCommitResponsePartition",
                         partition_index=partition.partition_index,
-                        error_code=told(fault),
-                    )
-                    for partition, fault in zip(asked.partitions, of_topic, strict=True)
+                        error_code=told(next(of_topic)),
+                    ),
                 ),
             )
-            for asked, of_topic in zip(request.topics, faults, strict=True)
-        ]
-        return make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+        return make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=MadeElements(request.topics, answered))
 
 
 class OffsetDelete:
@@ -127,46 +132,49 @@ class OffsetDelete:
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
         make = entities_of(self.api_key, context.api_version).make
-        error, faults = self._check(request)
-        gone = [
-            (asked.name, partition.partition_index)
-            for asked, of_topic in zip(request.topics, faults, strict=True)
-            for partition, fault in zip(asked.partitions, of_topic, strict=True)
-            if fault is ErrorCode.none
-        ]
+        error, faults, gone = await self._check(request, context.share)
         if error is ErrorCode.none and gone:
             reply = Reply[ErrorCode]()
             self._coordinator.offsets.delete(request.group_id, gone, reply.give)
             error = await reply.wait()
         if error is not ErrorCode.none:
             return make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=())
-        topics = [
-            make(
+        each_fault = iter(faults)
+        topics = MadeElements(
+            request.topics,
+            lambda asked: make(
                 "OffsetDeleteResponseTopic",
                 name=asked.name,
-                partitions=tuple(
-                    make("OffsetDeleteResponsePartition", partition_index=partition.partition_index, error_code=fault)
-                    for partition, fault in zip(asked.partitions, of_topic, strict=True)
+                partitions=MadeElements(
+                    asked.partitions,
+                    lambda partition: make(
+                        "OffsetDeleteResponsePartition",
+                        partition_index=partition.partition_index,
+                        error_code=next(each_fault),
+                    ),
                 ),
-            )
-            for asked, of_topic in zip(request.topics, faults, strict=True)
-        ]
-        return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=tuple(topics))
+            ),
+        )
+        return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
 
-    def _check(self, request: Any) -> tuple[ErrorCode, list[list[ErrorCode]]]:
-        """What is wrong with all of it, and with each partition of each topic."""
+    async def _check(self, request: Any, share: LoopShare) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
+        """What is wrong with all of it, and with each partition; and those with which nothing is."""
         error = self._coordinator.delete_offsets_fault(request.group_id)
         group = self._coordinator.find(request.group_id)
-        faults = []
+        faults: list[ErrorCode] = []
+        fine: list[tuple[str, int]] = []
         for asked in request.topics:
             topic = self._catalog.find(asked.name)
             served = frozenset(topic.partitions) if topic is not None else frozenset()
             is_read = group is not None and group.is_subscribed(asked.name)
-            fine = ErrorCode.group_subscribed_to_topic if is_read else ErrorCode.none
-            faults.append(
-                [
-                    fine if partition.partition_index in served else ErrorCode.unknown_topic_or_partition
-                    for partition in asked.partitions
-                ]
-            )
-        return error, faults
+            for partition in asked.partitions:
+                number = partition.partition_index
+                if number not in served:
+                    faults.append(ErrorCode.unknown_topic_or_partition)
+                elif is_read:
+                    faults.append(ErrorCode.group_subscribed_to_topic)
+                else:
+                    faults.append(ErrorCode.none)
+                    fine.append((asked.name, number))
+                await share.take()
+        return error, faults, fine

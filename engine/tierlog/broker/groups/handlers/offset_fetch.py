@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
@@ -14,6 +15,7 @@ from tierlog.broker.groups.handlers.named_topics import asked_topic, committed_f
 from tierlog.broker.groups.stored_state import CommittedOffset
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 from tierlog.broker.protocol.topic_ids import wire_id_of
 
@@ -36,7 +38,7 @@ class OffsetFetch:
         """Answer a request. One that wants stable offsets waits for the commits that are on their way."""
         entities = entities_of(self.api_key, context.api_version)
         if context.api_version < _GROUPS_SINCE:
-            topics = await self._fetch(entities, context.api_version, request, request)
+            topics = await self._fetch(entities, context, request, request)
             return entities.make(
                 "OffsetFetchResponse", throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics
             )
@@ -44,35 +46,37 @@ class OffsetFetch:
             entities.make(
                 "OffsetFetchResponseGroup",
                 group_id=asked.group_id,
-                topics=await self._fetch(entities, context.api_version, request, asked),
+                topics=await self._fetch(entities, context, request, asked),
                 error_code=ErrorCode.none,
             )
             for asked in request.groups
         ]
         return entities.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=tuple(groups))
 
-    async def _fetch(self, entities: Entities, version: int, request: Any, asked: Any) -> tuple[Any, ...]:
+    async def _fetch(self, entities: Entities, context: RequestContext, request: Any, asked: Any) -> MadeElements[Any]:
         """The topics of one group: those that are asked for, or all that it has offsets of."""
         if field_of(request, "require_stable", default=False):
             reply = Reply[None]()
             self._coordinator.offsets.settle(asked.group_id, lambda: reply.give(None))
             await reply.wait()
         offsets = self._coordinator.offsets.of(asked.group_id)
-        plural = "s" if version >= _GROUPS_SINCE else ""
-        if asked.topics is None:
-            found = self._all(version, offsets)
-        else:
-            found = [self._asked(topic, offsets) for topic in asked.topics]
-        return tuple(
-            entities.make(
+        plural = "s" if context.api_version >= _GROUPS_SINCE else ""
+        version = context.api_version
+
+        def answered(of_topic: _OfTopic) -> Any:
+            fields, partitions = of_topic
+            return entities.make(
                 f"OffsetFetchResponseTopic{plural}",
                 **fields,
-                partitions=tuple(
-                    self._partition(entities, f"OffsetFetchResponsePartition{plural}", *each) for each in partitions
+                partitions=MadeElements(
+                    partitions,
+                    lambda each: self._partition(entities, f"OffsetFetchResponsePartition{plural}", *each),
                 ),
             )
-            for fields, partitions in found
-        )
+
+        if asked.topics is not None:
+            return MadeElements(asked.topics, lambda topic: answered(self._asked(topic, offsets)))
+        return MadeElements(await self._all(version, offsets, context.share), answered)
 
     def _asked(self, asked: Any, offsets: Mapping[tuple[str, int], CommittedOffset]) -> _OfTopic:
         topic, name = asked_topic(self._catalog, asked)
@@ -85,11 +89,14 @@ class OffsetFetch:
             partitions.append((partition, offset if is_its else None, error))
         return echoed(asked), partitions
 
-    def _all(self, version: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> list[_OfTopic]:
+    async def _all(
+        self, version: int, offsets: Mapping[tuple[str, int], CommittedOffset], share: LoopShare
+    ) -> list[_OfTopic]:
         by_topic: dict[str, list[_OfPartition]] = {}
         for (name, partition), offset in sorted(offsets.items(), key=lambda item: item[0]):
             if committed_for(self._catalog.find(name), offset):
                 by_topic.setdefault(name, []).append((partition, offset, ErrorCode.none))
+            await share.take()
         if version < _IDS_SINCE:
             return [({"name": name}, partitions) for name, partitions in by_topic.items()]
         found: list[_OfTopic] = []

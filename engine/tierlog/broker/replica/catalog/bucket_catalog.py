@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from tierlog.aio.waiting import Broadcast, LoopCalls, TaskCancelledError, Worker
 from tierlog.broker.partitions import Partition, Topic
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
+from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.following import Following
+from tierlog.broker.replica.catalog.kept_histories import KeptHistories
 from tierlog.broker.replica.catalog.known_partitions import KnownPartitions, ReadsMetadata
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed, ListingSource, Resolver
 from tierlog.broker.replica.catalog.resolution_line import ResolutionLine
@@ -33,28 +35,6 @@ _RISE_SECONDS: Final = 0.02
 _SAVED_SECONDS: Final = 1.0
 #: What a close waits for the thread that follows.
 _CLOSE_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogSettings:
-    """How a bucket is served.
-
-    Args:
-        topics: As ServedTopics takes them.
-        refresh_seconds: Pause between two listings.
-        refresh_deadline_seconds: After which a listing is given up.
-        log_start_offsets: Topic -> partition -> offset below which records are deleted.
-        state_file: Where the last listing is kept, so that the next start need not wait for one; None for nowhere. Of
-            no effect with metadata, which lists nothing.
-        segments_ahead_max: Segments that are described before anybody asks for their partitions, at most.
-    """
-
-    topics: tuple[str, ...] = ()
-    refresh_seconds: float = 60.0
-    refresh_deadline_seconds: float = 600.0
-    log_start_offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    state_file: str | None = None
-    segments_ahead_max: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +61,9 @@ class BucketCatalog:
         metadata: Which segments count, read at each refresh; the tier was opened with it. None: the tier's keys say.
         machine: Its clock, chance, threads.
 
+    Attributes:
+        kept: The histories that are at hand.
+
     Made and used on one event loop; ``start`` before anything else, ``close`` at the end.
     """
 
@@ -97,6 +80,7 @@ class BucketCatalog:
         self._tier = tier
         self._make_partition = make_partition
         self._machine = machine or Machine()
+        self.kept = KeptHistories(self._settings.histories_bytes_max)
         self._served = ServedTopics(self._settings.topics)
         self._following: Following[_Look] = Following(
             tier.describe(),
@@ -133,6 +117,7 @@ class BucketCatalog:
         self._is_usable = False
         self._is_rising = False
         self._is_closed = False
+        self._has_ended_waits = False
 
     async def start(self) -> None:
         """List the bucket and begin to follow it. With a saved listing begin with that, and list a moment later.
@@ -240,14 +225,19 @@ class BucketCatalog:
 
     async def wait(self, version: int, seconds: float) -> bool:
         """See Catalog."""
-        if self._version == version and seconds > 0:
+        if self._version == version and seconds > 0 and not self._has_ended_waits:
             await self._changes.wait(seconds)
         return self._version != version
+
+    def end_waits(self) -> None:
+        """Have all who wait for a change go on without one, now and from now on: the server stops. Idempotent."""
+        self._has_ended_waits = True
+        self._changes.ring()
 
     def _histories_of(self, partition: TopicIdPartition) -> BucketHistories:
         known = self._histories.get(partition)
         if known is None:
-            known = BucketHistories(self._listed[partition], self._line, self._machine)
+            known = BucketHistories(self._listed[partition], self._line, self.kept, self._machine)
             self._histories[partition] = known
         return known
 

@@ -1,14 +1,18 @@
-"""The history of one partition of a bucket: made when a reader asks, renewed when its listing changes."""
+"""The history of one partition of a bucket: made when a reader asks, renewed when its listing changes, let go of when
+others need the memory.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from tierlog.aio.waiting import Broadcast
 from tierlog.broker.protocol.api_errors import ApiError
+from tierlog.broker.replica.catalog.kept_histories import KeptHistories
 from tierlog.broker.replica.catalog.resolution import Listed, Resolution
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
@@ -45,15 +49,22 @@ class BucketHistories:
     Args:
         listed: The partition as it was listed.
         line: Where it is resolved.
+        kept: The histories of all partitions that are at hand.
         machine: Its clock and chance.
     """
 
-    def __init__(self, listed: Listed, line: ResolutionLine, machine: Machine) -> None:
+    def __init__(self, listed: Listed, line: ResolutionLine, kept: KeptHistories, machine: Machine) -> None:
         self._partition = listed.topic_id_partition
         self._listed: Listed | None = listed
         self._line = line
+        self._kept = kept
         self._machine = machine
         self._resolution: Resolution | None = None
+        self._resolved: Listed | None = None
+        self._left_digest = b""
+        self._version = 0
+        self._waiting = 0
+        self._when_left: Callable[[], None] | None = None
         self._error: Exception | None = None
         self._failures = 0
         self._retry_at = 0.0
@@ -85,9 +96,36 @@ class BucketHistories:
         return self._resolution.history if self._resolution is not None and self._listed is not None else None
 
     @property
+    def version(self) -> int:
+        """See PartitionHistories."""
+        return self._version
+
+    def use(self) -> PartitionHistory | None:
+        """See PartitionHistories."""
+        self._kept.use(self)
+        return self.current
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        """See PartitionHistories."""
+        self._when_left = call
+
+    @property
     def is_attended(self) -> bool:
         """Whether the history was resolved, is being resolved, or could not be."""
-        return self._resolution is not None or self._is_under_way or self._error is not None
+        return self._resolved is not None or self._is_under_way or self._error is not None
+
+    @property
+    def is_wanted(self) -> bool:
+        """See KeptHistories."""
+        return self._waiting > 0
+
+    def let_go(self) -> None:
+        """See KeptHistories."""
+        if self._resolution is not None:
+            self._left_digest = self._resolution.digest()
+            self._resolution = None
+        if self._when_left is not None:
+            self._when_left()
 
     @property
     def is_hastened(self) -> bool:
@@ -107,18 +145,24 @@ class BucketHistories:
 
     async def resolve(self) -> PartitionHistory:
         """See PartitionHistories. After a failure the same error is raised again for a while, without a request."""
-        while True:
-            if self._listed is None:
-                raise ApiError(ErrorCode.unknown_topic_or_partition)
-            if (known := self.current) is not None:
-                return known
-            if self._is_under_way:
-                self._is_hastened = True
-            else:
-                if self._error is not None and self._now() < self._retry_at:
-                    raise self._error.with_traceback(None)
-                self._begin()
-            await self._wait()
+        self._waiting += 1
+        try:
+            while True:
+                if self._listed is None:
+                    raise ApiError(ErrorCode.unknown_topic_or_partition)
+                if (known := self.use()) is not None:
+                    return known
+                if self._is_under_way:
+                    self._is_hastened = True
+                else:
+                    if self._error is not None and self._now() < self._retry_at:
+                        raise self._error.with_traceback(None)
+                    self._begin()
+                await self._wait()
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._kept.make_room()
 
     def report_missing(self, error: Exception) -> None:
         """See PartitionHistories. Any number of readers may say so at once: it is listed once."""
@@ -145,13 +189,14 @@ class BucketHistories:
         if self._listed != listed:
             self._error, self._failures, self._retry_at = None, 0, 0.0
         self._listed = listed
-        if self._resolution is not None:
+        if self._resolved is not None:
             self.look_again()
 
     def vanish(self) -> None:
         """The partition is gone."""
-        self._listed = None
-        self._resolution = None
+        self._listed = self._resolution = self._resolved = None
+        self._version += 1
+        self._kept.forget(self)
         self._ring()
 
     def settle(self, resolution: Resolution) -> None:
@@ -159,16 +204,19 @@ class BucketHistories:
         self._is_under_way = self._is_hastened = False
         if self._listed is None:
             return
-        before = self.current
+        was_known, version = self._resolved is not None, self._version
         self._error, self._failures, self._retry_at = None, 0, 0.0
         if resolution.listed is None or resolution.history is None:
             self.vanish()  # until a listing finds it again
         else:
             if self._is_relisted(resolution):
                 self._listed = resolution.listed
-            self._resolution = resolution
+            if not self._is_known(resolution):
+                self._version += 1
+            self._resolution, self._resolved = resolution, resolution.listed
+            self._kept.keep(self, resolution.size_bytes())
             self._note_held(resolution)
-        if before is not None and self.current is not before:
+        if was_known and self._version != version:
             self._line.note_change(self._partition)
         self._ring()
         self.look_again()
@@ -179,14 +227,14 @@ class BucketHistories:
         if self._listed is None:
             return
         if self._error is None or str(self._error) != str(error):
-            kept = "" if self._resolution is None else "; what was known before is served"
+            kept = "" if self._resolved is None else "; what was known before is served"
             _log.warning("%s cannot be resolved: %s%s", self._partition, error, kept)
         self._error = error
         self._failures += 1
         seconds = min(RETRY_SECONDS_MIN * 2.0 ** min(self._failures - 1, 16), RETRY_SECONDS_MAX)
         self._retry_at = self._now() + self._machine.rng.uniform(seconds / 2, seconds)
         self._ring()
-        if self._resolution is not None:
+        if self._resolved is not None:
             self.look_again()
 
     def _note_held(self, resolution: Resolution) -> None:
@@ -204,7 +252,15 @@ class BucketHistories:
 
     @property
     def _is_behind(self) -> bool:
-        return self._is_missed or self._is_due or self._resolution is None or self._resolution.listed != self._listed
+        return self._is_missed or self._is_due or self._resolved != self._listed
+
+    def _is_known(self, resolution: Resolution) -> bool:
+        """Whether a resolution gave the history that was told last, be it let go of."""
+        if self._resolved is None:
+            return False
+        if self._resolution is not None:
+            return resolution.history is self._resolution.history
+        return resolution.digest() == self._left_digest
 
     def _begin(self) -> None:
         relist = self._is_missed or self._is_due

@@ -29,6 +29,11 @@ from tierlog.scan.history import PartitionHistory, TierHistory
 
 _log = logging.getLogger(__name__)
 
+#: Memory of a history, of each of its segments, and of each chunk of a compressed one.
+_HISTORY_BYTES: Final = 4096
+_SEGMENT_BYTES: Final = 2048
+_CHUNK_BYTES: Final = 12
+
 #: By a digest of the objects as they were listed: the segment that was made of them.
 LoadedSegments = Mapping[bytes, StoredSegment]
 
@@ -106,6 +111,23 @@ class Resolution:
     history: PartitionHistory | None
     loaded: LoadedSegments
     held: Held | None = None
+
+    def size_bytes(self) -> int:
+        """Memory of the history and of what is prepared of it, as measured. Cost: a look at each segment."""
+        size = _HISTORY_BYTES + _SEGMENT_BYTES * len(self.loaded)
+        for segment in self.loaded.values():
+            if segment.chunk_index is not None and segment.compression:
+                size += _CHUNK_BYTES * segment.chunk_index.chunk_count
+        return size
+
+    def digest(self) -> bytes:
+        """Of all that the history is made of: equal where histories are. Cost: a look at each segment."""
+        digest = xxhash.xxh3_128(b"".join(sorted(self.loaded)))
+        if self.history is not None:
+            lineage = self.history.lineage
+            gap = None if self.held is None else self.held.gap
+            digest.update(repr((lineage.epochs, lineage.empty_at, self.history.log_start_offset, gap)).encode())
+        return digest.digest()
 
 
 #: What lies behind a gap is held back until it is so old: copies between buckets take no longer, says S3's promise for
