@@ -31,6 +31,9 @@ from bench.replica_start import measure_memory, measure_start
 from bench.replica_tier import measure_tier, pread_server
 from bench.side_by_side import ROUNDS
 
+#: Clients at once, and what each asks: of a hundred each goes on until the last one has begun.
+REQUESTS = {1: 2000, 100: 100}
+
 
 def measure_latency(found: Findings, folder: pathlib.Path, rounds: int) -> None:
     """1 MiB that is cached, beside pread and send of as many bytes: one client, and a hundred."""
@@ -41,11 +44,11 @@ def measure_latency(found: Findings, folder: pathlib.Path, rounds: int) -> None:
     log = next(root.rglob("*.log"))
     with pread_server(folder, log) as theirs, replica_over(root, folder) as ours:
         client.read(ours, "discard")
-        for count in (1, 100):
+        for count, requests in REQUESTS.items():
             times: dict[str, list[list[float]]] = {ours.name: [], theirs.name: []}
             for _ in range(rounds + 1):
                 for side in (theirs, ours):
-                    times[side.name].append(client.repeat(side, clients=count, requests=2000 // count))
+                    times[side.name].append(client.repeat(side, clients=count, requests=requests))
             _tell_latency(found, times[ours.name][1:], times[theirs.name][1:], count)
     shutil.rmtree(folder)
 

@@ -28,6 +28,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def waited_seconds(pid: int) -> float:
+    """How long a process's first thread was ready to run and had no core."""
+    return int(pathlib.Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def resident_mib(pid: int) -> float:
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
@@ -124,7 +129,9 @@ def confluent_read(served: Served, topic: str, ends: dict[str, int]) -> None:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     keys = {"bootstrap.servers": served.bootstrap, "group.id": "bench", "enable.auto.commit": False}
-    consumer = Consumer({**keys, "check.crcs": False, "queued.max.messages.kbytes": 1 << 18})
+    # By default it fetches nothing for a second once its queue is full: who is served faster than it reads would wait.
+    queue = {"queued.max.messages.kbytes": 1 << 18, "fetch.queue.backoff.ms": 10}
+    consumer = Consumer({**keys, "check.crcs": False, **queue})
     consumer.assign([TopicPartition(topic, int(partition), OFFSET_BEGINNING) for partition in ends])
     left = sum(ends.values())
     while left > 0:

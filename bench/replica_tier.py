@@ -27,6 +27,7 @@ from bench.replica_sides import (
     replica_over,
     rounds_of,
     tell,
+    waited_seconds,
 )
 from bench.side_by_side import ROOT
 from bench.spark_tier import MONTH_MS, broker_settings, our_options, tiered
@@ -197,8 +198,11 @@ def pread_server(folder: pathlib.Path, path: pathlib.Path, *chunks: str) -> Iter
 
 
 def _lag(found: Findings, form: str, ours: Served, client: Client, monitor: int) -> None:
-    """How late the replica's event loop comes round while clients read all that they can."""
-    before, until = _lags(monitor), time.monotonic() + LOAD_SECONDS
+    """How late the replica's event loop comes round while clients read all that they can, on the cores that these and
+    whatever else the machine does leave to it.
+    """
+    before, waited, began = _lags(monitor), waited_seconds(ours.pid), time.monotonic()
+    until = began + LOAD_SECONDS
 
     def load() -> None:
         while time.monotonic() < until:
@@ -209,10 +213,12 @@ def _lag(found: Findings, form: str, ours: Served, client: Client, monitor: int)
         thread.start()
     for thread in threads:
         thread.join()
+    waited = (waited_seconds(ours.pid) - waited) / (time.monotonic() - began)
     counts = {bound: count - before[bound] for bound, count in _lags(monitor).items()}
     seen = counts[float("inf")]
     what = f"{form}, loop lag p99 under {LOAD_CLIENTS} raw clients, ms"
-    told = f"p50 {1000 * _quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms"
+    told = f"p50 {1000 * _quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms; "
+    told += f"its thread waited for a core {waited:.0%} of the time"
     found.add(what, told, 1000 * _quantile(counts, 0.99), 10.0)
 
 

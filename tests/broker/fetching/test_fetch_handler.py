@@ -61,6 +61,22 @@ def test_records_come_as_they_lie_in_the_log(version: int) -> None:
     on_loop(test)
 
 
+def test_an_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that fetches a damaged partition without a pause, as some do, would fill the log."""
+
+    async def test(rig: FetchRig) -> None:
+        (partition,) = rig.catalog.add("orders")
+        partition.append(100)
+        for text in ("one", "one", "another"):
+            partition.error = CorruptDataError(f"{text} fault of a log")
+            for _ in range(3):
+                assert (await rig.fetch(12, [Ask("orders", 0, 0)])).errors == {("orders", 0): "corrupt_message"}
+
+    on_loop(test)
+    told = [record.message for record in caplog.records]
+    assert told == [f"orders-0: CorruptDataError: {text} fault of a log" for text in ("one", "another")]
+
+
 @pytest.mark.parametrize("version", SOME_VERSIONS)
 def test_read_committed_ends_at_the_last_stable_offset(version: int) -> None:
     """Otherwise consumers see records of transactions that are open or were aborted."""
@@ -497,13 +513,18 @@ def test_empty_polls_of_a_session_look_at_nothing() -> None:
     on_loop(test)
 
 
-def test_many_partitions_leave_turns_to_others() -> None:
-    """Otherwise one request for ten thousand partitions holds up every other client."""
+@pytest.mark.parametrize(
+    ("count", "filled", "size_bytes", "least_turns"),
+    [(3000, 1000, 10, 1000 // 50 + 3000 // 500 - 2), (12, 12, 4 << 20, 12 // 2 - 2)],
+    ids=["many", "large"],
+)
+def test_many_partitions_leave_turns_to_others(count: int, filled: int, size_bytes: int, least_turns: int) -> None:
+    """Otherwise one request for ten thousand partitions, or for a lot of bytes, holds up every other client."""
 
     async def test(rig: FetchRig) -> None:
-        partitions = rig.catalog.add("orders", 3000)
-        for partition in partitions[:1000]:
-            partition.append(10)
+        partitions = rig.catalog.add("orders", count)
+        for partition in partitions[:filled]:
+            partition.append(size_bytes)
         turns = 0
 
         async def others() -> None:
@@ -513,10 +534,10 @@ def test_many_partitions_leave_turns_to_others() -> None:
                 await asyncio.sleep(0)
 
         beside = asyncio.ensure_future(others())
-        request = rig.request(12, [Ask("orders", number, 0) for number in range(3000)])
+        request = rig.request(12, [Ask("orders", number, 0, max_bytes=8 << 20) for number in range(count)])
         body = await rig.ask(12, request)
-        assert turns >= 1000 // 50 + 3000 // 500 - 2
-        assert len(rig.read(12, body).records) == 1000
+        assert turns >= least_turns
+        assert len(rig.read(12, body).records) == filled
         body.release()
         beside.cancel()
 

@@ -38,6 +38,24 @@ def test_a_restart_costs_no_rebalance(can_skip: bool) -> None:
     assert rig.heartbeat(follower, instance_id="b") is ErrorCode.fenced_instance_id
 
 
+def test_a_member_that_came_back_over_a_slow_disk_and_died_is_missed() -> None:
+    """Its partitions would be read by nobody, for ever."""
+    rig = Rig()
+    leader, _ = stable(rig)
+    rig.is_prompt = False
+    back = rig.join(group_instance_id="b")
+    for _ in range(6):  # longer than the session; the leader lives
+        rig.advance(5)
+        assert rig.heartbeat(leader, instance_id="a") is NONE
+    rig.is_prompt = True
+    rig.settle()
+    assert back.only.error is NONE
+    rig.advance(5)
+    assert rig.heartbeat(leader, instance_id="a") is NONE
+    rig.advance(6)
+    assert rig.heartbeat(leader, instance_id="a") is ErrorCode.rebalance_in_progress
+
+
 def test_a_leader_that_restarts_does_not_assign_anew() -> None:
     """Otherwise a leader's restart moves partitions, or a generation has two assignments."""
     rig = Rig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
+import random
 import struct
 import uuid
 from typing import Any, Final
@@ -135,6 +136,31 @@ def test_writes_what_kio_writes(
     encoded = b"".join(buffers)
     assert size == len(encoded)
     assert encoded == written_by_kio(version, session_id, error, wanted, nodes)
+
+
+@pytest.mark.parametrize("version", [11, 12, 13, 18])
+def test_records_of_all_sizes_beside_each_other(version: int) -> None:
+    """Most partitions with records are written in one piece with the end of the one before: a byte too many or too few
+    there, or a length of the wrong number of bytes, and a client reads garbage from then on.
+    """
+    chance = random.Random(version)
+    sizes = (0, 1, 126, 127, 128, 16382, 16383, 16384, 16385, 2**21 - 3, 2**21 - 2, 2**21 - 1, 2**21)
+    data = memoryview(bytes(2**21))
+    others: list[dict[str, Any]] = [
+        {"aborted_transactions": ()},
+        {"aborted_transactions": [(1, 2)]},
+        {"diverging_epoch": (1, 2), "current_leader": (3, 4)},
+    ]
+    answered = []
+    for number in range(80):
+        size = chance.choice(sizes) if number % 8 else 20_000
+        plain = FetchablePartition(number, 0, 9, 8, 7, [data[:size]] if size else [], size)
+        answered.append(plain._replace(**chance.choice([{}, {}, {}, *others])))
+    wanted = [FetchableTopic("a", b"1" * 16, answered[:50]), FetchableTopic("b", b"2" * 16, answered[50:])]
+    buffers, size = encode_fetch_response(version, topics=wanted)
+    encoded = b"".join(buffers)
+    assert size == len(encoded)
+    assert encoded == written_by_kio(version, 0, 0, wanted, [])
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -17,19 +17,23 @@ from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
 from tierlog.broker.fetching.late_reads import LateReads
+from tierlog.broker.fetching.zstd_batches import ZSTD_SINCE, before_zstd
 from tierlog.broker.handling import Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
+from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
 
-_log = logging.getLogger(__name__)
+_TOLD: Final = ToldErrors(logging.getLogger(__name__))
 
 #: Partitions of one request that are waited for at once.
 _WAITING_MAX: Final = 16
 #: Partitions that are looked at, and read from memory, before others have their turn on the loop: some 1 ms each.
 _LOOKS_A_TURN: Final = 500
 _READS_A_TURN: Final = 50
+#: The same of bytes, which may have been copied out of the page cache: 0.1 ms a mebibyte.
+_BYTES_A_TURN: Final = 8 << 20
 #: How often the shares of an answer are dealt out again.
 _ROUNDS_MAX: Final = 8
 #: How long an answer with records waits for those of other partitions (Kafka's ``remote.fetch.max.wait.ms``).
@@ -217,9 +221,11 @@ class PartitionReads:
         # A negative limit is the first partition's alone, as in Kafka: what is left for the others is never below 0.
         left_bytes = max_bytes if asked and not asked[0].slot else max(max_bytes, 0)
         is_first_whole = not self.records_size_bytes
+        turn_bytes = 0
         try:
             for number, one in enumerate(asked, 1):
-                if not number % _READS_A_TURN:
+                if not number % _READS_A_TURN or turn_bytes >= _BYTES_A_TURN:
+                    turn_bytes = 0
                     await give_way()
                 offsets = one.partition.offsets
                 has_no_share = not is_first_whole and left_bytes <= 0 <= one.wanted.max_bytes
@@ -233,6 +239,7 @@ class PartitionReads:
                 begun = Begun(self._read_one(one))
                 if begun.is_done:
                     taken_bytes = self._settle(one, begun.result(), skipped)
+                    turn_bytes += taken_bytes
                 else:
                     waiting[begun] = one
                     taken_bytes = max(one.given_bytes, 1)
@@ -331,6 +338,11 @@ class PartitionReads:
             read_committed=self._options.is_read_committed,
         )
         offsets = read.offsets
+        if self._options.api_version < ZSTD_SINCE and read.size_bytes:
+            records, size_bytes = before_zstd(read.records)
+            if not size_bytes:
+                raise ApiError(ErrorCode.unsupported_compression_type)
+            read = replace(read, records=records, size_bytes=size_bytes)
         # Kafka has no list where the first batch is larger than what is left for it.
         has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(
@@ -346,10 +358,8 @@ class PartitionReads:
 
     def _failed(self, wanted: FetchPartition, partition: Partition, error: Exception) -> FetchablePartition:
         code = error_code_of(error)
-        if code is ErrorCode.unknown_server_error and not isinstance(error, ApiError):
-            _log.exception("%s-%s: reading failed", wanted.topic, wanted.partition, exc_info=error)
-        elif not isinstance(error, ApiError):
-            _log.warning("%s-%s: %s", wanted.topic, wanted.partition, error)
+        if not isinstance(error, ApiError):
+            _TOLD.tell(wanted.topic or "", wanted.partition, error)
         if code is ErrorCode.kafka_storage_error and self._options.api_version < _STORAGE_ERROR:
             code = ErrorCode.not_leader_or_follower
         told = _refused(wanted, code.value)

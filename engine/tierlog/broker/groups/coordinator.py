@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from tierlog.broker.groups.committed_offsets import CommitRequest, CommittedOffsets, commit_fault
 from tierlog.broker.groups.group import Group, GroupState
 from tierlog.broker.groups.group_config import GroupConfig
+from tierlog.broker.groups.group_counts import GroupCounts
 from tierlog.broker.groups.members import (
     UNKNOWN_MEMBER_ID,
     JoinAnswer,
@@ -46,6 +47,9 @@ class GroupCoordinator:
         store: Keeps what has to survive; it is not closed here.
         state: What the store had loaded.
         on_loop: Has a call made on the loop, soon, in the order of the calls; any thread may use it.
+
+    Attributes:
+        counts: What came to pass since the start.
     """
 
     def __init__(
@@ -64,8 +68,14 @@ class GroupCoordinator:
         self._store = store
         self._on_loop = on_loop
         self._budget = MemoryBudget(config.memory_max)
+        self.counts = GroupCounts()
         self._rebalances = Rebalances(
-            config, timers, machine.clock, save_empty=self._save_empty, pending_gone=self._drop_if_unused
+            config,
+            timers,
+            machine.clock,
+            self.counts,
+            save_empty=self._save_empty,
+            pending_gone=self._drop_if_unused,
         )
         self._membership = Membership(config, self._rebalances, self._budget, machine.rng, self._save)
         self._groups: dict[str, Group] = {}
@@ -273,6 +283,12 @@ class GroupCoordinator:
 
     def commit(self, request: CommitRequest, answer: Callable[[ErrorCode], None]) -> None:
         """Store offsets for a group; ``answer`` is called once they are durable, or are not."""
+        began = self._clock.monotonic_seconds()
+
+        def told(error: ErrorCode) -> None:
+            self.counts.count_commit(error, self._clock.monotonic_seconds() - began)
+            answer(error)
+
         group = self.find(request.group_id)
         error = ErrorCode.none if self._is_open else ErrorCode.coordinator_not_available
         if error is ErrorCode.none:
@@ -282,7 +298,7 @@ class GroupCoordinator:
             if not self.make_room(request.group_id, growth):
                 error = ErrorCode.coordinator_not_available
         if error is not ErrorCode.none or not request.offsets:
-            answer(error)
+            told(error)
             return
         if group is None:
             group = self._make(request.group_id)
@@ -290,7 +306,7 @@ class GroupCoordinator:
         made = group
 
         def done(error: ErrorCode) -> None:
-            answer(error)
+            told(error)
             if error is not ErrorCode.none:
                 self._drop_if_unused(made)
 

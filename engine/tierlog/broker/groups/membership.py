@@ -172,6 +172,8 @@ class Membership:
                     group.update(member, before[0], rebalance_timeout_ms=before[1], session_timeout_ms=before[2])
                     self._rebalances.keep_alive(group, member)
                 elif group.state is GroupState.STABLE and group.generation_id == generation_id:
+                    # Its session may have run out while it waited, and was not heeded.
+                    self._rebalances.keep_alive(group, member)
                     group.answer_join(member, self._answer_back(group, member, request, old_leader))
                 # Else a rebalance has begun meanwhile, and answers.
 

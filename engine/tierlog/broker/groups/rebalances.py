@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from tierlog.broker.groups.group import Group, GroupState
 from tierlog.broker.groups.group_config import GroupConfig
+from tierlog.broker.groups.group_counts import GroupCounts
 from tierlog.broker.groups.members import JoinAnswer, Member, SyncAnswer
 from tierlog.broker.groups.timeouts import Timeout
 from tierlog.broker.handling import Timers
@@ -26,6 +27,7 @@ class Rebalances:
     """Moves groups through their states. Used on the event loop alone.
 
     Args:
+        counts: Of the coordinator.
         save_empty: Stores a group that has become empty; nobody waits for it.
         pending_gone: Called when a group has lost an id that was given away and may be of no use any more.
     """
@@ -35,6 +37,7 @@ class Rebalances:
         config: GroupConfig,
         timers: Timers,
         clock: Clock,
+        counts: GroupCounts,
         *,
         save_empty: Callable[[Group], None],
         pending_gone: Callable[[Group], None],
@@ -42,6 +45,7 @@ class Rebalances:
         self._config = config
         self._timers = timers
         self._clock = clock
+        self._counts = counts
         self._save_empty = save_empty
         self._pending_gone = pending_gone
 
@@ -71,6 +75,7 @@ class Rebalances:
 
     def _session_ran_out(self, group: Group, member: Member) -> None:
         if group.members.get(member.member_id) is member and not member.is_waiting:
+            self._counts.members_lost += 1
             _log.info("group %r: nothing was heard of member %r, it is removed", group.group_id, member.member_id)
             self.remove(group, member)
             self.go_on_without(group, f"member {member.member_id!r} is gone")
@@ -107,6 +112,7 @@ class Rebalances:
         group.sync_timeout.cancel()
         was_empty = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, time_ms=self._clock.time_ms())
+        self._counts.rebalances += 1
         _log.info("group %r: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
         if was_empty:
             delay_ms = self._config.initial_rebalance_delay_ms

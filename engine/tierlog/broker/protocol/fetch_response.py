@@ -216,7 +216,22 @@ class _FlexibleWriter(_ClassicWriter):
 
     def write_partitions(self, partitions: Sequence[FetchablePartition]) -> None:
         run, done, size_bytes = self.run, self._done, 0
+        append, three_bytes, four_bytes = done.append, _THREE_BYTES, _FOUR_BYTES
+        #: Of a partition whose records were the last: its byte of no tagged fields is still to be written.
+        is_tag_owed = False
         for index, error, high_watermark, last_stable, log_start, records, size, aborted, epoch, leader in partitions:
+            if is_tag_owed and size and three_bytes <= size < four_bytes and not (aborted or epoch or leader):
+                # Nearly all partitions with records: one piece, made at once.
+                count = 0 if aborted is None else 1
+                low, middle, high = size + 1 & 127 | 128, size + 1 >> 7 & 127 | 128, size + 1 >> 14
+                append(
+                    _OWED(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA, low, middle, high)
+                )
+                size_bytes += size + _OWED_BYTES
+                done += records
+                continue
+            if is_tag_owed:
+                run, is_tag_owed = bytearray(1), False
             if not aborted and epoch is None and leader is None:
                 count = 0 if aborted is None else 1  # null, or none: one more than there are
                 if not size:
@@ -224,7 +239,7 @@ class _FlexibleWriter(_ClassicWriter):
                     continue
                 run += _PLAIN(index, error, high_watermark, last_stable, log_start, count, _NO_REPLICA)
                 run += unsigned_varint(size + 1)
-                next_run = bytearray(1)  # no tagged field
+                is_tag_owed = True
             else:
                 run += _HEAD(index, error, high_watermark, last_stable, log_start)
                 run += _compact_aborted(aborted) + self._tail
@@ -232,18 +247,23 @@ class _FlexibleWriter(_ClassicWriter):
                 if not size:
                     run += _partition_tags(epoch, leader)
                     continue
-                next_run = bytearray(_partition_tags(epoch, leader))
             size_bytes += len(run) + size
-            done.append(run)
+            append(run)
             done += records
-            run = next_run
-        self.run = run
+            run = bytearray() if is_tag_owed else bytearray(_partition_tags(epoch, leader))
+        self.run = bytearray(1) if is_tag_owed else run
         self._size_bytes += size_bytes
 
     def end_structure(self) -> None:
         self.run.append(0)
 
 
+#: Sizes of records whose lengths (one more) take three bytes, as those of a fetch mostly do.
+_THREE_BYTES: Final = 1 << 14
+_FOUR_BYTES: Final = (1 << 21) - 1
+#: The last byte of the partition before, then all of one that has nothing but records, of such a size.
+_OWED: Final = struct.Struct(">xihqqqBiBBB").pack
+_OWED_BYTES: Final = struct.calcsize(">xihqqqBiBBB")
 #: Behind the head: the count of no aborted transactions, no preferred replica; then no records, no tagged field.
 _PLAIN: Final = struct.Struct(">ihqqqBi").pack
 _EMPTY: Final = struct.Struct(">ihqqqBiBB").pack

@@ -20,6 +20,7 @@ from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.broker.fetching.fetch_handler import FetchHandler
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
+from tierlog.broker.groups.group_metrics import GroupMetrics
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
 from tierlog.broker.groups.stored_state import GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
@@ -109,7 +110,9 @@ class Replica:
         metrics = ServerMetrics()
         server = Server(self._handlers(catalog, coordinator, timers), config.server, machine, metrics=metrics)
         self._parts.push_async_callback(server.stop)
-        self._parts.callback(coordinator.close)  # before the server stops: members that wait for others are answered
+        # Before the server stops: members that wait for others are answered, and long polls with what is there.
+        self._parts.callback(coordinator.close)
+        self._parts.callback(catalog.end_waits)
         self._server = server
         if config.monitor is not None:
             endpoint = HttpEndpoint(
@@ -118,6 +121,7 @@ class Replica:
                     metrics.registry,
                     storage_metrics.registry,
                     ReplicaMetrics(catalog, machine.clock).registry,
+                    GroupMetrics(coordinator).registry,
                 ),
                 health=partial(_health, catalog),
                 machine=machine,

@@ -117,6 +117,7 @@ class BucketCatalog:
         self._is_usable = False
         self._is_rising = False
         self._is_closed = False
+        self._has_ended_waits = False
 
     async def start(self) -> None:
         """List the bucket and begin to follow it. With a saved listing begin with that, and list a moment later.
@@ -224,9 +225,14 @@ class BucketCatalog:
 
     async def wait(self, version: int, seconds: float) -> bool:
         """See Catalog."""
-        if self._version == version and seconds > 0:
+        if self._version == version and seconds > 0 and not self._has_ended_waits:
             await self._changes.wait(seconds)
         return self._version != version
+
+    def end_waits(self) -> None:
+        """Have all who wait for a change go on without one, now and from now on: the server stops. Idempotent."""
+        self._has_ended_waits = True
+        self._changes.ring()
 
     def _histories_of(self, partition: TopicIdPartition) -> BucketHistories:
         known = self._histories.get(partition)
