@@ -26,7 +26,8 @@ from bench.findings import Findings, spread
 from bench.peers import install, plugin
 from bench.raw_client import RawClient, request_class
 from bench.replica_bucket import large_segment, many_segments
-from bench.replica_sides import PARTITION_BYTES, Client, cpu_seconds, replica_over, resident_mib
+from bench.replica_sides import PARTITION_BYTES, Client, cpu_seconds, replica_over
+from bench.replica_start import measure_memory, measure_start
 from bench.replica_tier import measure_tier, pread_server
 from bench.side_by_side import ROUNDS
 
@@ -95,55 +96,10 @@ def measure_polls(found: Findings, folder: pathlib.Path, rounds: int) -> None:
     shutil.rmtree(folder)
 
 
-def measure_memory(found: Findings, folder: pathlib.Path) -> None:
-    """10⁴ partitions, all resolved, and a thousand connections that each fetch once."""
-    folder.mkdir(parents=True)
-    root = folder / "bucket"
-    ends = many_segments(root, partitions=10_000, segments=1)
-    with replica_over(root, folder) as ours:
-        clients = [RawClient(ours.bootstrap) for _ in range(1000)]
-        asked = request_class(1, 12)
-        inner = sys.modules[asked.__module__]
-        for number, client in enumerate(clients):
-            partitions = tuple(
-                inner.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=PARTITION_BYTES)
-                for _ in range(1)
-            )
-            topics = tuple(inner.FetchTopic(topic=f"topic-{each}", partitions=partitions) for each in range(10))
-            wait = {"max_wait": datetime.timedelta(seconds=30), "min_bytes": 1, "forgotten_topics_data": ()}
-            answer = client.ask(asked(topics=topics, **wait))
-            got = sum(part.high_watermark == ends for topic in answer.responses for part in topic.partitions)
-            assert got == 10, answer
-        found.add("10⁴ partitions, 10³ connections, MiB", "resident", resident_mib(ours.pid), 200)
-        for client in clients:
-            client.close()
-    shutil.rmtree(folder)
-
-
-def measure_start(found: Findings, folder: pathlib.Path, rounds: int) -> None:
-    """From the start of the process until the first record of the last partition is out."""
-    root = folder / "bucket"
-    ends = many_segments(root, partitions=1000, segments=10)
-    client = Client(folder, "topic-0", {"0": ends})
-    for what, arguments, bar in (("cold", [], 3.0), ("with --state", ["--state", str(folder / "state")], 1.0)):
-        seconds = []
-        for number in range(rounds + 1):
-            began = time.perf_counter()
-            with replica_over(root, folder, *arguments) as ours:
-                client.read(ours, "discard")
-                if number:
-                    seconds.append(time.perf_counter() - began)
-                time.sleep(3 if number == 0 else 0)  # the listing is kept
-        found.add(
-            f"start, 10⁴ segments, 10³ partitions, {what}, s", spread(seconds, ".2f"), statistics.median(seconds), bar
-        )
-    shutil.rmtree(folder)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["tier", "start", "latency", "polls", "memory"])
-    parser.add_argument("--scale", type=float, default=1.0, help="of 2 GB")
+    parser.add_argument("--scale", type=float, default=1.0, help="of 2 GB, and of the partitions of start and memory")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--forms", default="plain,zstd + AES" if plugin.jars() else "plain")
     arguments = parser.parse_args()
@@ -154,13 +110,13 @@ def main() -> None:
             for form in arguments.forms.split(","):
                 measure_tier(found, folder / form.replace(" + ", "-"), form, arguments.scale, arguments.rounds)
         if "start" in arguments.parts:
-            measure_start(found, folder / "start", arguments.rounds)
+            measure_start(found, folder / "start", arguments.rounds, arguments.scale)
         if "latency" in arguments.parts:
             measure_latency(found, folder / "latency", arguments.rounds)
         if "polls" in arguments.parts:
             measure_polls(found, folder / "polls", arguments.rounds)
         if "memory" in arguments.parts:
-            measure_memory(found, folder / "memory")
+            measure_memory(found, folder / "memory", arguments.scale)
     found.save("replica", install.versions())
 
 

@@ -28,6 +28,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def waited_seconds(pid: int) -> float:
+    """How long a process's first thread was ready to run and had no core."""
+    return int(pathlib.Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def resident_mib(pid: int) -> float:
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
@@ -50,9 +55,11 @@ class Served:
 
 @contextlib.contextmanager
 def replica_over(
-    path: pathlib.Path, folder: pathlib.Path, *arguments: str, keys: dict[str, str] | None = None
+    path: pathlib.Path | str, folder: pathlib.Path, *arguments: str, keys: dict[str, str] | None = None
 ) -> Iterator[Served]:
-    """`tierlog replica`, once it takes connections."""
+    """`tierlog replica`, once it takes connections. Its modules are compiled, as an installer leaves them, by the first
+    start of each folder.
+    """
     port = broker.free_port()
     command = [sys.executable, "-c", "from tierlog.cli import main; main()", "replica", str(path)]
     command += ["--listen", f"127.0.0.1:{port}", *arguments]
@@ -61,7 +68,9 @@ def replica_over(
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
         command += ["--config", str(config)]
     with (folder / "replica.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         broker.wait_for_port(process, port, folder / "replica.log")
         yield Served("tierlog replica", f"127.0.0.1:{port}", process.pid)
@@ -174,6 +183,8 @@ def tell(
     )
 
 
-def metric(port: int, name: str) -> float:
+def series(port: int, name: str) -> list[tuple[str, float]]:
+    """Labels and value of each series of a metric, asked of ``--monitor``."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-    return max(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+    found = re.findall(rf"^{name}({{.*}})? (\S+)$", text, re.MULTILINE)
+    return [(labels, float(value)) for labels, value in found]

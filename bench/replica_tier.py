@@ -9,7 +9,6 @@ import statistics
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,7 +25,9 @@ from bench.replica_sides import (
     perf_read,
     replica_over,
     rounds_of,
+    series,
     tell,
+    waited_seconds,
 )
 from bench.side_by_side import ROOT
 from bench.spark_tier import MONTH_MS, broker_settings, our_options, tiered
@@ -197,8 +198,11 @@ def pread_server(folder: pathlib.Path, path: pathlib.Path, *chunks: str) -> Iter
 
 
 def _lag(found: Findings, form: str, ours: Served, client: Client, monitor: int) -> None:
-    """How late the replica's event loop comes round while clients read all that they can."""
-    before, until = _lags(monitor), time.monotonic() + LOAD_SECONDS
+    """How late the replica's event loop comes round while clients read all that they can, on the cores that these and
+    whatever else the machine does leave to it.
+    """
+    before, waited, began = _lags(monitor), waited_seconds(ours.pid), time.monotonic()
+    until = began + LOAD_SECONDS
 
     def load() -> None:
         while time.monotonic() < until:
@@ -209,18 +213,18 @@ def _lag(found: Findings, form: str, ours: Served, client: Client, monitor: int)
         thread.start()
     for thread in threads:
         thread.join()
+    waited = (waited_seconds(ours.pid) - waited) / (time.monotonic() - began)
     counts = {bound: count - before[bound] for bound, count in _lags(monitor).items()}
     seen = counts[float("inf")]
     what = f"{form}, loop lag p99 under {LOAD_CLIENTS} raw clients, ms"
-    told = f"p50 {1000 * _quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms"
+    told = f"p50 {1000 * _quantile(counts, 0.5):.2f} ms, of {seen:.0f} looks {seen - counts[0.01]:.0f} above 10 ms; "
+    told += f"its thread waited for a core {waited:.0%} of the time"
     found.add(what, told, 1000 * _quantile(counts, 0.99), 10.0)
 
 
 def _lags(monitor: int) -> dict[float, float]:
     """Upper bound in seconds to the looks that found the loop no later."""
-    text = urllib.request.urlopen(f"http://127.0.0.1:{monitor}/metrics", timeout=10).read().decode()
-    lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith(LAG)]
-    return {float(name.partition('le="')[2].partition('"')[0]): float(count) for name, _, count in lines}
+    return {float(labels.removeprefix('{le="').removesuffix('"}')): count for labels, count in series(monitor, LAG)}
 
 
 def _quantile(counts: dict[float, float], share: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pathlib
 import struct
 import uuid
@@ -14,8 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import zstandard
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.support.batches import Batch, crc32c, encode
+from tierlog.remote.storage.chunks.key_ring import KeyRing
+
+#: What AES-GCM adds to a chunk: nonce and tag.
+_SEAL_BYTES = 28
 
 
 def topic_uuid(name: str) -> str:
@@ -157,6 +163,34 @@ class Bucket:
             "transformedChunks": _packed([len(chunk) for chunk in chunks]),
         }
         self._write(self.keys[name] + ".log", b"".join(chunks))
+        self._write(self.keys[name] + ".rsm-manifest", json.dumps(manifest).encode())
+
+    def encrypt(self, name: str, key_ring: KeyRing) -> None:
+        """Rewrites a plain segment as the plugin's encryption stores it, under a data key of its own."""
+        manifest = json.loads(self.path(name, "rsm-manifest").read_bytes())
+        key = key_ring.new_segment_key()
+
+        def sealed(data: bytes) -> bytes:
+            nonce = os.urandom(12)
+            return nonce + AESGCM(key.data_key).encrypt(nonce, data, key.encryption.aad)
+
+        log, size = self.path(name, "log").read_bytes(), self.chunk_size
+        chunks = [sealed(log[at : at + size]) for at in range(0, len(log), size)]
+        index = manifest["chunkIndex"]
+        index |= {"transformedChunkSize": size + _SEAL_BYTES, "finalTransformedChunkSize": len(chunks[-1])}
+        plain, parts, at = self.path(name, "indexes").read_bytes(), [], 0
+        for place in filter(None, manifest["segmentIndexes"].values()):
+            part = plain[place["position"] : place["position"] + place["size"]]
+            parts.append(sealed(part) if part else b"")
+            place |= {"position": at, "size": len(parts[-1])}
+            at += len(parts[-1])
+        wrapped = base64.b64encode(key.encryption.wrapped_key).decode()
+        manifest["encryption"] = {
+            "dataKey": f"{key.encryption.key_id}:{wrapped}",
+            "aad": base64.b64encode(key.encryption.aad).decode(),
+        }
+        self._write(self.keys[name] + ".log", b"".join(chunks))
+        self._write(self.keys[name] + ".indexes", b"".join(parts))
         self._write(self.keys[name] + ".rsm-manifest", json.dumps(manifest).encode())
 
     def _write(self, key: str, data: bytes) -> None:

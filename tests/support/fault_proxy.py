@@ -75,6 +75,7 @@ class Rule:
     Args:
         verb: Of HTTP; None is any.
         path: A piece of the path and the query.
+        ending: What the path ends with.
         times: How often; None is always.
         skip: So many that fit pass first.
         code: S3's code in an answer of our own.
@@ -95,6 +96,7 @@ class Rule:
     after_bytes: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     then: Callable[[], object] | None = None
+    ending: str = ""
     struck: int = 0
     left: int = 0
     released: threading.Event = field(default_factory=threading.Event)
@@ -112,7 +114,7 @@ class Rule:
 
     def takes(self, seen: Seen) -> bool:
         target = f"{seen.path}?{seen.query}"
-        if self.verb not in (None, seen.verb) or self.path not in target:
+        if self.verb not in (None, seen.verb) or self.path not in target or not seen.path.endswith(self.ending):
             return False
         if self.skip:
             self.skip -= 1
@@ -171,10 +173,11 @@ class FaultProxy:
         after_bytes: int = 0,
         headers: dict[str, str] | None = None,
         then: Callable[[], object] | None = None,
+        ending: str = "",
     ) -> Rule:
         """One more rule; the first that fits a request strikes."""
         assert kind in KINDS, kind
-        rule = Rule(kind, verb, path, times, skip, status, code, after_bytes, headers or {}, then)
+        rule = Rule(kind, verb, path, times, skip, status, code, after_bytes, headers or {}, then, ending)
         with self._lock:
             self._rules.append(rule)
         return rule
@@ -193,6 +196,13 @@ class FaultProxy:
                 store.sendall(raw)
                 _Stream(store).answer(lambda _: None, head_only=raw.startswith(b"HEAD"))
         return len(late)
+
+    def wait_for_strikes(self, rule: Rule, count: int, *, seconds: float = 20) -> None:
+        """Until a rule has struck so often."""
+        deadline = time.monotonic() + seconds
+        while rule.struck < count:
+            assert time.monotonic() < deadline, f"{rule.struck} requests were broken, {count} expected"
+            time.sleep(0.01)
 
     def wait_for(self, count: int, *, verb: str | None = None, seconds: float = 20) -> None:
         """Until so many requests have come."""

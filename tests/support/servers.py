@@ -74,10 +74,13 @@ def as_abfss(server: StoreServer, url: str) -> tuple[str, dict[str, str]]:
 
 
 def free_port() -> int:
-    """A port that is free, and whose partner 10000 above is free too (SeaweedFS takes that for gRPC)."""
+    """A port that is free, and whose partner 10000 above is free too (SeaweedFS takes that for gRPC).
+
+    Both lie below 32768, where Linux begins to hand out ports to clients, which would take them before the server does.
+    """
     chosen = random.SystemRandom()
     for _ in range(200):
-        port = chosen.randrange(20000, 50000)
+        port = chosen.randrange(12000, 22000)
         if all(_can_bind(each) for each in (port, port + 10000)):
             return port
     raise RuntimeError("no free port on 127.0.0.1")

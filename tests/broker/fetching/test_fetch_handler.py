@@ -61,6 +61,22 @@ def test_records_come_as_they_lie_in_the_log(version: int) -> None:
     on_loop(test)
 
 
+def test_an_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that fetches a damaged partition without a pause, as some do, would fill the log."""
+
+    async def test(rig: FetchRig) -> None:
+        (partition,) = rig.catalog.add("orders")
+        partition.append(100)
+        for text in ("one", "one", "another"):
+            partition.error = CorruptDataError(f"{text} fault of a log")
+            for _ in range(3):
+                assert (await rig.fetch(12, [Ask("orders", 0, 0)])).errors == {("orders", 0): "corrupt_message"}
+
+    on_loop(test)
+    told = [record.message for record in caplog.records]
+    assert told == [f"orders-0: CorruptDataError: {text} fault of a log" for text in ("one", "another")]
+
+
 @pytest.mark.parametrize("version", SOME_VERSIONS)
 def test_read_committed_ends_at_the_last_stable_offset(version: int) -> None:
     """Otherwise consumers see records of transactions that are open or were aborted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -13,9 +12,10 @@ from kio.schema.errors import ErrorCode
 from tierlog.aio.side_by_side import LoopShare, run_each
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
-from tierlog.errors import TierlogError
+from tierlog.broker.told_errors import ToldErrors
 
 LOGGER = logging.getLogger(__name__)
+_TOLD: Final = ToldErrors(LOGGER)
 
 #: Partitions of one request that are searched at once: as many as the threads behind them can use.
 CONCURRENCY: Final = 32
@@ -65,7 +65,7 @@ def _asked(partition: Partition | None, question: Question) -> Callable[[], Coro
         except ApiError as error:
             return error.code
         except Exception as error:  # noqa: BLE001 - it is logged, and the others are answered
-            _tell(question.topic, question.partition, error)
+            _TOLD.tell(question.topic, question.partition, error)
             return error_code_of(error)
 
     return call
@@ -80,27 +80,9 @@ def load_quietly(topic: str, number: int, partition: Partition) -> Callable[[], 
         try:
             await partition.load()
         except Exception as error:  # noqa: BLE001 - it is logged
-            _tell(topic, number, error)
+            _TOLD.tell(topic, number, error)
 
     return call
-
-
-#: What was logged last of partitions: a client that asks again and again must not fill the log.
-_TOLD: Final[OrderedDict[tuple[str, int], str]] = OrderedDict()
-_TOLD_MAX: Final = 1024
-
-
-def _tell(topic: str, number: int, error: Exception) -> None:
-    """Log an error of a partition, unless it was the last one that was logged of it."""
-    text = f"{type(error).__name__}: {error}"
-    if _TOLD.get((topic, number)) == text:
-        return
-    _TOLD[topic, number] = text
-    _TOLD.move_to_end((topic, number))
-    if len(_TOLD) > _TOLD_MAX:
-        _TOLD.popitem(last=False)
-    is_ours = isinstance(error, TierlogError)
-    LOGGER.log(logging.WARNING if is_ours else logging.ERROR, "%s-%d: %s", topic, number, text, exc_info=not is_ours)
 
 
 async def current_offsets(partition: Partition, current_leader_epoch: int = UNKNOWN) -> OffsetSnapshot:

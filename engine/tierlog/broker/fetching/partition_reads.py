@@ -22,9 +22,10 @@ from tierlog.broker.handling import Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
+from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
 
-_log = logging.getLogger(__name__)
+_TOLD: Final = ToldErrors(logging.getLogger(__name__))
 
 #: Partitions of one request that are waited for at once.
 _WAITING_MAX: Final = 16
@@ -357,10 +358,8 @@ class PartitionReads:
 
     def _failed(self, wanted: FetchPartition, partition: Partition, error: Exception) -> FetchablePartition:
         code = error_code_of(error)
-        if code is ErrorCode.unknown_server_error and not isinstance(error, ApiError):
-            _log.exception("%s-%s: reading failed", wanted.topic, wanted.partition, exc_info=error)
-        elif not isinstance(error, ApiError):
-            _log.warning("%s-%s: %s", wanted.topic, wanted.partition, error)
+        if not isinstance(error, ApiError):
+            _TOLD.tell(wanted.topic or "", wanted.partition, error)
         if code is ErrorCode.kafka_storage_error and self._options.api_version < _STORAGE_ERROR:
             code = ErrorCode.not_leader_or_follower
         told = _refused(wanted, code.value)

@@ -25,6 +25,8 @@ RETRY_SECONDS_MIN: Final = 1.0
 RETRY_SECONDS_MAX: Final = 60.0
 #: A partition whose objects are missed is listed again no sooner than this after its last resolution began.
 RELIST_SECONDS_MIN: Final = 1.0
+#: What is held back is looked at so long behind the time when it counts.
+HELD_SECONDS: Final = 1.0
 
 
 class ResolutionLine(Protocol):
@@ -70,6 +72,7 @@ class BucketHistories:
         self._is_under_way = False
         self._is_hastened = False
         self._is_missed = False
+        self._held_until: float | None = None
         self._begun: Listed | None = None
         self._settled: Broadcast | None = None
 
@@ -212,6 +215,7 @@ class BucketHistories:
                 self._version += 1
             self._resolution, self._resolved = resolution, resolution.listed
             self._kept.keep(self, resolution.size_bytes())
+            self._note_held(resolution)
         if was_known and self._version != version:
             self._line.note_change(self._partition)
         self._ring()
@@ -233,9 +237,22 @@ class BucketHistories:
         if self._resolved is not None:
             self.look_again()
 
+    def _note_held(self, resolution: Resolution) -> None:
+        """See to it that what is held back is looked at again when it counts, though nothing new be listed."""
+        self._held_until = None
+        if resolution.held is not None:
+            seconds = max(0.0, (resolution.held.until_ms - self._machine.clock.time_ms()) / 1000)
+            self._held_until = self._now() + seconds
+            self._line.begin_later(self, seconds + HELD_SECONDS)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether what was held back counts by now."""
+        return self._held_until is not None and self._now() >= self._held_until
+
     @property
     def _is_behind(self) -> bool:
-        return self._is_missed or self._resolved != self._listed
+        return self._is_missed or self._is_due or self._resolved != self._listed
 
     def _is_known(self, resolution: Resolution) -> bool:
         """Whether a resolution gave the history that was told last, be it let go of."""
@@ -246,7 +263,8 @@ class BucketHistories:
         return resolution.digest() == self._left_digest
 
     def _begin(self) -> None:
-        relist, self._is_missed = self._is_missed, False
+        relist = self._is_missed or self._is_due
+        self._is_missed, self._held_until = False, None
         self._is_under_way = True
         self._began_at = self._now()
         self._begun = self._listed

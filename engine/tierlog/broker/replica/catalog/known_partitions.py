@@ -98,6 +98,11 @@ class KnownPartitions:
         assert self._layout is not None
         return list(self._layout.candidates_of(listed.topic_id_partition))
 
+    @property
+    def has_late_segments(self) -> bool:
+        """See ListingSource: brokers tell of segments in order."""
+        return False
+
     def relist(self, listed: Listed) -> Listed:
         """See ListingSource: nothing is known that is newer than the metadata, which is to be read again soon."""
         self._ask_again()

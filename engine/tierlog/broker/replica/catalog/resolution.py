@@ -2,7 +2,8 @@
 
 What a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the records and
 never know. A segment that cannot be described may be missing only where another one holds its offsets, and one whose
-log is gone also where retention may have taken it: below all that is whole.
+log is gone also where retention may have taken it: below all that is whole. Offsets that no segment holds are passed
+over only when none can be late: see ``Held``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import xxhash
 from tierlog.broker.replica.catalog.empty_logs import empty_history
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.metadata.lineage import Gap
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.layouts import Candidate
 from tierlog.remote.storage.objects.part_suffixes import LOG
@@ -69,8 +72,28 @@ class ListingSource(Protocol):
     def find_candidates(self, listed: Listed) -> Sequence[Candidate]:
         """The segments of a partition."""
 
+    @property
+    def has_late_segments(self) -> bool:
+        """Whether a segment may be listed before one that lies in front of it."""
+
     def relist(self, listed: Listed) -> Listed | None:
         """The same partition as it is now; None if it is gone; ``listed`` itself if nothing newer can be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Segments that are whole and are not served yet, since those in front of them are missing.
+
+    Brokers copy in the order of offsets, but a bucket may fill in another one: its objects may themselves be copies of
+    another bucket's, and a listing takes its time. A consumer that had passed over the gap would never come back.
+
+    Args:
+        gap: What is missing.
+        until_ms: When it counts as lost, ms since 1970.
+    """
+
+    gap: Gap
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +104,13 @@ class Resolution:
         listed: Of which listing.
         history: What counts; None if nothing of the partition is left.
         loaded: What the next resolution need not load again.
+        held: What counts later.
     """
 
     listed: Listed | None
     history: PartitionHistory | None
     loaded: LoadedSegments
+    held: Held | None = None
 
     def size_bytes(self) -> int:
         """Memory of the history and of what is prepared of it, as measured. Cost: a look at each segment."""
@@ -100,10 +125,14 @@ class Resolution:
         digest = xxhash.xxh3_128(b"".join(sorted(self.loaded)))
         if self.history is not None:
             lineage = self.history.lineage
-            digest.update(repr((lineage.epochs, lineage.empty_at, self.history.log_start_offset)).encode())
+            gap = None if self.held is None else self.held.gap
+            digest.update(repr((lineage.epochs, lineage.empty_at, self.history.log_start_offset, gap)).encode())
         return digest.digest()
 
 
+#: What lies behind a gap is held back until it is so old: copies between buckets take no longer, says S3's promise for
+#: its replication.
+LATE_MS: Final = 15 * 60 * 1000
 #: How often a partition is listed again while its objects vanish under the reader.
 _LISTINGS_MAX: Final = 3
 
@@ -134,6 +163,7 @@ class Resolver:
         relist: bool = False,
         ahead: int | None = None,
         require_wanted: Callable[[], None] = lambda: None,
+        calls: OrderedCalls | None = None,
     ) -> Resolution:
         """Make the history of a partition.
 
@@ -143,6 +173,7 @@ class Resolver:
             relist: List it again first.
             ahead: As ``Tier.iter_loads``.
             require_wanted: Asked after each segment; what it raises ends the call.
+            calls: As ``Tier.iter_loads``.
 
         Raises:
             StoreError and its kinds, CorruptDataError and its kinds, EncryptionKeyError: nothing can be said of the
@@ -156,10 +187,16 @@ class Resolver:
                 is_last = is_last or now is listed
             if now is None:
                 break
-            found = self._load(now, before, ahead, require_wanted)
-            # What is gone since it was listed is no loss: a new listing tells what is left.
-            if not found.gone or is_last:
-                return self._resolution(now, found, before)
+            found = self._load(now, before, ahead, require_wanted, calls)
+            # What is gone since it was listed is no loss, and what is missing may be there by now: a new listing tells.
+            if found.gone and not is_last:
+                continue
+            resolution = self._resolution(now, found, before)
+            if resolution.held is None:
+                return resolution
+            if relist or attempt or is_last:
+                _tell_held(resolution, before)
+                return resolution
         return Resolution(None, None, {})
 
     def _resolution(self, listed: Listed, found: _Found, before: Resolution | None) -> Resolution:
@@ -171,18 +208,48 @@ class Resolver:
             return Resolution(listed, None, {})
         segments = list(found.segments.values())
         is_whole = not found.faults and not found.lost
-        if before is not None and is_whole and before.loaded.keys() == found.segments.keys():
+        is_same = before is not None and before.loaded.keys() == found.segments.keys()
+        if before is not None and is_whole and is_same and before.held is None:
             return Resolution(listed, before.history, before.loaded)
         partition = listed.topic_id_partition
         # Without a list of faults: a checkpoint that no key opens is an error, not a guess at what counts.
-        history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets).history_of(partition, segments)
+        tier_history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets)
+        history = tier_history.history_of(partition, segments)
         _require_covered(history, found)
+        held = self._held(history, before) if self._source.has_late_segments else None
+        if held is not None:
+            if before is not None and is_same and before.held == held:
+                return Resolution(listed, before.history, before.loaded, held)
+            # As the bucket was before: a leader of which nothing is served says nothing yet of what counts.
+            segments = [each for each in segments if each.start_offset < held.gap.first_offset]
+            history = tier_history.history_of(partition, segments)
         for warning in history.warnings:
             _log.warning("%s: %s", partition, warning)
-        return Resolution(listed, history, found.segments)
+        return Resolution(listed, history, found.segments, held)
+
+    def _held(self, history: PartitionHistory, before: Resolution | None) -> Held | None:
+        """What is to be held back of a history: what is new behind the first gap that may still be filled."""
+        if not history.gaps:
+            return None
+        served = set()
+        if before is not None and before.history is not None:
+            served = {span.segment.metadata.remote_log_segment_id for span in before.history.spans}
+        behind = {span.first_offset: span.segment for span in history.lineage.spans}
+        now_ms = self._tier.machine.clock.time_ms()
+        for gap in history.gaps:
+            segment = behind[gap.end_offset_exclusive]
+            until_ms = segment.last_modified_ms + LATE_MS
+            if segment.metadata.remote_log_segment_id not in served and now_ms < until_ms:
+                return Held(gap, min(until_ms, now_ms + LATE_MS))
+        return None
 
     def _load(
-        self, listed: Listed, before: Resolution | None, ahead: int | None, require_wanted: Callable[[], None]
+        self,
+        listed: Listed,
+        before: Resolution | None,
+        ahead: int | None,
+        require_wanted: Callable[[], None],
+        calls: OrderedCalls | None,
     ) -> _Found:
         found = _Found()
         wanted: list[tuple[Candidate, bytes]] = []
@@ -197,7 +264,7 @@ class Resolver:
                 found.segments[digest] = known
             else:
                 wanted.append((candidate, digest))
-        with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead)) as loads:
+        with closing(self._tier.iter_loads([each for each, _ in wanted], ahead=ahead, calls=calls)) as loads:
             for (candidate, digest), outcome in zip(wanted, loads, strict=True):
                 require_wanted()
                 if isinstance(outcome, StoredSegment):
@@ -212,6 +279,21 @@ class Resolver:
                 else:
                     found.faults.append((candidate, outcome))
         return found
+
+
+def _tell_held(resolution: Resolution, before: Resolution | None) -> None:
+    """Say once what is held back."""
+    held, listed = resolution.held, resolution.listed
+    if held is None or listed is None:
+        return
+    if before is None or before.held is None or before.held.gap != held.gap:
+        _log.warning(
+            "%s: offsets %d … %d are missing; what lies behind is served with them, or when it is %d minutes old",
+            listed.topic_id_partition,
+            held.gap.first_offset,
+            held.gap.end_offset_exclusive - 1,
+            LATE_MS // 60_000,
+        )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,9 @@
-"""The threads that resolve partitions: those that are asked for at once, the others one by one in between."""
+"""The threads that resolve partitions: those that are asked for at once, the others one by one in between.
+
+A store may stall for some partitions alone (one prefix of its keys, one server of its own). Threads that wait for these
+would be missing to all others, however many there were: a resolution to which nothing comes for a while is cancelled,
+and begins anew among its kind, with threads and requests of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,19 @@ from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
 from tierlog.errors import StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
+from tierlog.remote.storage.tier.tier import CONCURRENCY
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import NotSubmitted, Pool
 
 _log = logging.getLogger(__name__)
 
-#: Partitions that are resolved at once because somebody asked.
+#: Partitions that are resolved at once because somebody asked: those to which something comes, and the others.
 _ASKED_MAX: Final = 8
+_STALLED_MAX: Final = 16
+#: How long nothing may come to a resolution before it stalls.
+STALL_SECONDS: Final = 1.0
 #: How long nothing is resolved ahead after each partition, in multiples of the time that it took: readers go first.
 _PAUSES: Final = 3.0
 #: Partitions that are passed over in one turn of the event loop because they are known, and the pause behind it.
@@ -46,6 +56,29 @@ class _HastenedError(TierlogError):
     """Somebody asks for a partition that is being resolved ahead: it begins anew, with all threads that there are."""
 
 
+class _Attempt:
+    """A resolution that is under way, and when something came to it. Told by its thread, watched on the loop.
+
+    Args:
+        machine: Its clock and locks.
+
+    Attributes:
+        scope: Cancels it.
+        at_seconds: When something came last.
+        has_ended: Whether it has, be it with an error.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.scope = CancelScope(machine.scheduler)
+        self._clock = machine.clock
+        self.at_seconds = self._clock.monotonic_seconds()
+        self.has_ended = False
+
+    def step(self) -> None:
+        """Something has come."""
+        self.at_seconds = self._clock.monotonic_seconds()
+
+
 class ResolutionLine:
     """See the protocol of ``bucket_histories``. On the event loop alone.
 
@@ -70,7 +103,11 @@ class ResolutionLine:
         self._clock = machine.clock
         self._loop = LoopCalls()
         self._scope = CancelScope(machine.scheduler)
+        self._machine = machine
         self._asked = machine.scheduler.pool(_ASKED_MAX, name="tierlog-replica-asked")
+        self._stalled = machine.scheduler.pool(_STALLED_MAX, name="tierlog-replica-stalled")
+        self._stalled_calls = OrderedCalls(CONCURRENCY, machine)
+        self._stalling: set[TopicIdPartition] = set()
         self._ahead = machine.scheduler.pool(1, name="tierlog-replica-ahead")
         self._waiting: Iterator[AheadPartition] = iter(())
         self._is_ahead_running = False
@@ -82,14 +119,59 @@ class ResolutionLine:
 
     def begin(self, histories: BucketHistories, *, relist: bool) -> None:
         """See the protocol."""
-        listed, before = histories.listed, histories.resolution
-        if listed is None:
+        if histories.listed is None:
             return  # gone meanwhile, and who waited has been told
+        if histories.topic_id_partition in self._stalling:
+            self._begin_patiently(histories, relist=relist)
+            return
+        attempt = _Attempt(self._machine)
+        listed, before = histories.listed, histories.resolution
 
         def resolve() -> Resolution:
-            return self._resolver.resolve_partition(listed, before, relist=relist)
+            attempt.step()
+            self._loop.submit(partial(self._watch, attempt, listed.topic_id_partition))
+            try:
+                return call_within(
+                    attempt.scope,
+                    lambda: self._resolver.resolve_partition(
+                        listed, before, relist=relist, require_wanted=attempt.step
+                    ),
+                )
+            finally:
+                attempt.has_ended = True
 
-        self._submit(self._asked, histories, resolve)
+        def failed(error: Exception) -> None:
+            if attempt.scope.cancelled and not self._is_closed:
+                self._begin_patiently(histories, relist=relist)
+            else:
+                histories.fail(error)
+
+        self._submit(self._asked, histories, resolve, failed)
+
+    def _watch(self, attempt: _Attempt, partition: TopicIdPartition) -> None:
+        """Cancel an attempt to which nothing has come for a while; else look again."""
+        if attempt.has_ended or self._is_closed:
+            return
+        left = attempt.at_seconds + STALL_SECONDS - self._clock.monotonic_seconds()
+        if left > 0:
+            self._loop.call_later(left, lambda: self._watch(attempt, partition))
+            return
+        _log.debug("%s: the store stalls", partition)
+        self._stalling.add(partition)
+        attempt.scope.cancel()
+
+    def _begin_patiently(self, histories: BucketHistories, *, relist: bool) -> None:
+        """Resolve what has stalled, among its kind, until it has come to an end once."""
+        listed, before = histories.listed, histories.resolution
+        if listed is None:
+            return
+
+        def resolve() -> Resolution:
+            resolution = self._resolver.resolve_partition(listed, before, relist=relist, calls=self._stalled_calls)
+            self._loop.submit(partial(self._stalling.discard, histories.topic_id_partition))
+            return resolution
+
+        self._submit(self._stalled, histories, resolve)
 
     def begin_later(self, histories: BucketHistories, seconds: float) -> None:
         """See the protocol."""
@@ -151,14 +233,22 @@ class ResolutionLine:
 
         self._submit(self._ahead, histories, resolve)
 
-    def _submit(self, pool: Pool, histories: BucketHistories, resolve: Callable[[], Resolution]) -> None:
+    def _submit(
+        self,
+        pool: Pool,
+        histories: BucketHistories,
+        resolve: Callable[[], Resolution],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Resolve in a thread of a pool. ``failed`` is called on the event loop; by default the histories are told."""
+
         def run() -> None:
             try:
                 resolution = call_within(self._scope, resolve)
             except _HastenedError:
                 self._loop.submit(partial(self.begin, histories, relist=False))
             except Exception as error:  # noqa: BLE001 - told to who asks
-                self._loop.submit(partial(histories.fail, _told(error)))
+                self._loop.submit(partial(failed or histories.fail, _told(error)))
             else:
                 self._loop.submit(partial(histories.settle, resolution))
 
@@ -178,6 +268,8 @@ class ResolutionLine:
     def close(self) -> None:
         """Wait for the threads, behind ``stop``. Blocks: in a thread."""
         self._asked.close(wait_seconds=_CLOSE_SECONDS)
+        self._stalled.close(wait_seconds=_CLOSE_SECONDS)
+        self._stalled_calls.close()
         self._ahead.close(wait_seconds=_CLOSE_SECONDS)
 
 

@@ -24,6 +24,7 @@ from tierlog.remote.storage.objects.part_suffixes import LOG
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
+from tierlog.scan.history import SINGLE_LOG_LAYOUTS
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +142,11 @@ class TierKeys:
         """See ListingSource."""
         assert isinstance(listed, ListedPartition)
         return find_candidates(self._tier, listed)
+
+    @property
+    def has_late_segments(self) -> bool:
+        """See ListingSource: of a bucket that others fill, not of a broker's own folder."""
+        return self._tier.layout not in SINGLE_LOG_LAYOUTS
 
     def relist(self, listed: Listed) -> Listed | None:
         """See ListingSource."""

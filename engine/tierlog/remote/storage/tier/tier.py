@@ -162,7 +162,7 @@ class Tier:
         return self._layout.find_candidates(wanted or SegmentFilter(), objects)
 
     def iter_loads(
-        self, candidates: Iterable[Candidate], *, ahead: int | None = None
+        self, candidates: Iterable[Candidate], *, ahead: int | None = None, calls: OrderedCalls | None = None
     ) -> Generator[StoredSegment | TierlogError | None]:
         """For each candidate in order what ``load`` returns or raises.
 
@@ -170,10 +170,11 @@ class Tier:
             candidates: Of this tier.
             ahead: How many are loaded beyond the one that is waited for; 0 loads in the calling thread. By default 0 of
                 a local disk, else enough that latency does not count.
+            calls: Where they are loaded, so that they do not stand in the line of others; by default the tier's own.
         """
         if ahead is None:
             ahead = 0 if self._store.is_local else 2 * CONCURRENCY
-        return self._calls.map(self._layout.load, candidates, ahead=ahead)
+        return (calls or self._calls).map(self._layout.load, candidates, ahead=ahead)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """The segment of objects that somebody else listed: its description is fetched.
