@@ -183,7 +183,8 @@ def tell(
     )
 
 
-def metric(port: int, name: str) -> list[float]:
-    """The values of a series, one for each set of labels."""
+def series(port: int, name: str) -> list[tuple[str, float]]:
+    """Labels and value of each series of a metric, asked of ``--monitor``."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-    return [float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line)]
+    found = re.findall(rf"^{name}({{.*}})? (\S+)$", text, re.MULTILINE)
+    return [(labels, float(value)) for labels, value in found]

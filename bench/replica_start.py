@@ -20,7 +20,7 @@ from bench.findings import Findings, spread
 from bench.peers import broker
 from bench.raw_client import RawClient, request_class
 from bench.replica_bucket import many_segments
-from bench.replica_sides import PARTITION_BYTES, Client, metric, replica_over, resident_mib
+from bench.replica_sides import PARTITION_BYTES, Client, replica_over, resident_mib, series
 from tests.support.servers import StoreServer, seaweed
 
 START_PARTITIONS, START_SEGMENTS = 1000, 10
@@ -117,7 +117,7 @@ def _read_all(
             got = sum(part.high_watermark == ends for topic in answer.responses for part in topic.partitions)
             assert got == MEMORY_TOPICS, answer
         resident = resident_mib(ours.pid)
-        caches = sum(metric(monitor, "tierlog_remote_cache_bytes")) / (1 << 20)
+        caches = sum(value for _, value in series(monitor, "tierlog_remote_cache_bytes")) / (1 << 20)
         for client in clients:
             client.close()
     return resident, caches

@@ -9,7 +9,6 @@ import statistics
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,6 +25,7 @@ from bench.replica_sides import (
     perf_read,
     replica_over,
     rounds_of,
+    series,
     tell,
     waited_seconds,
 )
@@ -224,9 +224,7 @@ def _lag(found: Findings, form: str, ours: Served, client: Client, monitor: int)
 
 def _lags(monitor: int) -> dict[float, float]:
     """Upper bound in seconds to the looks that found the loop no later."""
-    text = urllib.request.urlopen(f"http://127.0.0.1:{monitor}/metrics", timeout=10).read().decode()
-    lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith(LAG)]
-    return {float(name.partition('le="')[2].partition('"')[0]): float(count) for name, _, count in lines}
+    return {float(labels.removeprefix('{le="').removesuffix('"}')): count for labels, count in series(monitor, LAG)}
 
 
 def _quantile(counts: dict[float, float], share: float) -> float:

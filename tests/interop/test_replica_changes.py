@@ -6,111 +6,16 @@ wrong, doubled or skipped record, and once the trouble has ended all reach the e
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.support.bad_objects import key_config
-from tests.support.changing_bucket import ChangingBucket, PublishedFolder, TieredLog
-from tests.support.delivery_checks import require_sound, require_whole
-from tests.support.fault_proxy import FaultProxy
-from tests.support.following_clients import Following, Place, following
-from tests.support.replica_server import RunningReplica, replica
+from tests.support.replica_rig import CROWD, TOPICS, TROUBLED, Rig, rig_of
 from tests.support.servers import StoreServer
 from tests.support.tiered_segments import throwaway_keys
 from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.runtime.stores.store_urls import open_store
-
-PATIENCE_SECONDS = 60.0
-#: Of the server: it looks soon, and gives a store up soon.
-CONFIG = {
-    "fetch.chunk.cache.get.timeout.ms": "2000",
-    "store.timeout": "3s",
-    "store.max_retries": "2",
-    "store.retry_timeout": "10s",
-}
-#: How long partitions without a trouble may take, beside those that have one.
-GOES_ON_SECONDS = 15.0
-#: The first partition is the one in trouble …
-TOPICS = {"orders": 2, "payments": 1}
-TROUBLED = ("orders", 0)
-#: … or all of a topic that has more partitions than the server has threads.
-CROWD = {"crowd": 24}
-
-
-@dataclass
-class Rig:
-    """A bucket, the replica that serves it, and clients that follow all of it."""
-
-    bucket: ChangingBucket
-    server: RunningReplica
-    clients: list[Following]
-    topics: Mapping[str, int]
-    keys: pathlib.Path
-    proxy: FaultProxy | None = None
-
-    @property
-    def troubled(self) -> TieredLog:
-        return self.bucket.logs[TROUBLED]
-
-    def others(self) -> list[Place]:
-        return [place for place in self.bucket.logs if place != TROUBLED and place[0] not in CROWD]
-
-    def grow(self, places: Sequence[Place] | None = None) -> None:
-        """One segment more of some partitions, of all by default."""
-        for place in places or list(self.bucket.logs):
-            self.bucket.logs[place].append()
-        self.bucket.publish()
-
-    def reach_ends(
-        self,
-        places: Sequence[Place] | None = None,
-        *,
-        clients: Sequence[Following] = (),
-        seconds: float = PATIENCE_SECONDS,
-    ) -> None:
-        """Wait until the clients are at the ends of some partitions, of all by default."""
-        ends = {place: self.bucket.logs[place].end_offset for place in places or list(self.bucket.logs)}
-        deadline = time.monotonic() + seconds
-
-        def behind() -> list[str]:
-            return [
-                f"{client.name} {place}: {client.position(place)} of {end}, told {client.errors[-3:]}"
-                for client in clients or self.clients
-                for place, end in ends.items()
-                if client.position(place) != end
-            ]
-
-        while left := behind():
-            if time.monotonic() > deadline:
-                pytest.fail(f"{left}\n{self.server.log.read_text(errors='replace')[-4000:]}", pytrace=False)
-            time.sleep(0.05)
-
-    def others_go_on(self) -> None:
-        """The partitions without a trouble grow, and are read."""
-        self.grow(self.others())
-        self.reach_ends(self.others(), seconds=GOES_ON_SECONDS)
-
-    def require_held_at(self, end_offset: int) -> None:
-        """No client has got what cannot be told yet."""
-        for client in self.clients:
-            assert client.position(TROUBLED) == end_offset, client.name
-
-    @contextlib.contextmanager
-    def late_clients(self, start_offset: int) -> Iterator[list[Following]]:
-        """More clients, which begin somewhere in the partition in trouble."""
-        names = [client.name for client in self.clients]
-        starts = {TROUBLED: start_offset}
-        with following(names, self.server.bootstrap, self.topics, starts=starts) as clients:
-            yield clients
-        for client in clients:
-            require_sound(client, self.bucket, starts)
-            require_whole(client, self.bucket)
 
 
 def new_segments(rig: Rig) -> None:
@@ -139,12 +44,8 @@ def retention(rig: Rig) -> None:
 def failover(rig: Rig) -> None:
     rig.grow()
     rig.reach_ends()
-    log = rig.troubled
-    dead_lineage, dead_epoch, parted = dict(log.lineage), log.epoch, log.end_offset
-    log.hand_over()
-    log.append()
-    dead = log.batches(log.batch_start(parted - 4), parted) + log.batches(parted, parted + 30, epoch=dead_epoch)
-    log.write(dead, dead_lineage)
+    log, parted = rig.troubled, rig.troubled.end_offset
+    log.hand_over(dead_count=30)
     log.copy_again(parted - 3)
     rig.bucket.publish()
     rig.reach_ends()
@@ -322,44 +223,6 @@ LONG_FAULTS: dict[str, Callable[[Rig], None]] = {
     "a crowd has no logs": _crowd_stalls(".log"),
     "a crowd has nothing": _crowd_stalls(""),
 }
-
-
-@contextlib.contextmanager
-def rig_of(
-    folder: pathlib.Path,
-    data: pathlib.Path,
-    names: Sequence[str],
-    s3: StoreServer | None = None,
-    *,
-    topics: Mapping[str, int] = TOPICS,
-) -> Iterator[Rig]:
-    """Everything runs until the block ends; then what the clients got is checked."""
-    staging, served = folder / "staging", folder / "served"
-    for each in (staging, served):
-        each.mkdir()
-    config = CONFIG | {f"rsm.config.{key}": value for key, value in key_config(data).items()}
-    with contextlib.ExitStack() as stack:
-        proxy = None
-        url = str(served)
-        options: dict[str, str] = {}
-        if s3 is not None:
-            url, options = f"{s3.url}/changes/{uuid.uuid4()}", dict(s3.options)
-            proxy = stack.enter_context(FaultProxy.before(s3))
-            config |= options | {"store.endpoint": proxy.endpoint}
-        store = open_store(url, options)
-        stack.callback(store.close)
-        bucket = ChangingBucket(staging, PublishedFolder(store))
-        for topic, partitions in topics.items():
-            bucket.add(topic, partitions)
-        bucket.publish()
-        server = stack.enter_context(replica(url, folder, "--refresh", "0.1", "--layout", "aiven", config=config))
-        clients = stack.enter_context(following(names, server.bootstrap, topics))
-        rig = Rig(bucket, server, clients, topics, data, proxy)
-        rig.reach_ends()
-        yield rig
-        for client in clients:
-            require_sound(client, bucket)
-            require_whole(client, bucket)
 
 
 PYTHON = ("librdkafka", "aiokafka")

@@ -79,6 +79,7 @@ class TieredLog:
         cuts: (offset, when) of each unclean election: what lay there or behind is no history any more.
         segments: (name, first offset, last offset) of those that are in the bucket and count, by offset.
         begun: Offsets at which leaders began a segment.
+        copies: (name, first offset) of further copies of what counts.
     """
 
     bucket: Bucket
@@ -92,6 +93,7 @@ class TieredLog:
     cuts: list[tuple[int, float]] = field(default_factory=list)
     segments: list[tuple[str, int, int]] = field(default_factory=list)
     begun: set[int] = field(default_factory=set)
+    copies: list[tuple[str, int]] = field(default_factory=list)
     _made: int = 0
 
     @property
@@ -148,23 +150,37 @@ class TieredLog:
 
     def copy_again(self, first: int) -> str:
         """What lies from an offset on, once more: a leader that did not know of the copies of the one before."""
-        return self.write(self.batches(self.batch_start(first), self.end_offset), dict(self.lineage))
+        first = self.batch_start(first)
+        name = self.write(self.batches(first, self.end_offset), dict(self.lineage))
+        self.copies.append((name, first))
+        return name
 
     def expire(self) -> None:
-        """Retention takes the oldest segment."""
+        """Retention takes the oldest segment, and what else has its records."""
         name, _, _ = self.segments.pop(0)
-        self.remove(name)
         self.starts.add(self.start_offset)
+        taken = [name for name, first in self.copies if first < self.start_offset]
+        self.copies = [copy for copy in self.copies if copy[0] not in taken]
+        for each in (name, *taken):
+            self.remove(each)
 
     def remove(self, name: str, *suffixes: str) -> None:
         """Delete objects of a segment, its description last, as the plugin does."""
         for suffix in suffixes or SUFFIXES:
             self.bucket.path(name, suffix).unlink()
 
-    def hand_over(self) -> None:
-        """Another leader, which has all that was tiered."""
+    def hand_over(self, count: int = 10, *, dead_count: int = 0) -> None:
+        """Another leader, which has all that was tiered, and its first segment; with ``dead_count`` a last one of the
+        leader before, with as many records that nobody else has.
+        """
+        dead_lineage, dead_epoch, parted = dict(self.lineage), self.epoch, self.end_offset
         self.epoch += 1
-        self.lineage[self.epoch] = self.end_offset
+        self.lineage[self.epoch] = parted
+        self.append(count)
+        if dead_count:
+            first = max(self.batch_start(parted - 4), self.start_offset)
+            dead = self.batches(parted, parted + dead_count, epoch=dead_epoch)
+            self.copies.append((self.write([*self.batches(first, parted), *dead], dead_lineage), first))
 
     def elect_unclean(self, end_offset: int, count: int = 3) -> str:
         """A leader that lacks what lies from an offset on, and goes on from there; returns its first segment's name."""

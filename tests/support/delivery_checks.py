@@ -10,7 +10,7 @@ from tests.support.changing_bucket import ChangingBucket, Said, TieredLog
 from tests.support.following_clients import EPOCH_AWARE, Following, Place
 
 #: How long records may still come that an election has cut off: until the bucket is listed and clients have asked.
-_NEWS_SECONDS = 30.0
+_NEWS_SECONDS = 60.0
 
 
 def require_sound(client: Following, bucket: ChangingBucket, starts: dict[Place, int] | None = None) -> None:
