@@ -148,6 +148,13 @@ def test_partitions_named_twice(topics: ServedTopics) -> None:
     assert answers == [failed(11, ErrorCode.invalid_request), found(11, 16, 5)]
 
 
+def test_a_topic_without_partitions_has_no_answer(topics: ServedTopics) -> None:
+    """Kafka leaves such a topic out; the answer of a replica would be another than the broker's."""
+    named = [{"name": "t", "partitions": []}, {"name": "gone", "partitions": []}]
+    request = make_request(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=named)
+    assert not list(call(ListOffsetsHandler(topics), 9, request).topics)
+
+
 def test_errors_stay_with_their_partitions(topics: ServedTopics) -> None:
     """One broken object would stop the consumer on all partitions."""
     topics.add("p", range(4), batches=BATCHES)

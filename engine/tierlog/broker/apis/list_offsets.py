@@ -77,10 +77,10 @@ class ListOffsetsHandler:
         encoder = _encoder(context.api_version)
         topics: dict[str, dict[int, bytes]] = {}
         for topic in request.topics:
-            partitions = topics.setdefault(topic.name, {})
             for partition in topic.partitions:
                 number = partition.partition_index
-                partitions[number] = encoder.encode(_values(number, answers[topic.name, number]))
+                encoded = encoder.encode(_values(number, answers[topic.name, number]))
+                topics.setdefault(topic.name, {})[number] = encoded
                 await share.take()
         return entities.response(
             topics=MadeElements(
