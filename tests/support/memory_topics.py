@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
+from tests.support.batches import Batch, encode
 from tests.support.manual_timers import ManualTimers
 from tierlog.aio.waiting import Alarm
 from tierlog.broker.partitions import (
@@ -28,12 +29,19 @@ from tierlog.remote.api import TopicIdPartition, Uuid
 
 @dataclass(frozen=True)
 class MemoryBatch:
-    """A batch: its offsets, its leader epoch and its bytes."""
+    """A batch: its offsets, its leader epoch, its bytes; the timestamps of its records where a test asks by time."""
 
     base_offset: int
     last_offset: int
     leader_epoch: int
     data: bytes
+    timestamps_ms: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, batch: Batch) -> MemoryBatch:
+        """A batch that a script spells out."""
+        timestamps = range(batch.timestamp_ms, batch.timestamp_ms + len(batch.values))
+        return cls(batch.base_offset, batch.last_offset, batch.epoch, encode(batch), timestamps)
 
 
 @dataclass
@@ -49,6 +57,7 @@ class MemoryPartition:
     error: Exception | None = None
     gate: asyncio.Event | None = None
     gate_waits: bool = False
+    loads_count: int = 0
     reads_count: int = 0
     waiting_count: int = 0
     cancelled_count: int = 0
@@ -73,10 +82,11 @@ class MemoryPartition:
     def snapshot(self) -> OffsetSnapshot:
         end = self.end_offset
         stable = end if self.last_stable_offset is None else self.last_stable_offset
-        epoch = self.batches[-1].leader_epoch if self.batches else 0
+        epoch = self.batches[-1].leader_epoch if self.batches else UNKNOWN
         return OffsetSnapshot(self.log_start_offset, end, stable, epoch)
 
     async def load(self) -> OffsetSnapshot:
+        self.loads_count += 1
         await self._pass_gate()
         self.is_loaded = True
         return self.snapshot()
@@ -131,23 +141,35 @@ class MemoryPartition:
         return EpochEndOffset(epoch, max(b.last_offset + 1 for b in self.batches if b.leader_epoch == epoch))
 
     async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset | None:
-        raise NotImplementedError("nobody fetches by time")
+        await self._pass_gate()
+        offsets = self.snapshot()
+        end = offsets.last_stable_offset if read_committed else offsets.high_watermark
+        return next((one for one in self._records() if one.timestamp_ms >= timestamp_ms and one.offset < end), None)
 
     async def find_max_timestamp(self) -> FoundOffset | None:
-        raise NotImplementedError("nobody fetches by time")
+        await self._pass_gate()
+        return max(self._records(), key=lambda one: (one.timestamp_ms, -one.offset), default=None)
+
+    def _records(self) -> Iterator[FoundOffset]:
+        for batch in self.batches:
+            for offset, timestamp_ms in enumerate(batch.timestamps_ms, batch.base_offset):
+                if offset >= self.log_start_offset:
+                    yield FoundOffset(offset, timestamp_ms, batch.leader_epoch)
 
     async def epoch_of(self, offset: int) -> int:
-        raise NotImplementedError("nobody fetches by epoch")
+        await self._pass_gate()
+        return next((batch.leader_epoch for batch in self.batches if batch.last_offset >= offset), UNKNOWN)
 
     async def size_bytes(self) -> int:
+        await self._pass_gate()
         return sum(len(batch.data) for batch in self.batches)
 
 
 class MemoryCatalog:
     """Topics by name; ``change`` is word of a change."""
 
-    def __init__(self, timers: ManualTimers) -> None:
-        self._timers = timers
+    def __init__(self, timers: ManualTimers | None = None) -> None:
+        self._timers = timers or ManualTimers()
         self._topics: dict[str, Topic] = {}
         self._partitions: dict[tuple[str, int], MemoryPartition] = {}
         self._waiting: list[Alarm] = []
@@ -158,13 +180,25 @@ class MemoryCatalog:
     def waiting_count(self) -> int:
         return len(self._waiting)
 
-    def add(self, name: str, partitions: int = 1, *, generation: int = 0) -> Sequence[MemoryPartition]:
-        """A topic; another generation of it has another id. What it had before is gone."""
+    def add(
+        self, name: str, partitions: int | Sequence[int] = 1, *, generation: int = 0, batches: Sequence[Batch] = ()
+    ) -> Sequence[MemoryPartition]:
+        """A topic; another generation of it has another id. What it had before is gone.
+
+        Args:
+            name: Of the topic.
+            partitions: How many, or their numbers.
+            generation: Of the topic.
+            batches: Of each partition.
+        """
         topic_id = Uuid(hashlib.md5(f"{name}{generation}".encode(), usedforsecurity=False).digest())
         self.remove(name)
-        self._topics[name] = Topic(name, topic_id, tuple(range(partitions)))
-        made = [MemoryPartition(TopicIdPartition(topic_id, name, n)) for n in range(partitions)]
-        self._partitions |= {(name, number): partition for number, partition in enumerate(made)}
+        numbers = range(partitions) if isinstance(partitions, int) else partitions
+        self._topics[name] = Topic(name, topic_id, tuple(numbers))
+        self._topics = dict(sorted(self._topics.items()))
+        encoded = [MemoryBatch.of(batch) for batch in batches]
+        made = [MemoryPartition(TopicIdPartition(topic_id, name, n), batches=list(encoded)) for n in numbers]
+        self._partitions |= {(name, number): partition for number, partition in zip(numbers, made, strict=True)}
         return made
 
     def remove(self, name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
-from tests.support.served_topics import ServedTopics
+from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
 from tierlog.broker.apis.server_identity import ServerIdentity
 
@@ -17,7 +17,7 @@ ALL_VERSIONS = DescribeConfigsHandler.versions
 
 
 def ask(version: int, *resources: tuple[int, str], keys: list[str] | None = None, synonyms: bool = False) -> Any:
-    topics = ServedTopics()
+    topics = MemoryCatalog()
     topics.add("orders")
     asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name in resources]
     request = make_request(32, version, resources=asked, include_synonyms=synonyms)

@@ -9,14 +9,14 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
 from tests.support.batches import Batch, encode
-from tests.support.served_topics import ServedTopics
+from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.apis.describe_log_dirs import DescribeLogDirsHandler
 from tierlog.errors import StoreUnavailableError
 
 BATCH = Batch(0, (b"value",) * 5)
 
 
-def ask(topics: ServedTopics, version: int, asked: list[dict[str, Any]] | None) -> dict[str, dict[int, int]]:
+def ask(topics: MemoryCatalog, version: int, asked: list[dict[str, Any]] | None) -> dict[str, dict[int, int]]:
     """Topic -> partition -> bytes."""
     answer = call(DescribeLogDirsHandler(topics), version, make_request(35, version, topics=asked))
     (result,) = answer.results
@@ -28,7 +28,7 @@ def ask(topics: ServedTopics, version: int, asked: list[dict[str, Any]] | None) 
 @pytest.mark.parametrize("version", DescribeLogDirsHandler.versions)
 def test_sizes(version: int) -> None:
     """Whoever plans a migration by these numbers would plan for nothing."""
-    topics = ServedTopics()
+    topics = MemoryCatalog()
     topics.add("a", (0, 1), batches=[BATCH])
     topics.add("b", batches=[BATCH])
     topics.at("a", 1).error = StoreUnavailableError("timed out")

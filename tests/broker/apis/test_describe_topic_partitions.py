@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
 from tests.support.batches import Batch
-from tests.support.served_topics import ServedTopics
+from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.apis.describe_topic_partitions import DescribeTopicPartitionsHandler
 from tierlog.broker.apis.server_identity import ServerIdentity
 
@@ -19,8 +19,8 @@ DESCRIBE = 75
 
 
 @pytest.fixture
-def topics() -> ServedTopics:
-    topics = ServedTopics()
+def topics() -> MemoryCatalog:
+    topics = MemoryCatalog()
     topics.add("a", (0, 1, 5), batches=[Batch(0, epoch=2)])
     topics.add("b", range(4))
     topics.add("c", (0,))
@@ -28,7 +28,7 @@ def topics() -> ServedTopics:
 
 
 def ask(
-    topics: ServedTopics, names: list[str], *, limit: int = 2000, cursor: tuple[str, int] | None = None
+    topics: MemoryCatalog, names: list[str], *, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[tuple[Any, ...]], tuple[str, int] | None]:
     """([(error, topic, partitions)], next cursor)."""
     at = cursor and {"topic_name": cursor[0], "partition_index": cursor[1]}
@@ -40,13 +40,13 @@ def ask(
     return told, following and (following.topic_name, following.partition_index)
 
 
-def test_all_topics(topics: ServedTopics) -> None:
+def test_all_topics(topics: MemoryCatalog) -> None:
     """``kafka-topics --describe`` would show nothing."""
     none = ErrorCode.none
     assert ask(topics, []) == ([(none, "a", [0, 1, 5]), (none, "b", [0, 1, 2, 3]), (none, "c", [0])], None)
 
 
-def test_what_is_told_of_a_partition(topics: ServedTopics) -> None:
+def test_what_is_told_of_a_partition(topics: MemoryCatalog) -> None:
     """Tools would call partitions leaderless or under-replicated."""
     request = make_request(DESCRIBE, 0, topics=[{"name": "a"}])
     answer = call(DescribeTopicPartitionsHandler(topics, ServerIdentity("cluster", 5)), 0, request)
@@ -59,7 +59,7 @@ def test_what_is_told_of_a_partition(topics: ServedTopics) -> None:
         assert partition.eligible_leader_replicas == partition.last_known_elr == partition.offline_replicas == ()
 
 
-def test_named_topics_and_missing_ones(topics: ServedTopics) -> None:
+def test_named_topics_and_missing_ones(topics: MemoryCatalog) -> None:
     """A misspelled name would look like an empty topic."""
     told, cursor = ask(topics, ["c", "no such", "later", "c"])
     assert told == [
@@ -73,7 +73,7 @@ def test_named_topics_and_missing_ones(topics: ServedTopics) -> None:
 @given(limit=st.integers(-3, 9))
 def test_pages_add_up_to_the_whole(limit: int) -> None:
     """A topic's partitions would be missing, or told twice, where a page ends."""
-    topics = ServedTopics()
+    topics = MemoryCatalog()
     topics.add("a", (0, 1, 5))
     topics.add("b", range(4))
     topics.add("c", (0,))
@@ -89,7 +89,7 @@ def test_pages_add_up_to_the_whole(limit: int) -> None:
     assert seen == [*(("a", n) for n in (0, 1, 5)), *(("b", n) for n in range(4)), ("c", 0)]
 
 
-def test_a_cursor_that_cannot_be(topics: ServedTopics) -> None:
+def test_a_cursor_that_cannot_be(topics: MemoryCatalog) -> None:
     """A tool would read pages forever."""
     assert ask(topics, ["b", "c"], cursor=("a", 0))[0] == [
         (ErrorCode.invalid_request, "b", []),

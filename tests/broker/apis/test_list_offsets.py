@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
 from tests.support.batches import Batch
-from tests.support.served_topics import ServedTopics
+from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.apis.list_offsets import ListOffsetsHandler
 from tierlog.errors import CorruptObjectError, StoreUnavailableError
 
@@ -26,14 +26,14 @@ ALL_VERSIONS = ListOffsetsHandler.versions
 
 
 @pytest.fixture
-def topics() -> ServedTopics:
-    topics = ServedTopics()
-    topics.add("t", batches=BATCHES).log_start_offset = 10
+def topics() -> MemoryCatalog:
+    topics = MemoryCatalog()
+    topics.add("t", batches=BATCHES)[0].log_start_offset = 10
     return topics
 
 
 def ask(
-    topics: ServedTopics, version: int, timestamp: int, *, isolation: int = 0, epoch: int = -1, replica_id: int = -1
+    topics: MemoryCatalog, version: int, timestamp: int, *, isolation: int = 0, epoch: int = -1, replica_id: int = -1
 ) -> tuple[Any, ...]:
     """(error, timestamp, offset, epoch if there is one) of partition t-0."""
     (partition,) = ask_all(topics, version, [("t", 0, timestamp)], isolation=isolation, epoch=epoch, replica=replica_id)
@@ -41,7 +41,7 @@ def ask(
 
 
 def ask_all(
-    topics: ServedTopics,
+    topics: MemoryCatalog,
     version: int,
     questions: list[tuple[str, int, int]],
     *,
@@ -79,14 +79,14 @@ def failed(version: int, error: ErrorCode) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_borders(topics: ServedTopics, version: int) -> None:
+def test_borders(topics: MemoryCatalog, version: int) -> None:
     """Consumers would begin in the middle, or wait for offsets that never come."""
     assert ask(topics, version, -1) == found(version, 16, 5)
     assert ask(topics, version, -2) == found(version, 10, 1)
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_by_time(topics: ServedTopics, version: int) -> None:
+def test_by_time(topics: MemoryCatalog, version: int) -> None:
     """``--from-time`` would skip records or read days too much."""
     assert ask(topics, version, 0) == found(version, 10, 1, T0)
     assert ask(topics, version, T0 + 1) == found(version, 11, 1, T0 + 1)
@@ -98,7 +98,7 @@ def test_by_time(topics: ServedTopics, version: int) -> None:
     ("timestamp", "since", "expected"),
     [(-3, 7, (14, 3, T0 + 1002)), (-4, 8, (16, 5)), (-5, 9, (15, 5)), (-6, 11, (16, 5))],
 )
-def test_special_times_by_version(topics: ServedTopics, timestamp: int, since: int, expected: tuple[int, ...]) -> None:
+def test_special_times_by_version(topics: MemoryCatalog, timestamp: int, since: int, expected: tuple[int, ...]) -> None:
     """Tools that ask for the tier's end or the newest record would get another answer, or old ones a wrong number."""
     for version in ALL_VERSIONS:
         answer = ask(topics, version, timestamp)
@@ -109,7 +109,7 @@ def test_special_times_by_version(topics: ServedTopics, timestamp: int, since: i
     assert ask(topics, 11, -7) == failed(11, ErrorCode.unsupported_version)
 
 
-def test_read_committed_ends_at_the_last_stable_offset(topics: ServedTopics) -> None:
+def test_read_committed_ends_at_the_last_stable_offset(topics: MemoryCatalog) -> None:
     """A consumer that reads only what is committed would wait at the end for what may never be."""
     topics.at("t").last_stable_offset = 12
     assert ask(topics, 11, -1, isolation=1) == found(11, 12, 5)
@@ -122,9 +122,9 @@ def test_read_committed_ends_at_the_last_stable_offset(topics: ServedTopics) -> 
     assert ask(topics, 11, -4, isolation=1) == found(11, 16, 5)
 
 
-def test_a_partition_without_records(topics: ServedTopics) -> None:
+def test_a_partition_without_records(topics: MemoryCatalog) -> None:
     """A consumer of an empty partition would fail instead of waiting."""
-    topics.at("t").batches = ()
+    topics.at("t").batches = []
     topics.at("t").log_start_offset = 40
     assert ask(topics, 11, -1) == found(11, 40, -1)
     assert ask(topics, 11, -2) == found(11, 40, -1)
@@ -132,30 +132,30 @@ def test_a_partition_without_records(topics: ServedTopics) -> None:
         assert ask(topics, 11, timestamp) == found(11, -1, -1)
 
 
-def test_leader_epochs_are_checked(topics: ServedTopics) -> None:
+def test_leader_epochs_are_checked(topics: MemoryCatalog) -> None:
     """A client with stale metadata would never learn that it is."""
     assert ask(topics, 4, -1, epoch=5) == found(4, 16, 5)
     assert ask(topics, 4, -1, epoch=4) == failed(4, ErrorCode.fenced_leader_epoch)
     assert ask(topics, 11, 0, epoch=6) == failed(11, ErrorCode.unknown_leader_epoch)
-    topics.at("t").batches = ()  # and of a partition that knows none, any is right
+    topics.at("t").batches = []  # and of a partition that knows none, any is right
     assert ask(topics, 11, -2, epoch=6) == found(11, 10, -1)
 
 
-def test_partitions_named_twice(topics: ServedTopics) -> None:
+def test_partitions_named_twice(topics: MemoryCatalog) -> None:
     """Clients match answers by partition: one of two would be taken for both."""
     topics.add("u", batches=BATCHES)
     answers = ask_all(topics, 11, [("t", 0, -1), ("u", 0, -1), ("t", 0, -2)])
     assert answers == [failed(11, ErrorCode.invalid_request), found(11, 16, 5)]
 
 
-def test_a_topic_without_partitions_has_no_answer(topics: ServedTopics) -> None:
+def test_a_topic_without_partitions_has_no_answer(topics: MemoryCatalog) -> None:
     """Kafka leaves such a topic out; the answer of a replica would be another than the broker's."""
     named = [{"name": "t", "partitions": []}, {"name": "gone", "partitions": []}]
     request = make_request(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=named)
     assert not list(call(ListOffsetsHandler(topics), 9, request).topics)
 
 
-def test_errors_stay_with_their_partitions(topics: ServedTopics) -> None:
+def test_errors_stay_with_their_partitions(topics: MemoryCatalog) -> None:
     """One broken object would stop the consumer on all partitions."""
     topics.add("p", range(4), batches=BATCHES)
     topics.at("p", 0).error = CorruptObjectError("manifest: no JSON")
@@ -172,7 +172,7 @@ def test_errors_stay_with_their_partitions(topics: ServedTopics) -> None:
     ]
 
 
-def test_one_slow_partition_costs_its_own_answer_alone(topics: ServedTopics) -> None:
+def test_one_slow_partition_costs_its_own_answer_alone(topics: MemoryCatalog) -> None:
     """A store that stalls for one partition would hold up all others until the client gives up."""
     topics.add("slow", range(3), batches=BATCHES)
     topics.at("slow", 1).gate = asyncio.Event()
@@ -181,7 +181,7 @@ def test_one_slow_partition_costs_its_own_answer_alone(topics: ServedTopics) -> 
     assert answers == [found(11, 10, 1, T0), failed(11, ErrorCode.request_timed_out), found(11, 10, 1, T0)]
 
 
-def test_many_partitions_of_which_none_is_loaded(topics: ServedTopics) -> None:
+def test_many_partitions_of_which_none_is_loaded(topics: MemoryCatalog) -> None:
     """A client of all partitions would have each looked up twice, or miss some."""
     topics.add("many", range(500), batches=BATCHES)
     for number in range(500):
@@ -191,7 +191,7 @@ def test_many_partitions_of_which_none_is_loaded(topics: ServedTopics) -> None:
     assert {topics.at("many", number).loads_count for number in range(500)} == {1}
 
 
-def test_an_error_is_logged_once(topics: ServedTopics, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_logged_once(topics: MemoryCatalog, caplog: pytest.LogCaptureFixture) -> None:
     """A client that asks again and again for a broken partition would fill the log."""
     for text in ("one", "one", "another", "one"):
         topics.at("t").error = CorruptObjectError(f"{text} fault of a manifest")

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from tests.support.api_calls import call, context_of, make_request
 from tests.support.batches import Batch
 from tests.support.loops import run_on
-from tests.support.served_topics import ServedTopics
+from tests.support.memory_topics import MemoryBatch, MemoryCatalog
 from tierlog.broker.apis.metadata import MetadataHandler
 from tierlog.broker.apis.server_identity import ServerIdentity
 from tierlog.errors import CorruptObjectError
@@ -24,19 +24,19 @@ NOT_ASKED = -(2**31)
 
 
 @pytest.fixture
-def topics() -> ServedTopics:
-    topics = ServedTopics()
+def topics() -> MemoryCatalog:
+    topics = MemoryCatalog()
     topics.add("orders", (0, 1, 3), batches=BATCHES)
     topics.add("__consumer_offsets", batches=BATCHES)
     return topics
 
 
-def handler_of(topics: ServedTopics, load_seconds: float = 1.0) -> MetadataHandler:
+def handler_of(topics: MemoryCatalog, load_seconds: float = 1.0) -> MetadataHandler:
     return MetadataHandler(topics, ServerIdentity("cluster", 5, "rack-a"), load_seconds=load_seconds)
 
 
 def ask(
-    topics: ServedTopics | MetadataHandler, version: int, names: list[str] | list[dict[str, Any]] | None, **values: Any
+    topics: MemoryCatalog | MetadataHandler, version: int, names: list[str] | list[dict[str, Any]] | None, **values: Any
 ) -> Any:
     handler = topics if isinstance(topics, MetadataHandler) else handler_of(topics)
     asked = names and [{"name": name, "topic_id": None} if isinstance(name, str) else name for name in names]
@@ -44,13 +44,13 @@ def ask(
     return call(handler, version, make_request(METADATA, version, **({"topics": asked} | flags | values)))
 
 
-def ask_ids(topics: ServedTopics, ids: list[uuid.UUID], names: tuple[str, ...] = ()) -> Any:
+def ask_ids(topics: MemoryCatalog, ids: list[uuid.UUID], names: tuple[str, ...] = ()) -> Any:
     asked = [{"name": None, "topic_id": one} for one in ids] + [{"name": name, "topic_id": None} for name in names]
     return ask(topics, 13, asked)
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_the_cluster_is_one_node(topics: ServedTopics, version: int) -> None:
+def test_the_cluster_is_one_node(topics: MemoryCatalog, version: int) -> None:
     """Clients would connect elsewhere, or find no controller."""
     answer = ask(topics, version, ["orders"])
     (broker,) = answer.brokers
@@ -62,7 +62,7 @@ def test_the_cluster_is_one_node(topics: ServedTopics, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_a_topic_with_its_partitions(topics: ServedTopics, version: int) -> None:
+def test_a_topic_with_its_partitions(topics: MemoryCatalog, version: int) -> None:
     """A consumer would miss partitions, or ask for one that nobody has."""
     (topic,) = ask(topics, version, ["orders", "orders"]).topics
     assert (topic.error_code, topic.name) == (ErrorCode.none, "orders")
@@ -79,7 +79,7 @@ def test_a_topic_with_its_partitions(topics: ServedTopics, version: int) -> None
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_all_topics_and_none(topics: ServedTopics, version: int) -> None:
+def test_all_topics_and_none(topics: MemoryCatalog, version: int) -> None:
     """Tools would list nothing, or clients that want only the brokers would get megabytes."""
     everything = ask(topics, version, None if version else [])
     assert [topic.name for topic in everything.topics] == ["__consumer_offsets", "orders"]
@@ -90,19 +90,20 @@ def test_all_topics_and_none(topics: ServedTopics, version: int) -> None:
         assert ask(topics, version, []).topics == ()
 
 
-def test_all_topics_are_those_of_now(topics: ServedTopics) -> None:
+def test_all_topics_are_those_of_now(topics: MemoryCatalog) -> None:
     """The answer that is kept would hide new topics, and epochs that have changed."""
     handler = handler_of(topics)
     assert len(ask(handler, 12, None).topics) == 2
     topics.add("new", batches=BATCHES)
+    topics.change()
     assert len(ask(handler, 12, None).topics) == 3
-    topics.at("new").batches = [Batch(0, epoch=9)]
-    topics.version += 1
+    topics.at("new").batches = [MemoryBatch.of(Batch(0, epoch=9))]
+    topics.change()
     assert [t.partitions[0].leader_epoch for t in ask(handler, 12, None).topics] == [4, 9, 4]
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_topics_that_are_not_there(topics: ServedTopics, version: int) -> None:
+def test_topics_that_are_not_there(topics: MemoryCatalog, version: int) -> None:
     """A client would wait for a topic that its name makes impossible, or give up on one that may come."""
     answer = ask(topics, version, ["later", "a b", "", ".", "x" * 250, "orders"])
     told = {topic.name: topic.error_code for topic in answer.topics}
@@ -117,7 +118,7 @@ def test_topics_that_are_not_there(topics: ServedTopics, version: int) -> None:
     assert topics.find("later") is None, "nothing is created"
 
 
-def test_by_topic_id(topics: ServedTopics) -> None:
+def test_by_topic_id(topics: MemoryCatalog) -> None:
     """Clients that know a topic by its id would take a topic that was made anew for the old one."""
     known, unknown = uuid.UUID(bytes=topics.find("orders").topic_id.raw), uuid.UUID(int=7)  # type: ignore[union-attr]
     answer = ask_ids(topics, [known, unknown, known], ("__consumer_offsets",))
@@ -128,7 +129,7 @@ def test_by_topic_id(topics: ServedTopics) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_before_they_are_served(topics: ServedTopics, version: int) -> None:
+def test_ids_before_they_are_served(topics: MemoryCatalog, version: int) -> None:
     """As Kafka refuses them: a client would get another topic than it means."""
     asked: list[dict[str, Any]] = [{"name": "orders", "topic_id": uuid.UUID(int=7)}, {"name": None, "topic_id": None}]
     told = ask(topics, version, asked).topics
@@ -136,7 +137,7 @@ def test_ids_before_they_are_served(topics: ServedTopics, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, 14))
-def test_what_a_client_may_do_is_told_when_it_asks(topics: ServedTopics, version: int) -> None:
+def test_what_a_client_may_do_is_told_when_it_asks(topics: MemoryCatalog, version: int) -> None:
     """Tools would offer to write or to delete."""
     asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     for names in (["orders"], None):
@@ -148,7 +149,7 @@ def test_what_a_client_may_do_is_told_when_it_asks(topics: ServedTopics, version
             assert ask(topics, version, names).cluster_authorized_operations == NOT_ASKED
 
 
-def test_partitions_are_looked_at_before_they_are_told(topics: ServedTopics) -> None:
+def test_partitions_are_looked_at_before_they_are_told(topics: MemoryCatalog) -> None:
     """The first answer would have no epochs, and clients would refresh again and again."""
     for number in (0, 1, 3):
         topics.at("orders", number).is_loaded = False
@@ -157,7 +158,7 @@ def test_partitions_are_looked_at_before_they_are_told(topics: ServedTopics) -> 
     assert [topics.at("orders", number).loads_count for number in (0, 1, 3)] == [1, 1, 1]
 
 
-def test_partitions_that_cannot_be_looked_at_are_told_without_an_epoch(topics: ServedTopics) -> None:
+def test_partitions_that_cannot_be_looked_at_are_told_without_an_epoch(topics: MemoryCatalog) -> None:
     """One stalled or broken object would keep the client from every partition of the topic."""
     topics.at("orders", 0).is_loaded = topics.at("orders", 1).is_loaded = False
     topics.at("orders", 0).error = CorruptObjectError("no JSON")
@@ -172,10 +173,10 @@ def test_partitions_that_cannot_be_looked_at_are_told_without_an_epoch(topics: S
 
 def test_many_partitions() -> None:
     """Numbers or epochs would be mixed up in the answers that are put together from pieces."""
-    topics = ServedTopics()
+    topics = MemoryCatalog()
     topics.add("many", range(3000), batches=BATCHES)
     for number in range(0, 3000, 7):
-        topics.at("many", number).batches = [Batch(0, epoch=number)]
+        topics.at("many", number).batches = [MemoryBatch.of(Batch(0, epoch=number))]
     for names in (["many"], None):
         (topic,) = ask(topics, 13, names).topics
         assert [(p.partition_index, p.leader_epoch) for p in topic.partitions] == [
@@ -185,7 +186,7 @@ def test_many_partitions() -> None:
 
 def test_all_topics_are_put_together_once_for_all_who_ask_at_once() -> None:
     """A thousand clients that come back together would have the loop for minutes."""
-    topics = ServedTopics()
+    topics = MemoryCatalog()
     topics.add("many", range(1200), batches=BATCHES)
     topics.add("more", range(1200), batches=BATCHES)
     handler = handler_of(topics)

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.api_calls import call, make_request
 from tests.support.batches import Batch
-from tests.support.served_topics import ServedTopics
+from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from tierlog.errors import EncryptionKeyError
 
@@ -18,13 +18,13 @@ BATCHES = [Batch(0, (b"a", b"b"), epoch=1), Batch(2, epoch=3), Batch(3, epoch=3)
 
 
 @pytest.fixture
-def topics() -> ServedTopics:
-    topics = ServedTopics()
+def topics() -> MemoryCatalog:
+    topics = MemoryCatalog()
     topics.add("t", (0, 1), batches=BATCHES)
     return topics
 
 
-def ask(topics: ServedTopics, version: int, *questions: tuple[str, int, int, int]) -> list[Any]:
+def ask(topics: MemoryCatalog, version: int, *questions: tuple[str, int, int, int]) -> list[Any]:
     asked = [
         {"topic": t, "partitions": [{"partition": p, "current_leader_epoch": current, "leader_epoch": epoch}]}
         for t, p, current, epoch in questions
@@ -41,7 +41,7 @@ def ask(topics: ServedTopics, version: int, *questions: tuple[str, int, int, int
 
 
 @pytest.mark.parametrize("version", OffsetForLeaderEpochHandler.versions)
-def test_ends_of_epochs(topics: ServedTopics, version: int) -> None:
+def test_ends_of_epochs(topics: MemoryCatalog, version: int) -> None:
     """A consumer would believe that what it read was cut off, or would not notice that it was."""
     epochs = [("t", 0, -1, epoch) for epoch in (0, 1, 2, 3, 6, 7, 9)]
     none = ErrorCode.none
@@ -57,7 +57,7 @@ def test_ends_of_epochs(topics: ServedTopics, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", OffsetForLeaderEpochHandler.versions)
-def test_errors_stay_with_their_partitions(topics: ServedTopics, version: int) -> None:
+def test_errors_stay_with_their_partitions(topics: MemoryCatalog, version: int) -> None:
     """One partition's trouble would keep the others from being checked."""
     topics.at("t", 1).error = EncryptionKeyError("no key k1")
     questions = [("t", 0, 7, 3), ("t", 0, 6, 3), ("t", 0, 8, 3), ("t", 1, 7, 3), ("t", 2, -1, 3), ("u", 0, -1, 3)]

@@ -19,7 +19,15 @@ from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, deco
 from tierlog.broker.protocol.fields import EntityClass
 from tierlog.broker.protocol.skimming import is_regular
 
-__all__ = ["MalformedRequestError", "RequestHeader", "api_name", "read_body", "read_body_in_turns", "read_header"]
+__all__ = [
+    "MalformedRequestError",
+    "RequestHeader",
+    "api_name",
+    "kafka_name",
+    "read_body",
+    "read_body_in_turns",
+    "read_header",
+]
 
 LOGGER = logging.getLogger(__name__)
 
@@ -149,6 +157,11 @@ def api_name(api_key: int) -> str:
     """Kafka's name of an API, as ``ListOffsets``; ``API 1234`` for an unknown one."""
     name = api_key_map.get(api_key)
     return f"API {api_key}" if name is None else "".join(word.capitalize() for word in name.split("_"))
+
+
+def kafka_name(api_key: int) -> str:
+    """The name of an API as Kafka's enum has it, as ``LIST_OFFSETS``; ``API_1234`` for an unknown one."""
+    return api_key_map.get(api_key, f"api_{api_key}").upper()
 
 
 @cache

@@ -19,9 +19,9 @@ from tierlog.broker.protocol.fields import EntityClass, Shape, WireField, wire_f
 #: The elements of arrays that may still come are the list's one item.
 Skip = Callable[[memoryview, int, list[int]], int]
 
-#: Elements of all arrays of one request together: kio's decoder makes so many in 3 ms, and skimming them takes as long.
-#: A request for ten thousand partitions of topics of their own has as many.
-REGULAR_ELEMENTS_MAX: Final = 20_000
+#: Elements of all arrays of one request together: skimming and kio's decoder take some 5 ms for so many, if each topic
+#: has one partition. A request for five thousand partitions of topics of their own has as many.
+REGULAR_ELEMENTS_MAX: Final = 10_000
 
 
 class IrregularError(Exception):

@@ -40,6 +40,10 @@ class ApiVersionsHandler:
             version: self._response(version, ErrorCode.none, sorted(self._ranges)) for version in self.versions
         }
 
+    def has(self, api_key: int, version: int) -> bool:
+        """Whether a version of an API is served."""
+        return version in self._ranges.get(api_key, ())
+
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """List the APIs."""
         return self.answer(request, context.api_version)

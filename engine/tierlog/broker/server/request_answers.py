@@ -73,13 +73,13 @@ class RequestAnswers:
             RefusedError, MalformedRequestError, ApiError: the connection is to be closed. Else what a handler raises
             that it should not.
         """
+        share = LoopShare(self._turns, self._clock.monotonic_seconds)
         if client.authenticator is not None:
-            return await self._authenticate(client, client.authenticator, frame)
+            return await self._authenticate(client, client.authenticator, frame, share)
         header = read_header(frame)
         handler = self._handlers.get(header.api_key)
         if handler is None or header.api_version not in handler.versions:
             return self._answer_unsupported(header)
-        share = LoopShare(self._turns, self._clock.monotonic_seconds)
         request = await read_body_in_turns(header, frame, share)
         context = RequestContext(
             header.api_version,
@@ -114,8 +114,10 @@ class RequestAnswers:
             return Reply((response,), len(response))
         raise RefusedError("unsupported", f"{api_name(header.api_key)} {header.api_version} is not served")
 
-    async def _authenticate(self, client: Client, authenticator: SaslAuthenticator, frame: memoryview) -> Reply:
-        step = await authenticator.take(frame)
+    async def _authenticate(
+        self, client: Client, authenticator: SaslAuthenticator, frame: memoryview, share: LoopShare
+    ) -> Reply:
+        step = await authenticator.take(frame, share)
         buffers, size_bytes = (step.response,) if step.response else (), len(step.response)
         if step.failure is not None:
             self._metrics.count_refused("authentication")

@@ -88,7 +88,8 @@ def replica(
     watermark is the end of the tier. Writes are refused. The bucket is listed again every --refresh seconds.
 
     --config takes the brokers' rsm.config.* keys, and Kafka's keys of limits (max.connections, fetch.max.bytes,
-    group.max.size …). SIGTERM ends the server with 0.
+    group.max.size …) and of deadlines (connections.max.idle.ms, request.deadline.ms …). SIGTERM ends the server with 0;
+    SIGHUP has it look at once whether users, certificate and key have changed, as it does each 30 s.
     """
     with _no_collections() as start_ended:
         require_extra("server", "serving Kafka's clients")

@@ -118,7 +118,7 @@ def test_who_waits_for_a_history_gets_it(tmp_path: pathlib.Path) -> None:
             await until(lambda: len(line.begun) == 2)
             for each, known in zip(made, TierHistory(tier).partitions(), strict=True):
                 segments = {str(number).encode(): span.segment for number, span in enumerate(known.spans)}
-                each.settle(Resolution(listed[known.topic_id_partition], known, segments))
+                each.settle(Resolution.of(listed[known.topic_id_partition], known, segments))
             assert [each.current for each in made].count(None) == 0
             assert [history.partition for history in await asyncio.gather(*asked)] == [0, 1]
             assert len(line.begun) == 2
@@ -232,6 +232,30 @@ def test_a_session_over_a_partition_that_left_hears_of_all_that_changes(tmp_path
             await rig.one("orders", 1, 0)
             assert (await rig.one("orders", 0, 0)).error == "offset_out_of_range"
             assert (await rig.one("orders", 0, 2)).records
+
+    run_on("uvloop", main)
+
+
+def test_what_was_served_is_not_held_back_when_it_comes_again(tmp_path: pathlib.Path) -> None:
+    """The high watermark would go back, and a consumer behind a gap be told that its offset is out of range."""
+    orders = Bucket(tmp_path)
+    for first in (0, 2, 4):
+        segment(orders, first)
+    segment(Bucket(tmp_path, partition=1), 0)
+    watching = Watching()
+
+    async def main() -> None:
+        async with small_memory(tmp_path, watching) as (catalog, rig):
+            assert (await rig.one("orders", 0, 0)).high_watermark == 6
+            await rig.one("orders", 1, 0)
+            assert catalog.kept.let_go == 1
+            version = catalog.version
+            remove(orders, "s2e0")
+            catalog.refresh_soon()
+            await until(lambda: catalog.version != version)
+            told = await rig.one("orders", 0, 5)
+            assert (told.error, told.high_watermark, told.log_start_offset) == ("none", 6, 0)
+            assert told.records
 
     run_on("uvloop", main)
 

@@ -13,8 +13,19 @@ import pytest
 from kio.schema.errors import ErrorCode
 from scramp import ScramClient
 
-from tests.support.broker_servers import API_VERSIONS, METADATA, Client, MetadataHandler, Serving, error_code, serving
+from tests.support.broker_servers import (
+    API_VERSIONS,
+    METADATA,
+    Call,
+    Client,
+    MetadataHandler,
+    Serving,
+    error_code,
+    serving,
+)
+from tests.support.error_answers import ask_out_of_order, recorded
 from tests.support.waiting import wait_until
+from tierlog.broker.handling import Answer
 from tierlog.broker.server import server
 from tierlog.broker.server.server_config import SASL_MECHANISMS, SecurityProtocol, ServerConfig
 
@@ -206,6 +217,7 @@ def test_nothing_else_is_answered_before_authentication(running: Serving) -> Non
     with running.client() as client:
         handshake(client, "PLAIN")
         client.send_request(METADATA, 0, struct.pack(">i", 0))
+        assert client.read_frame()[4:] == bytes(8), "no broker, no topic"
         assert client.is_closed()
     with running.client() as client:
         handshake(client, "PLAIN")
@@ -311,3 +323,31 @@ def test_changed_users_count_for_new_connections_and_break_no_old_one(
         assert old.ask_metadata()
         handshake(half, "PLAIN")
         assert error_code(authenticate(half, plain("carol", "pass"))) is ErrorCode.none
+
+
+@pytest.mark.parametrize("api_key", sorted({key for key, _ in recorded()}))
+def test_any_request_in_the_midst_is_answered_as_kafka_does(config: ServerConfig, api_key: int) -> None:
+    """A client that mixes up its order would see a closed connection, and its user would look for a network fault."""
+    answers = recorded()
+    versions = [version for key, version in answers if key == api_key]
+
+    async def answer(request: object, context: object) -> Answer:
+        raise AssertionError("a client that has proved nothing is served")
+
+    handlers = (
+        [] if api_key in (API_VERSIONS, HANDSHAKE) else [Call(answer, api_key, range(min(versions), max(versions) + 1))]
+    )
+    quick = dataclasses.replace(config, connection_failed_authentication_delay_ms=0)
+    with serving(handlers, quick) as running:
+        for version in versions:
+            with running.client() as client:
+                assert ask_out_of_order(client, api_key, version) == answers[api_key, version], version
+
+
+def test_an_api_that_nobody_knows_in_the_midst_is_closed(running: Serving) -> None:
+    """Of a request that cannot be read no answer can be made, of Kafka's neither."""
+    for api_key, version in ((1234, 0), (METADATA, 99)):
+        with running.client() as client:
+            handshake(client, "PLAIN")
+            client.send_request(api_key, version, b"")
+            assert client.is_closed()

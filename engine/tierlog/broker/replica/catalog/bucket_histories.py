@@ -61,7 +61,7 @@ class BucketHistories:
         self._machine = machine
         self._resolution: Resolution | None = None
         self._resolved: Listed | None = None
-        self._left_digest = b""
+        self._left_digest, self._left_end_offset = b"", 0
         self._version = 0
         self._waiting = 0
         self._when_left: Callable[[], None] | None = None
@@ -87,8 +87,13 @@ class BucketHistories:
 
     @property
     def resolution(self) -> Resolution | None:
-        """The last one that came to an end."""
+        """The last one that came to an end; None once it was let go of."""
         return self._resolution
+
+    @property
+    def served_end_offset(self) -> int:
+        """Up to where a history was served that was let go of; 0 if none was."""
+        return self._left_end_offset if self._resolution is None else 0
 
     @property
     def current(self) -> PartitionHistory | None:
@@ -122,7 +127,9 @@ class BucketHistories:
     def let_go(self) -> None:
         """See KeptHistories."""
         if self._resolution is not None:
-            self._left_digest = self._resolution.digest()
+            history = self._resolution.history
+            self._left_digest = self._resolution.digest
+            self._left_end_offset = 0 if history is None else history.end_offset_exclusive
             self._resolution = None
         if self._when_left is not None:
             self._when_left()
@@ -195,6 +202,7 @@ class BucketHistories:
     def vanish(self) -> None:
         """The partition is gone."""
         self._listed = self._resolution = self._resolved = None
+        self._left_end_offset = 0
         self._version += 1
         self._kept.forget(self)
         self._ring()
@@ -214,7 +222,7 @@ class BucketHistories:
             if not self._is_known(resolution):
                 self._version += 1
             self._resolution, self._resolved = resolution, resolution.listed
-            self._kept.keep(self, resolution.size_bytes())
+            self._kept.keep(self, resolution.size_bytes)
             self._note_held(resolution)
         if was_known and self._version != version:
             self._line.note_change(self._partition)
@@ -260,7 +268,7 @@ class BucketHistories:
             return False
         if self._resolution is not None:
             return resolution.history is self._resolution.history
-        return resolution.digest() == self._left_digest
+        return resolution.digest == self._left_digest
 
     def _begin(self) -> None:
         relist = self._is_missed or self._is_due

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import xxhash
@@ -105,29 +105,30 @@ class Resolution:
         history: What counts; None if nothing of the partition is left.
         loaded: What the next resolution need not load again.
         held: What counts later.
+        size_bytes: Memory of the history and of what is prepared of it, as measured.
+        digest: Of all that the history is made of: equal where histories are.
     """
 
     listed: Listed | None
     history: PartitionHistory | None
     loaded: LoadedSegments
     held: Held | None = None
+    size_bytes: int = 0
+    digest: bytes = b""
 
-    def size_bytes(self) -> int:
-        """Memory of the history and of what is prepared of it, as measured. Cost: a look at each segment."""
-        size = _HISTORY_BYTES + _SEGMENT_BYTES * len(self.loaded)
-        for segment in self.loaded.values():
+    @classmethod
+    def of(
+        cls, listed: Listed, history: PartitionHistory, loaded: LoadedSegments, held: Held | None = None
+    ) -> Resolution:
+        """A resolution that has a history. Cost: a look at each segment, so that it is not for an event loop."""
+        size = _HISTORY_BYTES + _SEGMENT_BYTES * len(loaded)
+        for segment in loaded.values():
             if segment.chunk_index is not None and segment.compression:
                 size += _CHUNK_BYTES * segment.chunk_index.chunk_count
-        return size
-
-    def digest(self) -> bytes:
-        """Of all that the history is made of: equal where histories are. Cost: a look at each segment."""
-        digest = xxhash.xxh3_128(b"".join(sorted(self.loaded)))
-        if self.history is not None:
-            lineage = self.history.lineage
-            gap = None if self.held is None else self.held.gap
-            digest.update(repr((lineage.epochs, lineage.empty_at, self.history.log_start_offset, gap)).encode())
-        return digest.digest()
+        lineage, gap = history.lineage, None if held is None else held.gap
+        digest = xxhash.xxh3_128(b"".join(sorted(loaded)))
+        digest.update(repr((lineage.epochs, lineage.empty_at, history.log_start_offset, gap)).encode())
+        return cls(listed, history, loaded, held, size, digest.digest())
 
 
 #: What lies behind a gap is held back until it is so old: copies between buckets take no longer, says S3's promise for
@@ -164,6 +165,7 @@ class Resolver:
         ahead: int | None = None,
         require_wanted: Callable[[], None] = lambda: None,
         calls: OrderedCalls | None = None,
+        served_end_offset: int = 0,
     ) -> Resolution:
         """Make the history of a partition.
 
@@ -174,6 +176,8 @@ class Resolver:
             ahead: As ``Tier.iter_loads``.
             require_wanted: Asked after each segment; what it raises ends the call.
             calls: As ``Tier.iter_loads``.
+            served_end_offset: Without a resolution before: up to where one has been served that is not at hand. What
+                lies below is not held back.
 
         Raises:
             StoreError and its kinds, CorruptDataError and its kinds, EncryptionKeyError: nothing can be said of the
@@ -191,7 +195,7 @@ class Resolver:
             # What is gone since it was listed is no loss, and what is missing may be there by now: a new listing tells.
             if found.gone and not is_last:
                 continue
-            resolution = self._resolution(now, found, before)
+            resolution = self._resolution(now, found, before, served_end_offset)
             if resolution.held is None:
                 return resolution
             if relist or attempt or is_last:
@@ -199,35 +203,37 @@ class Resolver:
                 return resolution
         return Resolution(None, None, {})
 
-    def _resolution(self, listed: Listed, found: _Found, before: Resolution | None) -> Resolution:
+    def _resolution(
+        self, listed: Listed, found: _Found, before: Resolution | None, served_end_offset: int
+    ) -> Resolution:
         if not found.segments:
             if found.faults:
                 raise found.faults[0][1]
             if found.empty is not None and not found.lost:
-                return Resolution(listed, empty_history(self._tier, found.empty), {})
+                return Resolution.of(listed, empty_history(self._tier, found.empty), {})
             return Resolution(listed, None, {})
         segments = list(found.segments.values())
         is_whole = not found.faults and not found.lost
         is_same = before is not None and before.loaded.keys() == found.segments.keys()
         if before is not None and is_whole and is_same and before.held is None:
-            return Resolution(listed, before.history, before.loaded)
+            return replace(before, listed=listed)
         partition = listed.topic_id_partition
         # Without a list of faults: a checkpoint that no key opens is an error, not a guess at what counts.
         tier_history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets)
         history = tier_history.history_of(partition, segments)
         _require_covered(history, found)
-        held = self._held(history, before) if self._source.has_late_segments else None
+        held = self._held(history, before, served_end_offset) if self._source.has_late_segments else None
         if held is not None:
             if before is not None and is_same and before.held == held:
-                return Resolution(listed, before.history, before.loaded, held)
+                return replace(before, listed=listed)
             # As the bucket was before: a leader of which nothing is served says nothing yet of what counts.
             segments = [each for each in segments if each.start_offset < held.gap.first_offset]
             history = tier_history.history_of(partition, segments)
         for warning in history.warnings:
             _log.warning("%s: %s", partition, warning)
-        return Resolution(listed, history, found.segments, held)
+        return Resolution.of(listed, history, found.segments, held)
 
-    def _held(self, history: PartitionHistory, before: Resolution | None) -> Held | None:
+    def _held(self, history: PartitionHistory, before: Resolution | None, served_end_offset: int) -> Held | None:
         """What is to be held back of a history: what is new behind the first gap that may still be filled."""
         if not history.gaps:
             return None
@@ -239,7 +245,8 @@ class Resolver:
         for gap in history.gaps:
             segment = behind[gap.end_offset_exclusive]
             until_ms = segment.last_modified_ms + LATE_MS
-            if segment.metadata.remote_log_segment_id not in served and now_ms < until_ms:
+            is_served = segment.metadata.remote_log_segment_id in served or segment.start_offset < served_end_offset
+            if not is_served and now_ms < until_ms:
                 return Held(gap, min(until_ms, now_ms + LATE_MS))
         return None
 

@@ -125,7 +125,7 @@ class ResolutionLine:
             self._begin_patiently(histories, relist=relist)
             return
         attempt = _Attempt(self._machine)
-        listed, before = histories.listed, histories.resolution
+        listed, before, end = histories.listed, histories.resolution, histories.served_end_offset
 
         def resolve() -> Resolution:
             attempt.step()
@@ -134,7 +134,7 @@ class ResolutionLine:
                 return call_within(
                     attempt.scope,
                     lambda: self._resolver.resolve_partition(
-                        listed, before, relist=relist, require_wanted=attempt.step
+                        listed, before, relist=relist, require_wanted=attempt.step, served_end_offset=end
                     ),
                 )
             finally:
@@ -162,12 +162,14 @@ class ResolutionLine:
 
     def _begin_patiently(self, histories: BucketHistories, *, relist: bool) -> None:
         """Resolve what has stalled, among its kind, until it has come to an end once."""
-        listed, before = histories.listed, histories.resolution
+        listed, before, end = histories.listed, histories.resolution, histories.served_end_offset
         if listed is None:
             return
 
         def resolve() -> Resolution:
-            resolution = self._resolver.resolve_partition(listed, before, relist=relist, calls=self._stalled_calls)
+            resolution = self._resolver.resolve_partition(
+                listed, before, relist=relist, calls=self._stalled_calls, served_end_offset=end
+            )
             self._loop.submit(partial(self._stalling.discard, histories.topic_id_partition))
             return resolution
 

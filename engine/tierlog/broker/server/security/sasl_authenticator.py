@@ -10,10 +10,19 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
+from tierlog.aio.side_by_side import LoopShare
 from tierlog.aio.waiting import Worker
 from tierlog.broker.protocol.entities import entities_of
-from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body, read_header
-from tierlog.broker.protocol.responses import encode_response
+from tierlog.broker.protocol.error_answers import error_answer
+from tierlog.broker.protocol.requests import (
+    RequestHeader,
+    api_name,
+    kafka_name,
+    read_body,
+    read_body_in_turns,
+    read_header,
+)
+from tierlog.broker.protocol.responses import encode_response, encode_response_in_turns
 from tierlog.broker.server.api_versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiVersionsHandler
 from tierlog.broker.server.refusals import RefusedError
 from tierlog.broker.server.security.reloaded_files import ReloadedFiles
@@ -79,8 +88,8 @@ class SaslAuthenticator:
         self._has_headers = False
         self.mechanism = ""
 
-    async def take(self, frame: memoryview) -> SaslStep:
-        """Answer a message.
+    async def take(self, frame: memoryview, share: LoopShare) -> SaslStep:
+        """Answer a message. ``share`` is that of this request.
 
         Raises:
             MalformedRequestError: it is no request. RefusedError: it has no place here. In both cases the connection
@@ -92,6 +101,8 @@ class SaslAuthenticator:
             return await self._take_token(self._exchange, bytes(frame))
         header = read_header(frame)
         if self._exchange is not None:
+            if header.api_key != SASL_AUTHENTICATE:
+                return await self._out_of_order(header, frame, share)
             return await self._take_authenticate(self._exchange, header, frame)
         if header.api_key == API_VERSIONS:
             return self._take_versions(header, frame)
@@ -140,8 +151,6 @@ class SaslAuthenticator:
         return self._step(_LENGTH.pack(len(answer)) + answer, exchange)
 
     async def _take_authenticate(self, exchange: SaslExchange, header: RequestHeader, frame: memoryview) -> SaslStep:
-        if header.api_key != SASL_AUTHENTICATE:
-            return self._out_of_order(header)
         request = read_body(header, frame)
         try:
             answer = await exchange.evaluate(bytes(request.auth_bytes))
@@ -151,17 +160,23 @@ class SaslAuthenticator:
             return SaslStep(response, failure=str(error))
         return self._step(_authenticate_response(header, ErrorCode.none, None, answer), exchange)
 
-    def _out_of_order(self, header: RequestHeader) -> SaslStep:
-        """Kafka answers any API with its error; here those alone that clients send at this point."""
+    async def _out_of_order(self, header: RequestHeader, frame: memoryview, share: LoopShare) -> SaslStep:
+        """Kafka answers any API that it knows, in all of its places for errors, and closes the connection."""
         self._state = _State.OVER
-        response = b""
-        if header.api_key == SASL_HANDSHAKE and header.api_version in range(2):
-            response = self._handshake_response(header, ErrorCode.illegal_sasl_state)
-        elif header.api_key == API_VERSIONS:
-            handler = self._setup.api_versions
-            version = header.api_version if header.api_version in handler.versions else 0
-            response = encode_response(header, handler.answer_error(version, ErrorCode.illegal_sasl_state))
-        return SaslStep(response, failure=f"{api_name(header.api_key)} was sent during SASL authentication")
+        text = f"Unexpected Kafka request of type {kafka_name(header.api_key)} during SASL authentication."
+        if not self._setup.api_versions.has(header.api_key, header.api_version):
+            if header.api_key != API_VERSIONS:
+                raise RefusedError("authentication", text)
+            answer = self._setup.api_versions.answer_error(0, ErrorCode.illegal_sasl_state)
+        else:
+            request = await read_body_in_turns(header, frame, share)
+            answer = error_answer(
+                request,
+                ErrorCode.illegal_sasl_state,
+                text=text,
+                general_text="Request is not valid given the current SASL state.",
+            )
+        return SaslStep(await encode_response_in_turns(header, answer, share), failure=text)
 
     def _step(self, response: bytes, exchange: SaslExchange) -> SaslStep:
         if exchange.user is None:
