@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -17,7 +17,6 @@ from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
 from tierlog.broker.fetching.late_reads import LateReads
-from tierlog.broker.fetching.zstd_batches import ZSTD_SINCE, before_zstd
 from tierlog.broker.handling import Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
@@ -338,11 +337,6 @@ class PartitionReads:
             read_committed=self._options.is_read_committed,
         )
         offsets = read.offsets
-        if self._options.api_version < ZSTD_SINCE and read.size_bytes:
-            records, size_bytes = before_zstd(read.records)
-            if not size_bytes:
-                raise ApiError(ErrorCode.unsupported_compression_type)
-            read = replace(read, records=records, size_bytes=size_bytes)
         # Kafka has no list where the first batch is larger than what is left for it.
         has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(
