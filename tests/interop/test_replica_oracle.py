@@ -17,7 +17,7 @@ from tests.support.api_calls import make_request
 from tests.support.broker_servers import Client
 from tests.support.metadata_cluster import admin_of, needs_a_broker
 from tests.support.oracle_fetches import VERSIONS as FETCH_VERSIONS
-from tests.support.oracle_fetches import ZSTD_SINCE, ZSTD_TOPIC, FetchOracle, fetch_one
+from tests.support.oracle_fetches import FetchOracle
 from tests.support.oracle_requests import (
     EARLIEST,
     LATEST,
@@ -35,7 +35,7 @@ from tests.support.replica_server import replica
 
 pytestmark = pytest.mark.interop
 
-TOPICS = {"plain": 3, "times": 2, "transactions": 1, ZSTD_TOPIC: 1}
+TOPICS = {"plain": 3, "times": 2, "transactions": 1}
 LOG_STARTS = {0: 37, 1: 38, 2: 0}
 #: Seven active segments with indexes of 10 MiB, as they are made ahead, would not fit into the replica's cache.
 SETTINGS = {
@@ -80,7 +80,7 @@ def fill(bootstrap: str, generation: int) -> None:
         producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5})
         for record in range(60):
             timestamp = T0 + generation * 60_000 + number * 7000 + (record * 7919) % 10_000
-            for topic in (ZSTD_TOPIC,) if codec == "zstd" else ("plain", "times"):
+            for topic in ("plain", "times"):
                 value = b"v" * (record * 13 % 300)
                 producer.produce(topic, value, partition=record % TOPICS[topic], timestamp=timestamp)
             if record % 10 == 9:
@@ -250,15 +250,6 @@ def test_the_same_fetches_have_the_same_answers(both: Both) -> None:
         "unknown_topic_id",
         "unknown_topic_or_partition",
     }
-
-
-@pytest.mark.parametrize("version", [FETCH_VERSIONS[0], ZSTD_SINCE - 1])
-def test_zstd_is_no_surprise_to_clients_of_before_it(both: Both, version: int) -> None:
-    """A difference that is meant: Kafka 4 hands such batches out, which an old client takes for damaged."""
-    known = both.ground.partitions[ZSTD_TOPIC, 0]
-    theirs, ours = (fetch_one(side, version, ZSTD_TOPIC, known.log_start_offset) for side in (both.kafka, both.ours))
-    assert (theirs["error_code"].name, bool(theirs["records"])) == ("none", True)
-    assert (ours["error_code"].name, bool(ours["records"])) == ("unsupported_compression_type", False)
 
 
 def address_of(bootstrap: str) -> tuple[str, int]:

@@ -15,9 +15,6 @@ from tests.support.oracle_requests import Answer, Ground, Partition, ask
 
 FETCH: Final = 1
 VERSIONS: Final = range(4, 19)
-#: The topic of zstd. Below this version Kafka 4 hands it out all the same; a replica tells of the codec instead.
-ZSTD_TOPIC: Final = "zstd"
-ZSTD_SINCE: Final = 10
 _HEADER_BYTES: Final = 61
 #: Sessions at once: far fewer than Kafka's slots, of which it has some in each of eight caches.
 _CONVERSATIONS_MAX: Final = 50
@@ -78,7 +75,21 @@ class FetchOracle:
         """
         for (name, number), known in self.ground.partitions.items():
             for offset in range(known.log_start_offset, known.end_offset, 2):
-                fetch_one(self.ours, ZSTD_SINCE, name, offset, number=number, isolation_level=offset // 2 % 2)
+                partition = {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+                topics = [{"topic": name, "partitions": [partition]}]
+                ask(
+                    self.ours,
+                    make_request(
+                        FETCH,
+                        4,
+                        replica_id=-1,
+                        max_wait=datetime.timedelta(0),
+                        min_bytes=1,
+                        max_bytes=1 << 20,
+                        isolation_level=offset // 2 % 2,
+                        topics=topics,
+                    ),
+                )
 
     def compare(self, count: int) -> None:
         """Ask ``count`` times."""
@@ -144,7 +155,7 @@ class FetchOracle:
     def _values(self, who: Conversation) -> dict[str, Any]:
         draw = self._random
         uses_ids = who.version >= 13
-        names = [name for name in self.ground.names() if name != ZSTD_TOPIC or who.version >= ZSTD_SINCE]
+        names = self.ground.names()
         topics = []
         for _ in range(draw.choice([0, 1, 1, 2, 3]) if who.epoch > 0 else draw.choice([1, 1, 2, 3])):
             name = draw.choice([*names * 4, "not-there"])
@@ -210,34 +221,6 @@ class FetchOracle:
         error = _name(answer.get("error_code", "none"))
         self.errors.add(error)
         return {"error": error, "topics": topics, "nodes": nodes, "throttle": answer["throttle_time"]}
-
-
-def fetch_one(
-    client: Client, version: int, topic: str, offset: int, *, number: int = 0, isolation_level: int = 0
-) -> Answer:
-    """What a server answers of one partition, without a session and by the topic's name."""
-    partition = {
-        "partition": number,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "log_start_offset": -1,
-        "partition_max_bytes": 1 << 20,
-    }
-    request = make_request(
-        FETCH,
-        version,
-        replica_id=-1,
-        max_wait=datetime.timedelta(0),
-        min_bytes=1,
-        max_bytes=1 << 20,
-        isolation_level=isolation_level,
-        session_id=0,
-        session_epoch=-1,
-        topics=[{"topic": topic, "partitions": [partition]}],
-        forgotten_topics_data=[],
-    )
-    answer: Answer = ask(client, request)["responses"][0]["partitions"][0]
-    return answer
 
 
 def _name(error: Any) -> str:
