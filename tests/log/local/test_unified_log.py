@@ -18,10 +18,12 @@ from tierlog.log.local.log_errors import (
     OffsetOutOfRangeError,
 )
 from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import scan
-from tierlog.records.builder import RecordBatchBuilder
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
@@ -386,3 +388,24 @@ def test_an_empty_segment_answers_for_the_times_before_its_change(machine: Machi
         found = log.fetch_offset_by_timestamp(NOW + 1)
         assert found is not None
         assert found.offset == 1
+
+
+def test_a_cut_leaves_no_ended_transaction_open_whose_producer_expired(machine: Machine) -> None:
+    """Consumers of committed records would stand still for ever in front of a transaction that ended."""
+    clock = machine.clock
+    assert isinstance(clock, ManualClock)
+    opened = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    opened.append(None, b"a", timestamp_ms=NOW)
+    with UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True) as log:
+        log.append_as_leader(bytearray(opened.build()), leader_epoch=0)
+        log.roll()  # with a snapshot that has the open transaction
+        marker = build_end_transaction_marker(
+            0, ControlRecordType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW
+        )
+        log.append_as_leader(bytearray(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+        log.append_as_leader(batch(b"b"), leader_epoch=0)
+        log.append_as_leader(batch(b"c"), leader_epoch=0)
+        clock.sleep(2 * 86_400)
+        assert log.remove_expired_producers() == 1
+        assert log.truncate_to(3)
+        assert (log.high_watermark, log.last_stable_offset) == (3, 3)

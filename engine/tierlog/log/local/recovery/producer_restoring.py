@@ -57,7 +57,9 @@ def restore_producers(
         producers.on_log_start(log_start_offset, latest_snapshot_offset=latest)
     else:
         snapshots.load_latest(producers, log_start_offset=log_start_offset, log_end_offset=up_to_offset, now_ms=now_ms)
-    if up_to_offset > producers.end_offset and not was_empty:
+    # Kafka skips the replay of a log that knew no producer, and so leaves a transaction of the snapshot open for ever
+    # if its producer expired since: its marker lies behind the snapshot.
+    if up_to_offset > producers.end_offset and not (was_empty and producers.is_empty):
         due_at = {segment.base_offset for segment in segments.segments[-2:]}
         for segment in segments.between(producers.end_offset, up_to_offset):
             producers.end_offset = max(segment.base_offset, producers.end_offset, log_start_offset)
