@@ -37,7 +37,13 @@ pytestmark = pytest.mark.interop
 
 TOPICS = {"plain": 3, "times": 2, "transactions": 1, ZSTD_TOPIC: 1}
 LOG_STARTS = {0: 37, 1: 38, 2: 0}
-SETTINGS = {"internal.segment.bytes": "4096", "index.interval.bytes": "256", "retention.ms": "-1"}
+#: Seven active segments with indexes of 10 MiB, as they are made ahead, would not fit into the replica's cache.
+SETTINGS = {
+    "internal.segment.bytes": "4096",
+    "index.interval.bytes": "256",
+    "retention.ms": "-1",
+    "segment.index.bytes": "65536",
+}
 BROKER: dict[str, Any] = {"heap": "512m", "jars": "kafka-log", "extra": {"auto.create.topics.enable": "false"}}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 T0 = 1_700_000_000_000
