@@ -203,9 +203,15 @@ def java(bootstrap: str, topics: Mapping[str, int], *, starts: Mapping[Place, in
 
     try:
         with _in_thread(following, run):
-            yield following
-            process.stdin.close()
-            assert process.wait(30) == 0, following.errors[-5:]
+            try:
+                yield following
+            finally:
+                process.stdin.close()  # ends the client, and so the thread that reads from it
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+        assert process.returncode == 0, following.errors[-5:]
     finally:
         if process.poll() is None:
             process.kill()
