@@ -132,7 +132,7 @@ def mirror(source: str, target: str, alias: str, isolation: str) -> dict[str, st
 
 def has_records(bootstrap: str, topic: str, count: int) -> bool:
     """Whether a topic without transactions is there and has as many."""
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     admin = admin_of(bootstrap)
@@ -140,7 +140,12 @@ def has_records(bootstrap: str, topic: str, count: int) -> bool:
     if known is None:
         return False
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in known.partitions}
-    return sum(future.result(20).offset for future in admin.list_offsets(asked).values()) >= count
+    try:
+        return sum(future.result(20).offset for future in admin.list_offsets(asked).values()) >= count
+    except KafkaException as error:
+        if not error.args[0].retriable():  # a topic that was made just now has no leader yet
+            raise
+        return False
 
 
 def without_offsets(rows: Sequence[ReadRow]) -> list[tuple[object, ...]]:

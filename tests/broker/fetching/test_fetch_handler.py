@@ -346,6 +346,31 @@ def test_a_partition_that_stalls_keeps_none_of_the_others() -> None:
     on_loop(test)
 
 
+@pytest.mark.parametrize("knows_offsets", [True, False])
+@pytest.mark.parametrize(("crowd", "max_bytes"), [(40, 50 << 20), (3, 100)])
+def test_a_crowd_that_stalls_keeps_none_of_the_others(knows_offsets: bool, crowd: int, max_bytes: int) -> None:
+    """Otherwise partitions whose prefix of the store stalls stop every partition behind them, for as long."""
+
+    async def test(rig: FetchRig) -> None:
+        partitions = rig.catalog.add("orders", 42)
+        for partition in partitions:
+            partition.append(100)
+        for partition in partitions[:crowd]:
+            partition.gate = asyncio.Event()
+            partition.is_loaded = knows_offsets
+        asks = [Ask("orders", number, 0) for number in (*range(crowd), 40, 41)]
+        asking = asyncio.ensure_future(rig.fetch(12, asks, max_bytes=max_bytes))
+        for _ in range(30):
+            await rig.timers.advance(0.1)
+        answer = await asking
+        assert set(answer.records) <= {("orders", 40), ("orders", 41)}
+        assert len(answer.records) == min(2, max_bytes // 100)
+        assert sum(partition.cancelled_count for partition in partitions) == 0
+        await rig.handler.close()
+
+    on_loop(test)
+
+
 def test_reads_that_nobody_waits_for_end_with_the_server() -> None:
     """Otherwise a server does not stop while a store stalls, or so many reads go on that memory runs out."""
 

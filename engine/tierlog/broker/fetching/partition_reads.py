@@ -35,8 +35,12 @@ _READS_A_TURN: Final = 50
 _BYTES_A_TURN: Final = 8 << 20
 #: How often the shares of an answer are dealt out again.
 _ROUNDS_MAX: Final = 8
-#: How long an answer with records waits for those of other partitions (Kafka's ``remote.fetch.max.wait.ms``).
+#: How long an answer waits for partitions while there are others (Kafka's ``remote.fetch.max.wait.ms``), and where
+#: nothing at all is known of those others.
 _LATE_SECONDS: Final = 0.5
+_UNKNOWN_SECONDS: Final = 2.0
+#: How many times all that are waited for are late before the partitions behind them are left for the next fetch.
+_LATE_MAX: Final = 8
 #: Clients up to version 5 do not know KAFKA_STORAGE_ERROR; from 16 on they read who the leader is.
 _STORAGE_ERROR: Final = 6
 _CURRENT_LEADER: Final = 16
@@ -101,6 +105,7 @@ class PartitionReads:
         self._late = late
         self._late_at_seconds: float | None = None
         self._is_late = False
+        self._known_partitions = 0
         self._answers: list[PartitionAnswer | None] = []
         self._unknown_ids: list[PartitionAnswer] = []
         self._unknown: list[PartitionAnswer] = []
@@ -171,6 +176,7 @@ class PartitionReads:
 
     def _look_at_one(self, wanted: FetchPartition, partition: Partition) -> None:
         offsets = partition.offsets
+        self._known_partitions += offsets is not None
         if offsets is not None and wanted.last_fetched_epoch == UNKNOWN:
             error = _error_of(wanted, offsets)
             if error is not None:
@@ -185,14 +191,15 @@ class PartitionReads:
 
     async def read(self, max_bytes: int) -> None:
         """Read the partitions that have records, in order, up to ``max_bytes`` in all. The first batch is given whole,
-        whatever its size. Once there is something to tell, partitions that are still waited for have half a second;
-        what they give then is for the next fetch.
+        whatever its size. Where there are other partitions, those that are waited for have half a second; what they
+        give then is for the next fetch.
         """
         asked = self._unread
         for _ in range(_ROUNDS_MAX):
             skipped = await self._read_all(asked, max_bytes - self.records_size_bytes)
-            if not skipped or self._is_late:
+            if not skipped or (self._is_late and self.records_size_bytes):
                 break
+            self._is_late = False  # those that took the share gave nothing
             asked = skipped
             if self.records_size_bytes:
                 # Who was waited for has left some of its share. (If it had nothing, the next one gives a whole batch.)
@@ -220,7 +227,7 @@ class PartitionReads:
         # A negative limit is the first partition's alone, as in Kafka: what is left for the others is never below 0.
         left_bytes = max_bytes if asked and not asked[0].slot else max(max_bytes, 0)
         is_first_whole = not self.records_size_bytes
-        turn_bytes = 0
+        turn_bytes = times_late = 0
         try:
             for number, one in enumerate(asked, 1):
                 if not number % _READS_A_TURN or turn_bytes >= _BYTES_A_TURN:
@@ -247,7 +254,13 @@ class PartitionReads:
                 if len(waiting) >= _WAITING_MAX:
                     left_bytes += await self._wait_for_some(waiting, skipped)
                     if self._is_late:
-                        break
+                        times_late += 1
+                        if self.records_size_bytes or times_late == _LATE_MAX:
+                            break
+                        # A store that stalls for these must not keep the client from the partitions behind them.
+                        left_bytes += sum(max(each.given_bytes, 1) for each in waiting.values())
+                        await self._leave(waiting)
+                        self._is_late, is_first_whole = False, True
             while waiting and not self._is_late:
                 await self._wait_for_some(waiting, skipped)
         finally:
@@ -259,12 +272,8 @@ class PartitionReads:
         alarm = Alarm()
         for begun in waiting:
             begun.add_done_callback(alarm.ring)
-        timer = None
-        if self.records_size_bytes or self.is_urgent:
-            now = self._timers.monotonic_seconds()
-            if self._late_at_seconds is None:
-                self._late_at_seconds = now + _LATE_SECONDS
-            timer = self._timers.call_later(max(0.0, self._late_at_seconds - now), alarm.ring)
+        seconds = self._patience_seconds(waiting)
+        timer = None if seconds is None else self._timers.call_later(seconds, alarm.ring)
         try:
             await alarm.wait()
         finally:
@@ -278,12 +287,25 @@ class PartitionReads:
         self._is_late = not done
         return left_bytes
 
+    def _patience_seconds(self, waiting: dict[Begun[FetchablePartition], _Unread]) -> float | None:
+        """How long partitions are waited for; None where nothing else is wanted: as long as the store may take."""
+        if self.records_size_bytes:
+            now = self._timers.monotonic_seconds()
+            if self._late_at_seconds is None:
+                self._late_at_seconds = now + _LATE_SECONDS
+            return max(0.0, self._late_at_seconds - now)
+        known = sum(one.partition.offsets is not None for one in waiting.values())
+        if self.is_urgent or self._known_partitions > known:
+            return _LATE_SECONDS
+        return _UNKNOWN_SECONDS if len(waiting) >= _WAITING_MAX else None
+
     async def _leave(self, waiting: dict[Begun[FetchablePartition], _Unread]) -> None:
         """Let reads that are late go on for the next fetch; cancel them if the client has gone."""
         for begun, one in waiting.items():
             self.has_more = True
             if not self._is_late or not self._late.leave(self._late_key(one), begun):
                 await begun.cancel()
+        waiting.clear()
 
     def _late_key(self, one: _Unread) -> Hashable:
         return one.wanted.topic, one.wanted.partition, one.wanted.fetch_offset
