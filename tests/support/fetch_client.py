@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ from kio.index import load_payload_module, load_response_schema
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from tests.support.loops import loop_share
+from tests.support.loops import loop_share, run_on
 from tests.support.manual_timers import ManualTimers
 from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.fetching.fetch_handler import FetchHandler, FetchLimits
@@ -215,3 +216,16 @@ def _told(topic: str, one: Any) -> Told:
         None if epoch is None or epoch.epoch < 0 else (epoch.epoch, epoch.end_offset),
         None if leader is None or leader.leader_id < 0 else (leader.leader_id, leader.leader_epoch),
     )
+
+
+def on_loop(test: Callable[[FetchRig], Coroutine[Any, Any, None]], limits: FetchLimits | None = None) -> None:
+    """Run a test on a loop; nothing may be held in the end."""
+
+    async def main() -> None:
+        rig = FetchRig(limits or FetchLimits())
+        await asyncio.wait_for(test(rig), 20)
+        await rig.handler.close()
+        assert rig.handler.memory.held_bytes == 0
+        assert rig.timers.waiting_count == 0
+
+    run_on("asyncio", main)
