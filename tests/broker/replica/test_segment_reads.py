@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.batches import Batch, encode
 from tests.support.buckets import producer_snapshot
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
@@ -21,10 +22,13 @@ from tests.support.tiered_segments import INDEXES, make_segment, sound_log, thro
 from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
-from tierlog.broker.replica.segment_reads import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, server_config
+from tierlog.broker.replica.segment_reads import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, SegmentReads, server_config
 from tierlog.errors import ConfigError, CorruptDataError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.log.formats.offset_index import encode_offset_index
+from tierlog.log.formats.time_index import encode_time_index
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
+from tierlog.remote.storage import open_tier
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import TierHistory
@@ -369,3 +373,24 @@ def test_searches_of_a_store_that_stalls_leave_threads_to_others(tmp_path: pathl
 
     with served(str(tmp_path), {"fetch.chunk.cache.get.timeout.ms": "500"}, wrap_store=FarStore) as here:
         run_on("uvloop", lambda: check(here))
+
+
+def test_the_zeros_behind_an_active_index_take_no_memory(tmp_path: pathlib.Path) -> None:
+    """Seven partitions that a broker writes to would fill the cache of indexes: it maps 10 MiB for each."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    batches = b"".join(encode(Batch(at, (b"v",), timestamp_ms=1000 + at)) for at in range(3))
+    offsets, times = encode_offset_index(0, [1, 2], [70, 256 * 70]), encode_time_index(0, [1001, 1002], [1, 256])
+    (folder / f"{0:020d}.log").write_bytes(batches)
+    (folder / f"{0:020d}.index").write_bytes(offsets + bytes(10 << 20))
+    (folder / f"{0:020d}.timeindex").write_bytes(times + bytes((10 << 20) - 4))
+    with open_tier(str(tmp_path), layout="log-dir") as tier:
+        reads = SegmentReads(tier, server_config(None))
+        try:
+            segment = next(iter(tier.iter_segments()))
+            assert not segment.closed
+            for _ in range(2):
+                assert reads.tier.fetch_index(segment, IndexType.OFFSET) == offsets
+                assert reads.tier.fetch_index(segment, IndexType.TIMESTAMP) == times
+        finally:
+            reads.close()

@@ -22,6 +22,7 @@ from tierlog.runtime.machine.scheduling import Pool
 TOGETHER_BYTES_MAX: Final = 2 << 20
 #: More than any part of a segment has: an object of unknown size is read up to its end.
 _WHOLE_BYTES: Final = 1 << 31
+_ENTRY_BYTES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12}
 
 _Key = tuple[str, IndexType]
 
@@ -162,19 +163,22 @@ class IndexCache:
             self._keep(segment, index_type, data)
             return data
         end = start + len(stored)
-        data = self._open(segment, part, stored, start)
+        data = self._open(segment, index_type, part, stored, start)
         for kind, other in segment.parts:
             if other is not part and _lies_within(other, part, start, end):
                 try:
-                    self._keep(segment, kind, self._open(segment, other, stored, start))
+                    self._keep(segment, kind, self._open(segment, kind, other, stored, start))
                 except CorruptObjectError:
                     continue  # told to who asks for that one
         self._keep(segment, index_type, data)
         return data
 
-    def _open(self, segment: StoredSegment, part: StoredPart, stored: memoryview, start: int) -> bytes:
+    def _open(
+        self, segment: StoredSegment, index_type: IndexType, part: StoredPart, stored: memoryview, start: int
+    ) -> bytes:
         own = stored[part.position - start : part.position - start + part.size_bytes]
-        return bytes(open_part(self._key_ring, segment, part, own))
+        data = bytes(open_part(self._key_ring, segment, part, own))
+        return data if segment.closed else _without_preallocation(data, index_type)
 
     def _keep(self, segment: StoredSegment, index_type: IndexType, data: bytes) -> None:
         self._cache.put((segment.log.key, index_type), data, len(data))
@@ -182,6 +186,14 @@ class IndexCache:
     def forget(self, log_key: str) -> None:
         """Drop the indexes of a segment that is gone."""
         self._cache.remove_where(lambda key: key[0] == log_key)
+
+
+def _without_preallocation(data: bytes, index_type: IndexType) -> bytes:
+    """An index of an active segment without the zeros behind its entries: a broker maps 10 MiB for each."""
+    size = _ENTRY_BYTES.get(index_type)
+    if size is None:
+        return data
+    return data[: -(-len(data.rstrip(b"\0")) // size) * size]
 
 
 def _run_around(segment: StoredSegment, part: StoredPart) -> tuple[int, int]:
