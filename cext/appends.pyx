@@ -10,6 +10,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from tl_arrays cimport address_of
 from tl_core cimport (
     TL_APPEND_BASE_OFFSET,
     TL_APPEND_BATCHES,
@@ -422,8 +423,8 @@ cdef class IndexTail:
         table.last_offset = <int64_t *>_address(taken, "last_offset")
         table.max_timestamp = <int64_t *>_address(taken, "max_timestamp")
         table.size_bytes = <int32_t *>_address(taken, "size_bytes")
-        entries.offsets = <uint8_t *><size_t>offsets.ctypes.data
-        entries.times = <uint8_t *><size_t>times.ctypes.data
+        entries.offsets = <uint8_t *>address_of(offsets)
+        entries.times = <uint8_t *>address_of(times)
         entries.offset_count = entries.time_count = 0
         with nogil:
             status = tl_index_add(&self.tail, &table, 0, at, &entries, &fault)

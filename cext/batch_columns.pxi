@@ -20,7 +20,7 @@ _DTYPES = {
 
 
 cdef size_t _address(dict columns, str name) except? 0:
-    return columns[name].ctypes.data
+    return address_of(columns[name])
 
 
 cdef int _bind(tl_batch_table *table, dict columns, size_t capacity) except -1:

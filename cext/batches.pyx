@@ -8,6 +8,7 @@ from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, 
 from libc.string cimport memset
 
 from tl_errors cimport check_status, error_of
+from tl_arrays cimport address_of
 from tl_core cimport (
     TL_FULL,
     TL_OK,

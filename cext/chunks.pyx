@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
+from tl_arrays cimport address_of
 from tl_core cimport (
     TL_OK,
     tl_chunk_count,
@@ -33,10 +34,6 @@ CHUNK_VIEW_DTYPE = np.dtype(
 # A manifest may say that a segment is in chunks of one byte; a list of so many views would be the memory of a host.
 # 4 Mi chunks of 1 KiB are 4 GiB, twice what a segment can hold.
 cdef int64_t _VIEWS_MAX = 1 << 22
-
-
-cdef size_t _address(array) except? 0:
-    return array.ctypes.data
 
 
 cdef class ChunkIndex:
@@ -76,8 +73,8 @@ cdef class ChunkIndex:
             self.sizes = np.array(transformed_sizes, np.int32, ndmin=1)
             self.positions = np.zeros(self.sizes.size + 1, np.int64)
             np.cumsum(self.sizes, dtype=np.int64, out=self.positions[1:])
-            self.index.transformed_sizes = <const int32_t *>_address(self.sizes)
-            self.index.transformed_positions = <const int64_t *>_address(self.positions)
+            self.index.transformed_sizes = <const int32_t *>address_of(self.sizes)
+            self.index.transformed_positions = <const int64_t *>address_of(self.positions)
             self.index.chunk_count = self.sizes.size
         check_status(tl_chunk_index_check(&self.index, &fault), &fault, CorruptObjectError)
 
@@ -142,7 +139,7 @@ cdef class ChunkIndex:
                 found=needed,
             )
         views = np.empty(needed, CHUNK_VIEW_DTYPE)
-        cdef tl_chunk_view *out = <tl_chunk_view *>_address(views)
+        cdef tl_chunk_view *out = <tl_chunk_view *>address_of(views)
         cdef tl_status status
         with nogil:
             status = tl_chunk_views(&self.index, start, end, out, <size_t>needed, &count)
@@ -207,7 +204,7 @@ def decode_chunk_sizes(data):
         status = tl_chunk_sizes_count(<const uint8_t *>view.buf, <size_t>view.len, &count, &fault)
         check_status(status, &fault, CorruptObjectError)
         sizes = np.empty(count, np.int32)
-        out = <int32_t *>_address(sizes)
+        out = <int32_t *>address_of(sizes)
         with nogil:
             status = tl_chunk_sizes_decode(<const uint8_t *>view.buf, <size_t>view.len, out, <size_t>count, &fault)
         check_status(status, &fault, CorruptObjectError)

@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
+from tl_arrays cimport address_of
 from tl_core cimport (
     TL_TXN_ENTRY,
     tl_aborted,
@@ -59,10 +60,6 @@ cdef class _Bytes:
         PyBuffer_Release(&self.view)    # no-op where none was taken
 
 
-cdef size_t _address(array) except? 0:
-    return array.ctypes.data
-
-
 cdef _row(values):
     """The numbers as int64, in a row without gaps."""
     found = np.asarray(values)
@@ -81,8 +78,8 @@ def read_offset_index(data, int64_t base_offset):
     cdef size_t entries = tl_offset_index_entries(index.start, index.size)
     offsets = np.empty(entries, np.int64)
     positions = np.empty(entries, np.int32)
-    cdef int64_t *offset = <int64_t *>_address(offsets)
-    cdef int32_t *position = <int32_t *>_address(positions)
+    cdef int64_t *offset = <int64_t *>address_of(offsets)
+    cdef int32_t *position = <int32_t *>address_of(positions)
     with nogil:
         tl_offset_index_read(index.start, entries, base_offset, offset, position)
     return offsets, positions
@@ -104,9 +101,9 @@ def lookup_offsets(data, int64_t base_offset, targets):
     cdef size_t count = asked.size
     offsets = np.empty(count, np.int64)
     positions = np.empty(count, np.int32)
-    cdef const int64_t *target = <const int64_t *>_address(asked)
-    cdef int64_t *offset = <int64_t *>_address(offsets)
-    cdef int32_t *position = <int32_t *>_address(positions)
+    cdef const int64_t *target = <const int64_t *>address_of(asked)
+    cdef int64_t *offset = <int64_t *>address_of(offsets)
+    cdef int32_t *position = <int32_t *>address_of(positions)
     if count < RELEASED_FROM:
         tl_offset_index_lookup_many(index.start, entries, base_offset, target, count, offset, position)
     else:
@@ -149,8 +146,8 @@ def read_time_index(data, int64_t base_offset):
     cdef size_t entries = tl_time_index_entries(index.start, index.size)
     timestamps = np.empty(entries, np.int64)
     offsets = np.empty(entries, np.int64)
-    cdef int64_t *timestamp = <int64_t *>_address(timestamps)
-    cdef int64_t *offset = <int64_t *>_address(offsets)
+    cdef int64_t *timestamp = <int64_t *>address_of(timestamps)
+    cdef int64_t *offset = <int64_t *>address_of(offsets)
     with nogil:
         tl_time_index_read(index.start, entries, base_offset, timestamp, offset)
     return timestamps, offsets
@@ -171,9 +168,9 @@ def lookup_timestamps(data, int64_t base_offset, targets_ms):
     cdef size_t count = asked.size
     timestamps = np.empty(count, np.int64)
     offsets = np.empty(count, np.int64)
-    cdef const int64_t *target = <const int64_t *>_address(asked)
-    cdef int64_t *timestamp = <int64_t *>_address(timestamps)
-    cdef int64_t *offset = <int64_t *>_address(offsets)
+    cdef const int64_t *target = <const int64_t *>address_of(asked)
+    cdef int64_t *timestamp = <int64_t *>address_of(timestamps)
+    cdef int64_t *offset = <int64_t *>address_of(offsets)
     if count < RELEASED_FROM:
         tl_time_index_lookup_many(index.start, entries, base_offset, target, count, timestamp, offset)
     else:
@@ -195,7 +192,7 @@ def read_transaction_index(data):
     cdef _Bytes index = _Bytes(data)
     cdef size_t count = index.size // TL_TXN_ENTRY
     entries = np.empty(count, TRANSACTION_DTYPE)
-    cdef tl_txn_entry *out = <tl_txn_entry *>_address(entries)
+    cdef tl_txn_entry *out = <tl_txn_entry *>address_of(entries)
     cdef tl_fault fault
     cdef tl_status status
     with nogil:
@@ -217,7 +214,7 @@ def collect_aborted(data, int64_t fetch_offset, int64_t upper_bound_offset_exclu
     cdef _Bytes index = _Bytes(data)
     cdef size_t count = index.size // TL_TXN_ENTRY
     entries = np.empty(count, ABORTED_DTYPE)
-    cdef tl_aborted *out = <tl_aborted *>_address(entries)
+    cdef tl_aborted *out = <tl_aborted *>address_of(entries)
     cdef tl_bool complete = False
     cdef tl_fault fault
     cdef tl_status status
@@ -232,7 +229,7 @@ def sort_aborted(entries):
     if entries.dtype != ABORTED_DTYPE:
         raise ValueError(f"entries must have the dtype ABORTED_DTYPE, not {entries.dtype}")
     copied = np.array(entries, ABORTED_DTYPE, ndmin=1)
-    cdef tl_aborted *start = <tl_aborted *>_address(copied)
+    cdef tl_aborted *start = <tl_aborted *>address_of(copied)
     cdef size_t size = copied.size, count = 0
     cdef tl_fault fault
     cdef tl_status status
