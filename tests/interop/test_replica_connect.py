@@ -132,7 +132,7 @@ def mirror(source: str, target: str, alias: str, isolation: str) -> dict[str, st
 
 def has_records(bootstrap: str, topic: str, count: int) -> bool:
     """Whether a topic without transactions is there and has as many."""
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     admin = admin_of(bootstrap)
@@ -143,7 +143,8 @@ def has_records(bootstrap: str, topic: str, count: int) -> bool:
     try:
         return sum(future.result(20).offset for future in admin.list_offsets(asked).values()) >= count
     except KafkaException as error:
-        if not error.args[0].retriable():  # a topic that was made just now has no leader yet
+        new = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if error.args[0].code() not in new:  # a topic that was made just now has no leader yet
             raise
         return False
 
