@@ -30,6 +30,7 @@ from tl_core cimport (
     tl_buffer_pool_figures,
     tl_buffer_pool_trim,
     tl_buffer_take,
+    tl_files,
     tl_posix_files,
     tl_read_range,
     tl_read_range_into,
@@ -153,7 +154,11 @@ cdef enum:
     COPY_ALONE_BYTES = 65536
 
 
-def read_range_into(path, uint64_t start_position, out):
+# Either of the two ways to read a range of a file into memory.
+ctypedef int64_t (*_read_into)(tl_files, const char *, uint64_t, uint8_t *, size_t) noexcept nogil
+
+
+cdef int64_t _read(_read_into read, path, uint64_t start_position, out) except? -1:
     cdef bytes encoded = _encoded(path)
     cdef const char *name = encoded
     cdef Py_buffer view
@@ -161,24 +166,20 @@ def read_range_into(path, uint64_t start_position, out):
     PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
     try:
         with nogil:
-            count = tl_read_range_into(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
+            count = read(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
     finally:
         PyBuffer_Release(&view)
+    return count
+
+
+def read_range_into(path, uint64_t start_position, out):
+    cdef int64_t count = _read(tl_read_range_into, path, start_position, out)
     _require_read(count, path)
     return count
 
 
 def read_ready_into(path, uint64_t start_position, out):
-    cdef bytes encoded = _encoded(path)
-    cdef const char *name = encoded
-    cdef Py_buffer view
-    cdef int64_t count
-    PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
-    try:
-        with nogil:
-            count = tl_read_ready_into(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
-    finally:
-        PyBuffer_Release(&view)
+    cdef int64_t count = _read(tl_read_ready_into, path, start_position, out)
     return None if count < 0 else count
 
 

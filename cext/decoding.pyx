@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from tl_errors cimport error_of
+from tl_arrays cimport address_of
 from tl_core cimport (
     TL_COLUMN_BATCH,
     TL_COLUMN_HEADERS,
@@ -154,7 +155,7 @@ cdef class RecordDecoder:
         self._aborted = aborted
         self._options.aborted_count = len(aborted)
         if len(aborted):
-            self._options.aborted = <const tl_aborted *><size_t>aborted.ctypes.data
+            self._options.aborted = <const tl_aborted *>address_of(aborted)
         return 0
 
     @property

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp, memcpy, memset
 
+from tl_arrays cimport address_of
 from tl_core cimport (
     TL_BAD_ARGUMENT,
     TL_BAD_ENTRY,
@@ -312,8 +313,8 @@ cdef class NativeSegmentTable:
         _name(partition, &name)
         found = np.zeros(count, np.bool_)
         rows = np.zeros(count, SEGMENT_DTYPE)
-        out = <tl_segment_copy *><size_t>rows.ctypes.data
-        is_found = <uint8_t *><size_t>found.ctypes.data
+        out = <tl_segment_copy *>address_of(rows)
+        is_found = <uint8_t *>address_of(found)
         questions = <tl_segment_question *>malloc(QUESTIONS_AT_ONCE * sizeof(tl_segment_question))
         if questions == NULL:
             raise MemoryError("no memory for questions")
@@ -346,7 +347,7 @@ cdef class NativeSegmentTable:
         try:
             while not cursor.ended:
                 rows = np.empty(capacity, SEGMENT_DTYPE)
-                out = <tl_segment_copy *><size_t>rows.ctypes.data
+                out = <tl_segment_copy *>address_of(rows)
                 with nogil:
                     count = tl_segment_table_list(self._table, &cursor, out, capacity)
                 if count == 0:
@@ -363,7 +364,7 @@ cdef class NativeSegmentTable:
     def _get_rows(self, partition, rows):
         """The segments of these rows (SEGMENT_DTYPE, contiguous) as they are now; those that went are left out."""
         cdef tl_partition_id name
-        cdef const tl_segment_copy *of = <const tl_segment_copy *><size_t>rows.ctypes.data
+        cdef const tl_segment_copy *of = <const tl_segment_copy *>address_of(rows)
         cdef size_t i, count = <size_t>len(rows)
         _name(partition, &name)
         found = []

@@ -1,4 +1,4 @@
-"""What a coordinator counts."""
+"""Rebalances, lost members and commits of a group coordinator, counted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tierlog.broker.seconds_histogram import SecondsHistogram
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Counted on the loop's thread; any thread may read.
+    """Events of one coordinator since its start. Counted on the loop's thread; any thread may read.
 
     Attributes:
-        rebalances: That began.
-        members_lost: Removed, as nothing was heard of them.
-        commit_seconds: From a commit to its answer, of those that are durable.
-        commits_refused: Of those that are not, by the error that answered them.
+        rebalances: Rebalances that began.
+        members_lost: Members that were removed, as their session ran out.
+        commit_seconds: Durations from a commit's request to its answer, of commits that are durable.
+        commits_refused: Commits that were answered with an error, by the error's name.
     """
 
     rebalances: int = 0

@@ -119,7 +119,7 @@ class EntityDecoder:
         self._entity = entity
         self._is_flexible = bool(entity.__flexible__)
         self._steps = tuple(_steps(entity, plain, flexible=self._is_flexible))
-        #: Whether there may be much of an entity.
+        #: Whether an entity has arrays, so that one may take long to read.
         self.has_arrays = any(isinstance(step, _ArrayStep) for step in self._steps)
         self._tagged = {
             field.tag: (_setter(entity, field.name), _reader(field, flexible=True))
@@ -148,7 +148,7 @@ class EntityDecoder:
         return entity
 
     async def read_in_turns(self, cursor: Cursor, share: LoopShare) -> Any:
-        """The same, while others have the loop, too."""
+        """Read an entity as ``read`` does, and let other tasks run between the elements of its arrays."""
         entity = object.__new__(self._entity)
         for step in self._steps:
             if isinstance(step, _ArrayStep):
@@ -333,7 +333,7 @@ class _ArrayReader:
         return tuple([read(cursor) for _ in range(count)])
 
     async def read_in_turns(self, cursor: Cursor, share: LoopShare) -> tuple[Any, ...] | None:
-        """The same, while others have the loop, too."""
+        """Read the elements as ``read`` does, and let other tasks run between them."""
         count = self._count(cursor)
         if count < 0:
             return None

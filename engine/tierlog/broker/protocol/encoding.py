@@ -70,7 +70,7 @@ class EntityEncoder:
         self._name = entity.__name__
         self._is_flexible = bool(entity.__flexible__)
         self._steps = tuple(_steps([f for f in fields if f.tag is None], flexible=self._is_flexible))
-        #: Whether there may be much of an entity.
+        #: Whether an entity has arrays of entities, so that one may take long to write.
         self.has_arrays = any(isinstance(step, _EntitiesStep) for step in self._steps)
         self._end = b"\0" if self._is_flexible else b""
         self._tagged = tuple(
@@ -93,7 +93,7 @@ class EntityEncoder:
             raise ValueError(f"{self._name}: {error}") from error
 
     async def write_in_turns(self, out: bytearray, entity: Any, share: LoopShare) -> None:
-        """The same, while others have the loop, too."""
+        """Append an entity's bytes as ``write`` does, and let other tasks run between the elements of its arrays."""
         try:
             for step in self._steps:
                 if isinstance(step, _EntitiesStep):
@@ -160,7 +160,7 @@ def append_entity(out: bytearray, entity: Any) -> None:
 
 
 async def append_in_turns(out: bytearray, entity: Any, share: LoopShare) -> None:
-    """Append the bytes of an entity, while others have the loop, too. Raises ValueError, as ``EntityEncoder.write``."""
+    """Append an entity's bytes, and let other tasks run meanwhile. Raises ValueError, as ``EntityEncoder.write``."""
     kind: EntityClass = type(entity)
     await encoder_of(kind).write_in_turns(out, entity, share)
 

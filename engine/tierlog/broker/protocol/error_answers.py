@@ -114,7 +114,7 @@ def _value(field: WireField, source: Any, error: _Error, *, is_alone: bool) -> A
 
 
 def _asked(source: Any, name: str) -> Sequence[Any]:
-    """What was asked for, by the name that it has in the answer."""
+    """The elements of a request's array that an array of the answer repeats; ``name`` is the answer's array."""
     if not dataclasses.is_dataclass(source):
         return ()
     kind: EntityClass = type(source)

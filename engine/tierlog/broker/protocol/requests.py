@@ -107,7 +107,7 @@ def read_body(header: RequestHeader, frame: memoryview) -> Any:
 
 
 async def read_body_in_turns(header: RequestHeader, frame: memoryview, share: LoopShare) -> Any:
-    """The same of many elements, while others have the loop, too."""
+    """Decode a request as ``read_body`` does, and let other tasks run between its elements."""
     entity, request = _read_regular(header, frame)
     if request is not None:
         return request
@@ -131,7 +131,7 @@ def _read_regular(header: RequestHeader, frame: memoryview) -> tuple[EntityClass
 
 @contextmanager
 def _malformed(header: RequestHeader, frame: memoryview) -> Iterator[None]:
-    """What is wrong with the bytes of a request, as one error."""
+    """Raise MalformedRequestError for whatever the decoder holds against a request's bytes."""
     try:
         yield
     except struct.error:

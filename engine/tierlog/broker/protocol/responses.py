@@ -36,7 +36,7 @@ def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
 
 
 async def encode_response_in_turns(header: RequestHeader, payload: ResponsePayload, share: LoopShare) -> bytes:
-    """The same of many elements, while others have the loop, too."""
+    """Encode a response as ``encode_response`` does, and let other tasks run between its elements."""
     encoded = _begun(payload)
     await append_in_turns(encoded, payload, share)
     return _ended(encoded, header, payload)

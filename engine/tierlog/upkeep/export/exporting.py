@@ -43,6 +43,7 @@ from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
+from tierlog.remote.storage.chunks.preallocation import without_preallocation
 from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, WritableFile
@@ -292,8 +293,7 @@ class PartitionExport:
         data = self._fetch(each, part) if each.whole else None
         offsets = part is IndexType.OFFSET
         if data is not None:
-            used = indexes.offset_index_entries(data) * 8 if offsets else indexes.time_index_entries(data) * 12
-            content = bytes(data) if each.segment.closed else bytes(memoryview(data)[:used])
+            content = bytes(data) if each.segment.closed else without_preallocation(part, bytes(data))
         else:
             content = builder.offset_index() if offsets else builder.time_index(closed=each.segment.closed)
         self._write(each.name(kind), content)

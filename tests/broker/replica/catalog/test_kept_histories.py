@@ -71,7 +71,7 @@ def test_what_was_used_longest_ago_makes_room() -> None:
 
 
 def test_what_is_waited_for_and_what_is_new_stay() -> None:
-    """Who waits for a history would find it gone, and wait for ever."""
+    """A task that waits for a history would find the history gone, and wait for ever."""
     kept, wanted, idle, newest = KeptHistories(10), One(is_wanted=True), One(), One()
     kept.keep(wanted, 10)
     kept.keep(idle, 10)
@@ -128,7 +128,7 @@ def test_who_waits_for_a_history_gets_it(tmp_path: pathlib.Path) -> None:
 
 
 class Rig(FetchRig):
-    """The same client of a Fetch handler over a bucket's catalog."""
+    """A client of a Fetch handler whose topics are those of a bucket's catalog."""
 
     def __init__(self, catalog: BucketCatalog) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Rig(FetchRig):
         self.handler = FetchHandler(catalog, node_id=3, timers=LoopTimers(), machine=Machine())
 
     async def one(self, topic: str, partition: int, offset: int, **options: object) -> Told:
-        """What is told of one partition that is asked for alone."""
+        """The answer for one partition, asked for alone."""
         answer = await self.fetch(VERSION, [Ask(topic, partition, offset)], **options)
         assert answer.error == "none"
         (told,) = answer.partitions

@@ -158,7 +158,7 @@ class OffsetDelete:
         return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
 
     async def _check(self, request: Any, share: LoopShare) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
-        """What is wrong with all of it, and with each partition; and those with which nothing is."""
+        """The error of the whole request, that of each partition in order, and the partitions without an error."""
         error = self._coordinator.delete_offsets_fault(request.group_id)
         group = self._coordinator.find(request.group_id)
         faults: list[ErrorCode] = []

@@ -7,10 +7,9 @@ made again when somebody reads its partition; what is known of the partition's o
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final, Protocol
+from typing import Protocol
 
-#: Without a limit.
-UNBOUNDED: Final = -1
+from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED
 
 
 class Histories(Protocol):
@@ -40,7 +39,7 @@ class KeptHistories:
 
     @property
     def size_bytes(self) -> int:
-        """What the histories at hand take. Any thread."""
+        """Memory of the histories at hand, bytes, as their resolutions measured it. Any thread."""
         return self._size_bytes
 
     @property

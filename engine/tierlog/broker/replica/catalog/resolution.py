@@ -234,7 +234,7 @@ class Resolver:
         return Resolution.of(listed, history, found.segments, held)
 
     def _held(self, history: PartitionHistory, before: Resolution | None, served_end_offset: int) -> Held | None:
-        """What is to be held back of a history: what is new behind the first gap that may still be filled."""
+        """The segments to hold back: those not served yet behind the first gap that may still be filled; else None."""
         if not history.gaps:
             return None
         served = set()

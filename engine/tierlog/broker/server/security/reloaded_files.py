@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class ReloadedFiles(Generic[Value]):
-    """What is made of some files, made again when they have changed.
+    """A value made of some files, and made again when the files have changed.
 
     Args:
         what: One word, for the log: ``event=<what>_changed``, ``event=<what>_kept``.

@@ -10,6 +10,7 @@ from tierlog.remote.api import IndexType
 from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
 from tierlog.remote.storage.chunks.decoding import open_part, part_name
 from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.storage.chunks.preallocation import without_preallocation
 from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.storage.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.storage.requests.awaiting import Waits
@@ -22,7 +23,6 @@ from tierlog.runtime.machine.scheduling import Pool
 TOGETHER_BYTES_MAX: Final = 2 << 20
 #: More than any part of a segment has: an object of unknown size is read up to its end.
 _WHOLE_BYTES: Final = 1 << 31
-_ENTRY_BYTES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12}
 
 _Key = tuple[str, IndexType]
 
@@ -70,7 +70,8 @@ class IndexCache:
         return self._cache.figures
 
     def find(self, segment: StoredSegment, index_type: IndexType) -> bytes | None:
-        """A part's bytes as the broker had them if they are at hand; b"" for an empty one. This waits for nothing.
+        """A part's bytes as the broker had them if they are at hand; b"" for an empty one. Of the zeros behind an
+        active segment's index one entry is left. This waits for nothing.
 
         Raises:
             ObjectNotFoundError: there is no such part.
@@ -178,7 +179,7 @@ class IndexCache:
     ) -> bytes:
         own = stored[part.position - start : part.position - start + part.size_bytes]
         data = bytes(open_part(self._key_ring, segment, part, own))
-        return data if segment.closed else _without_preallocation(data, index_type)
+        return data if segment.closed else without_preallocation(index_type, data, leaves_mark=True)
 
     def _keep(self, segment: StoredSegment, index_type: IndexType, data: bytes) -> None:
         self._cache.put((segment.log.key, index_type), data, len(data))
@@ -186,14 +187,6 @@ class IndexCache:
     def forget(self, log_key: str) -> None:
         """Drop the indexes of a segment that is gone."""
         self._cache.remove_where(lambda key: key[0] == log_key)
-
-
-def _without_preallocation(data: bytes, index_type: IndexType) -> bytes:
-    """An index of an active segment without the zeros behind its entries: a broker maps 10 MiB for each."""
-    size = _ENTRY_BYTES.get(index_type)
-    if size is None:
-        return data
-    return data[: -(-len(data.rstrip(b"\0")) // size) * size]
 
 
 def _run_around(segment: StoredSegment, part: StoredPart) -> tuple[int, int]:

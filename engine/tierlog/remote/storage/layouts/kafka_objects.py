@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from tierlog._native import indexes
 from tierlog._native.checksums import crc32c
-from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
-from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.chunks.encoding import ChunkAssembler
+from tierlog.remote.storage.chunks.preallocation import without_preallocation
 from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.layouts.kafka import DESCRIPTION
 from tierlog.remote.storage.layouts.segment_objects import (
@@ -47,7 +45,7 @@ class KafkaObjects:
         self.segment_path = kafka_segment_path(metadata)
         self._base = config.key_prefix + self.segment_path
         self._metadata = metadata
-        self._parts = {kind: _trimmed(kind, parts[kind]) for kind in PART_SUFFIXES if kind in parts}
+        self._parts = {kind: without_preallocation(kind, parts[kind]) for kind in PART_SUFFIXES if kind in parts}
 
     @property
     def log_key(self) -> str:
@@ -118,14 +116,6 @@ def _file_name(kind: IndexType, metadata: RemoteLogSegmentMetadata) -> str:
         return PART_SUFFIXES[kind]
     offset = metadata.end_offset + 1 if kind is IndexType.PRODUCER_SNAPSHOT else metadata.start_offset
     return f"{offset:020d}.{PART_SUFFIXES[kind]}"
-
-
-def _trimmed(kind: IndexType, data: bytes) -> bytes:
-    if kind is IndexType.OFFSET:
-        return data[: indexes.offset_index_entries(data) * OFFSET_ENTRY_BYTES]
-    if kind is IndexType.TIMESTAMP:
-        return data[: indexes.time_index_entries(data) * TIME_ENTRY_BYTES]
-    return data
 
 
 def _part(size_bytes: int, checksum: int) -> dict[str, object]:
