@@ -11,7 +11,7 @@ import pytest
 from bench.peers import broker
 from tests.support.connect_worker import connect_worker
 from tests.support.golden import ISOLATIONS, tiered_offsets
-from tests.support.golden_replicas import golden_replicas
+from tests.support.golden_replicas import expected_reads, golden_replicas
 from tests.support.metadata_cluster import admin_of, needs_a_broker
 from tests.support.replica_readers import ReadRow, confluent, expected_rows, plain_text
 
@@ -31,19 +31,17 @@ def test_the_file_sink_writes_what_a_real_consumer_read(fixtures: pathlib.Path, 
     for server, cases in golden_replicas(fixtures, tmp_path, CONFIG):
         folder = pathlib.Path(server.log.parent)
         connectors, wanted = {}, {}
-        for case in cases:
-            for isolation in ISOLATIONS:
-                expected = expected_rows(case, isolation)
-                if not expected or any(isinstance(value, str) for *_, value, _ in expected):
-                    continue  # of large values the golden data has digests, which text does not give
-                name = f"{case.topic}-{isolation}"
-                wanted[name] = case.topic, expected
-                connectors[name] = {
-                    "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
-                    "topics": case.topic,
-                    "file": str(folder / f"{name}.txt"),
-                    "consumer.override.isolation.level": isolation,
-                }
+        for case, isolation, expected in expected_reads(cases):
+            if any(isinstance(value, str) for *_, value, _ in expected):
+                continue  # of large values the golden data has digests, which text does not give
+            name = f"{case.topic}-{isolation}"
+            wanted[name] = case.topic, expected
+            connectors[name] = {
+                "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+                "topics": case.topic,
+                "file": str(folder / f"{name}.txt"),
+                "consumer.override.isolation.level": isolation,
+            }
         with connect_worker(folder, server.bootstrap, connectors, AS_TEXT) as worker:
             for name, (_, expected) in wanted.items():
                 file, text = folder / f"{name}.txt", text_of(expected)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.golden import ISOLATIONS, Case, answers, config_of, list_offsets, tiered_offsets, tiered_topics
-from tests.support.golden_replicas import golden_replicas
+from tests.support.golden import Case, answers, config_of, list_offsets, tiered_offsets, tiered_topics
+from tests.support.golden_replicas import expected_reads, golden_replicas
 from tests.support.kafka_tools import KafkaTools, kafka_tools
-from tests.support.replica_readers import ReadRow, expected_rows, plain_text, row
+from tests.support.replica_readers import ReadRow, plain_text, row
 from tests.support.replica_server import RunningReplica, replica
 
 pytestmark = pytest.mark.interop
@@ -50,19 +50,16 @@ def test_the_console_consumer_prints_what_a_real_consumer_read(
     """The first tool that anybody tries: her records would be others than those of the broker."""
     compared = 0
     for server, cases in golden_replicas(fixtures, tmp_path, CONFIG):
-        for case in cases:
-            for isolation in ISOLATIONS:
-                expected, kinds = expected_rows(case, isolation), timestamp_types(case, isolation)
-                if expected is None:
+        for case, isolation, expected in expected_reads(cases):
+            kinds = timestamp_types(case, isolation)
+            for partition in sorted(tiered_offsets(case)):
+                wanted = [each for each in expected if each[0] == partition]
+                if not wanted:
                     continue
-                for partition in sorted(tiered_offsets(case)):
-                    wanted = [each for each in expected if each[0] == partition]
-                    if not wanted:
-                        continue
-                    printed = console_consumer(tools, server, case.topic, partition, isolation, len(wanted))
-                    assert [found for _, found in printed] == wanted, f"{case} {isolation}"
-                    assert {kind for kind, _ in printed} <= kinds
-                    compared += 1
+                printed = console_consumer(tools, server, case.topic, partition, isolation, len(wanted))
+                assert [found for _, found in printed] == wanted, f"{case} {isolation}"
+                assert {kind for kind, _ in printed} <= kinds
+                compared += 1
     assert compared > 60
 
 
@@ -109,24 +106,18 @@ def test_the_perf_consumer_counts_all_records_and_bytes(
     """Whoever measures with Kafka's own tool would measure another amount of data than the broker's."""
     compared = 0
     for server, cases in golden_replicas(fixtures, tmp_path, CONFIG):
-        for case in cases:
-            for isolation in ISOLATIONS:
-                expected = expected_rows(case, isolation)
-                if not expected:
-                    continue
-                printed = run(
-                    tools,
-                    "kafka-consumer-perf-test",
-                    server,
-                    *("--topic", case.topic, "--num-records", str(len(expected)), "--timeout", PATIENCE_MS),
-                    *("--command-property", f"isolation.level={isolation}", "--hide-header"),
-                )
-                megabytes, _, count = printed.split(", ")[2:5]
-                size_bytes = sum(_size(key) + _size(value) for _, _, _, key, value, _ in expected)
-                assert (int(count), megabytes) == (len(expected), f"{size_bytes / (1 << 20):.4f}"), (
-                    f"{case} {isolation}"
-                )
-                compared += 1
+        for case, isolation, expected in expected_reads(cases):
+            printed = run(
+                tools,
+                "kafka-consumer-perf-test",
+                server,
+                *("--topic", case.topic, "--num-records", str(len(expected)), "--timeout", PATIENCE_MS),
+                *("--command-property", f"isolation.level={isolation}", "--hide-header"),
+            )
+            megabytes, _, count = printed.split(", ")[2:5]
+            size_bytes = sum(_size(key) + _size(value) for _, _, _, key, value, _ in expected)
+            assert (int(count), megabytes) == (len(expected), f"{size_bytes / (1 << 20):.4f}"), f"{case} {isolation}"
+            compared += 1
     assert compared > 60
 
 
@@ -141,29 +132,25 @@ def test_the_verifiable_consumer_is_given_each_record_once(
     """Kafka's system tests believe it: a group's reader that gets, or commits, other offsets than the broker's."""
     compared = 0
     for server, cases in golden_replicas(fixtures, tmp_path, CONFIG):
-        for case in cases:
-            for isolation in ISOLATIONS:
-                expected = expected_rows(case, isolation)
-                if not expected:
-                    continue
-                settings = tmp_path / f"{isolation}.properties"
-                settings.write_text(f"isolation.level={isolation}\n")
-                printed = run(
-                    tools,
-                    "kafka-verifiable-consumer",
-                    server,
-                    *("--topic", case.topic, "--group-id", f"{case.topic}-{isolation}", "--verbose"),
-                    *("--max-messages", str(len(expected)), "--command-config", str(settings)),
-                )
-                events = [json.loads(line) for line in printed.split("\n") if line]
-                records = [each for each in events if each["name"] == "record_data"]
-                assert_records(records, expected, f"{case} {isolation}")
-                commits = [each for each in events if each["name"] == "offsets_committed"]
-                assert commits
-                assert all(each["success"] for each in commits)
-                committed = {each["partition"]: each["offset"] for event in commits for each in event["offsets"]}
-                assert committed == {partition: offset + 1 for partition, offset, *_ in expected}
-                compared += 1
+        for case, isolation, expected in expected_reads(cases):
+            settings = tmp_path / f"{isolation}.properties"
+            settings.write_text(f"isolation.level={isolation}\n")
+            printed = run(
+                tools,
+                "kafka-verifiable-consumer",
+                server,
+                *("--topic", case.topic, "--group-id", f"{case.topic}-{isolation}", "--verbose"),
+                *("--max-messages", str(len(expected)), "--command-config", str(settings)),
+            )
+            events = [json.loads(line) for line in printed.split("\n") if line]
+            records = [each for each in events if each["name"] == "record_data"]
+            assert_records(records, expected, f"{case} {isolation}")
+            commits = [each for each in events if each["name"] == "offsets_committed"]
+            assert commits
+            assert all(each["success"] for each in commits)
+            committed = {each["partition"]: each["offset"] for event in commits for each in event["offsets"]}
+            assert committed == {partition: offset + 1 for partition, offset, *_ in expected}
+            compared += 1
     assert compared > 60
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from tests.support.golden import Case, config_of, tiered_topics
+from tests.support.golden import ISOLATIONS, Case, config_of, tiered_topics
+from tests.support.replica_readers import ReadRow, expected_rows
 from tests.support.replica_server import RunningReplica, replica
 
 
@@ -27,3 +28,12 @@ def golden_replicas(
         own.mkdir()
         with replica(run / "objects", own, config=config_of(run) | dict(config or {})) as server:
             yield server, cases
+
+
+def expected_reads(cases: Iterable[Case]) -> Iterator[tuple[Case, str, list[ReadRow]]]:
+    """(topic, isolation level, what a real consumer read), where there are any records."""
+    for case in cases:
+        for isolation in ISOLATIONS:
+            expected = expected_rows(case, isolation)
+            if expected:
+                yield case, isolation, expected
