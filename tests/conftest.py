@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests.support.open_files import iter_open_files
 from tests.support.servers import StoreServer, azurite, fake_gcs, seaweed
 from tests.support.session_peers import SessionPeers
 
@@ -105,11 +106,8 @@ def open_descriptors(*, sockets: bool) -> collections.Counter[str]:
     not counted.
     """
     found: collections.Counter[str] = collections.Counter()
-    for descriptor in pathlib.Path("/proc/self/fd").iterdir():
-        try:
-            target = str(descriptor.readlink())
-        except FileNotFoundError:  # the descriptor of this very scan
-            continue
+    for path in iter_open_files():
+        target = str(path)
         if target.startswith("socket:"):
             found["a socket"] += sockets
         elif target.startswith("/") and not target.startswith(("/proc/", "/dev/", "/sys/")):

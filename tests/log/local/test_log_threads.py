@@ -12,6 +12,7 @@ from typing import Any, Self
 import pytest
 
 from tests.support.living_logs import batch_of, ended
+from tests.support.open_files import count_open_files
 from tierlog._native.batches import scan_batches
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError, OffsetOutOfRangeError
@@ -24,10 +25,6 @@ from tierlog.runtime.machine.posix_files import PosixFiles
 
 CLOCK = SystemClock()
 CONFIG = LogConfig(segment_bytes=40_000, index_interval_bytes=1_000, retention_bytes=200_000, flush_messages=200)
-
-
-def count_descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 class Beside:
@@ -146,7 +143,6 @@ class Changer:
 @pytest.mark.parametrize("cuts", [False, True])
 def test_readers_beside_a_writer_see_whole_batches(tmp_path: Path, cuts: bool) -> None:
     """Else a consumer gets a torn batch, or bytes of another one, while the log rolls, deletes and is cut."""
-    descriptors = count_descriptors()
     with UnifiedLog.open(str(tmp_path / "orders-0"), config=CONFIG) as log:
         readers = [Reader(log, isolation) for isolation in FetchIsolation]
         writer, changer = Writer(log), Changer(log, cuts=cuts)
@@ -154,7 +150,7 @@ def test_readers_beside_a_writer_see_whole_batches(tmp_path: Path, cuts: bool) -
         assert writer.turn > 20
         assert all(reader.batches > 20 for reader in readers), "a reader was kept waiting"
     gc.collect()
-    assert count_descriptors() <= descriptors, "files of segments that went are still open"
+    assert count_open_files(tmp_path) == 0, "files of segments that went are still open"
     with UnifiedLog.open(str(tmp_path / "orders-0"), config=CONFIG) as again:
         whole = Reader(again, FetchIsolation.LOG_END)
         whole.at = again.log_start_offset
@@ -267,7 +263,6 @@ def test_no_reader_waits_for_a_slow_disk(tmp_path: Path, kind: str, change: Call
 
 def test_slices_outlive_their_segment(tmp_path: Path) -> None:
     """Else a server that sends a slice sends another file's bytes, or fails, when retention comes along."""
-    descriptors = count_descriptors()
     log = UnifiedLog.open(str(tmp_path / "orders-0"), config=LogConfig(segment_bytes=2_000), is_sole_replica=True)
     for at in range(40):
         log.append_as_leader(batch_of(bytes([at]) * 200, timestamp_ms=CLOCK.time_ms()), leader_epoch=1)
@@ -290,7 +285,7 @@ def test_slices_outlive_their_segment(tmp_path: Path) -> None:
     slices.clear()
     del found
     gc.collect()
-    assert count_descriptors() <= descriptors
+    assert count_open_files(tmp_path) == 0
 
 
 def test_a_slice_of_a_log_that_was_cut_is_no_other_bytes(tmp_path: Path) -> None:

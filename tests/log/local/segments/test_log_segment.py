@@ -9,6 +9,7 @@ import pytest
 
 from tests.log.checks.test_index_builder import closed_segments, interval_of
 from tests.support.batches import Batch, encode
+from tests.support.open_files import count_open_files
 from tierlog._native.batches import scan_batches
 from tierlog._native.indexes import read_offset_index, read_time_index
 from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError, StoreError
@@ -222,22 +223,20 @@ def test_time_since_the_first_batch(place: tuple[Machine, str]) -> None:
 def test_a_thousand_segments_are_opened_at_no_cost(tmp_path: Path) -> None:
     """Else a broker with many segments runs out of descriptors, or takes minutes to start."""
     filled((Machine(), str(tmp_path)), batches(60)).on_become_inactive()
-    before = len(list(Path("/proc/self/fd").iterdir()))
     opened = [LogSegment.open(Machine(), str(tmp_path), BASE, config=LogConfig()) for _ in range(1000)]
     assert {segment.largest_timestamp_ms for segment in opened} == {batches(60)[-1].max_timestamp_ms}
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert count_open_files(tmp_path) == 0
 
 
 def test_a_closed_segment_keeps_no_file_open(tmp_path: Path) -> None:
     """Else a broker that runs for long has three files open for each segment that it ever wrote."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
     segment = filled((Machine(), str(tmp_path)), batches(60))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+    assert count_open_files(tmp_path) == 3
     segment.flush()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+    assert count_open_files(tmp_path) == 3
     segment.on_become_inactive()
     segment.fsync()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert count_open_files(tmp_path) == 0
     assert segment.find_batch(BASE + 7) is not None
     segment.truncate_to(BASE + 4)
     for batch in batches(60)[2:]:
