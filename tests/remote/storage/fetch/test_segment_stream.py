@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pathlib
 import random
@@ -298,3 +299,49 @@ def test_memory_that_cannot_be_written(plain: tuple[Bucket, Segment, SegmentFetc
         with pytest.raises(TypeError, match="written"):
             stream.readinto(b"0123456789")  # type: ignore[arg-type]
         assert stream.read(10) == segment.log[:10]
+
+
+class FailedLoad:
+    """A source whose load failed: all who read it are told the same error, as all readers of one load are."""
+
+    position, left_bytes = 0, 10
+
+    def __init__(self, error: StoreUnavailableError) -> None:
+        self._error = error
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def take(self, size_bytes: int) -> memoryview:
+        raise self._error
+
+    def close(self) -> None:
+        """There is nothing to be closed."""
+
+
+def test_readers_of_one_failed_load_leave_each_other_alone() -> None:
+    """The tasks of other clients, who heard of the error before and go on, would end in their midst: one object that
+    cannot be had would break their connections, and whatever they do next.
+    """
+    error = StoreUnavailableError("503")
+
+    async def consume(may_go_on: asyncio.Event, told: asyncio.Event) -> str:
+        stream = ViewStream(FailedLoad(error), translate=lambda failed: failed)
+        try:
+            stream.read(3)
+        except StoreUnavailableError:
+            told.set()
+        await may_go_on.wait()
+        return "went on"
+
+    async def both() -> list[str]:
+        events = [(asyncio.Event(), asyncio.Event()) for _ in range(3)]
+        tasks = []
+        for may_go_on, told in events:
+            tasks.append(asyncio.ensure_future(consume(may_go_on, told)))
+            await asyncio.wait_for(told.wait(), 10)
+        for may_go_on, _ in events:
+            may_go_on.set()
+        return await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+    assert asyncio.run(both()) == ["went on"] * 3

@@ -6,7 +6,6 @@ is raised by every later call.
 
 from __future__ import annotations
 
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -15,7 +14,7 @@ from typing import NoReturn, Protocol, Self
 from typing_extensions import Buffer
 
 from tierlog._native.buffers import copy_into, joined
-from tierlog.errors import ForkedProcessError
+from tierlog.errors import ForkedProcessError, TierlogError
 from tierlog.remote.storage.requests.awaiting import Interruptible, Waits
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.forking import Origin
@@ -64,6 +63,16 @@ class ViewSource(Interruptible, Protocol):
 
     def close(self) -> None:
         """Let go of all memory; a thread that takes gets an error."""
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Take the tracebacks of an error and its causes away."""
+    known: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in known:
+        known.add(id(at))
+        at.__traceback__ = None
+        at = at.__cause__ or at.__context__
 
 
 class ViewStream:
@@ -131,11 +140,14 @@ class ViewStream:
     def _fail(self, error: BaseException, position: int) -> NoReturn:
         """Raise it as the caller sees it.
 
-        A load that failed knows its error, and the frames that this came through know the load: they let go of what
-        they had at hand, or a bad hour of the store would keep chunks until the collector comes by.
+        A load that failed knows its error, and the frames that this came through know the load: the error and its
+        causes forget them, or a bad hour of the store would keep chunks until the collector comes by. The frames
+        themselves are not to be touched: all readers of a load get the same error, which has gone through frames of
+        others, who go on. An error that nobody expects keeps them.
         """
         raised = self._failed(error, position)
-        traceback.clear_frames(error.__traceback__)
+        if isinstance(error, TierlogError | MemoryError):
+            _forget_frames(error)
         try:
             if raised is error:
                 raise error
