@@ -35,6 +35,10 @@ CHUNK_VIEW_DTYPE = np.dtype(
 # 4 Mi chunks of 1 KiB are 4 GiB, twice what a segment can hold.
 cdef int64_t _VIEWS_MAX = 1 << 22
 
+# What a fetch mostly needs: an array for it would cost more than the views.
+cdef enum:
+    _FEW = 4
+
 
 cdef class ChunkIndex:
     cdef tl_chunk_index index           # of the file as if it began with `first_chunk`
@@ -126,6 +130,33 @@ cdef class ChunkIndex:
             first_chunk=first_chunk,
             first_position=self.first_position + int(self.positions[skipped]),
         )
+
+    def list_views(self, int64_t start_position, int64_t end_position_exclusive):
+        cdef tl_chunk_view few[_FEW]
+        cdef int64_t needed = self._count(start_position, end_position_exclusive)
+        cdef size_t count = 0, at
+        if needed > _FEW:
+            return self.views(start_position, end_position_exclusive).tolist()
+        if tl_chunk_views(
+            &self.index,
+            start_position - self._first_byte(),
+            end_position_exclusive - self._first_byte(),
+            few,
+            _FEW,
+            &count,
+        ) != TL_OK:
+            raise AssertionError("the range was checked above")
+        return [
+            (
+                few[at].chunk + self.first_chunk,
+                few[at].original_size,
+                few[at].from_,
+                few[at].to,
+                few[at].transformed_position + self.first_position,
+                few[at].transformed_size,
+            )
+            for at in range(count)
+        ]
 
     def views(self, int64_t start_position, int64_t end_position_exclusive):
         cdef int64_t needed = self._count(start_position, end_position_exclusive)

@@ -82,6 +82,7 @@ def test_views_put_together_are_the_range(index: ChunkIndex, data: st.DataObject
     assert at == end
     ends = views["transformed_position"] + views["transformed_size"]
     assert (ends[:-1] == views["transformed_position"][1:]).all()
+    assert index.list_views(start, end) == views.tolist()
     everything = index.views(0, index.original_file_size)
     assert len(everything) == index.chunk_count
     assert everything["transformed_size"].sum() == index.object_size_bytes

@@ -93,7 +93,7 @@ class SegmentLog:
         base = self.segment.log.position
         views = [
             ChunkView(number, size, first, last, base + position, stored)
-            for number, size, first, last, position, stored in self.index.views(start, end_exclusive).tolist()
+            for number, size, first, last, position, stored in self.index.list_views(start, end_exclusive)
         ]
         for view in views:
             if view.stored_size > _stored_bytes_max(view.original_size):
