@@ -70,13 +70,16 @@ def broken(draw: strategies.DrawFn) -> bytes:
 @given(broken())
 @example(encode_record(segment(1, 0, 9, {5: 3, 2: 7})))
 @example(encode_record(update(1, STARTED)))
+@example(b"\x01\x03\x00\x020" + bytes(50))
 def test_the_core_reads_what_the_reference_reads(value: bytes) -> None:
     """Two readers that disagree give a broker another truth than ``tierlog dump`` shows its operator."""
     try:
         expected, fault = decode_record(value), None
     except CorruptRecordError as error:
         # A name is decoded last of all by the core: only where nobody knows it yet.
-        expected, fault = None, None if "UTF-8" in error.text else error.fault
+        # A snapshot's record, which is no event, it refuses by its kind, whatever else is wrong with it.
+        is_untold = "UTF-8" in error.text or value[:2] == b"\x01\x03"
+        expected, fault = None, None if is_untold else error.fault
     with SegmentTable(learns_partitions=True) as table:
         run = table.apply(run_of([value], first=3))
         if expected is None or isinstance(expected, RemoteLogSegmentMetadataSnapshot):
