@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.support.loops import LOOPS, run_on
-from tierlog.aio.side_by_side import OneATurn, run_each
+from tests.support.loops import LOOPS, impatient_share, loop_share, run_on
+from tierlog.aio import side_by_side
+from tierlog.aio.side_by_side import OneATurn, run_each, sorted_in_turns, taken
 
 
 class Calls:
@@ -43,7 +47,7 @@ def test_results_come_in_the_order_of_the_calls(loop: str) -> None:
 
     async def main() -> list[int | None]:
         waits = [partial(calls.wait, 0.001 * (7 - number % 7), number) for number in range(40)]
-        return await run_each(waits, limit=5, seconds=10)
+        return await run_each(waits, count=len(waits), limit=5, seconds=10)
 
     assert run_on(loop, main) == list(range(40))
     assert calls.most == 5
@@ -54,7 +58,7 @@ def test_calls_that_wait_for_nothing(count: int) -> None:
     """An answer from memory would be lost, or made twice."""
 
     async def main() -> list[int | None]:
-        return await run_each([partial(at_once, number) for number in range(count)], limit=3, seconds=10)
+        return await run_each((partial(at_once, number) for number in range(count)), count=count, limit=3, seconds=10)
 
     assert run_on("asyncio", main) == list(range(count))
 
@@ -66,7 +70,9 @@ def test_what_is_late_has_no_result_and_runs_no_longer(count: int) -> None:
 
     async def main() -> list[int | None]:
         waits = [partial(calls.wait, 60.0, 1) for _ in range(count)]
-        return await run_each([*waits, *[partial(at_once, 2)] * (count - 1)], limit=count + 1, seconds=0.05)
+        return await run_each(
+            [*waits, *[partial(at_once, 2)] * (count - 1)], count=len(waits) + count - 1, limit=count + 1, seconds=0.05
+        )
 
     assert run_on("asyncio", main) == [None] * count + [2] * (count - 1)
     assert (calls.cancelled, calls.running) == (count, 0)
@@ -77,7 +83,7 @@ def test_cancelling_ends_the_calls() -> None:
     calls = Calls()
 
     async def main() -> None:
-        task = asyncio.create_task(run_each([partial(calls.wait, 60.0, 1)] * 4, limit=2, seconds=60))
+        task = asyncio.create_task(run_each([partial(calls.wait, 60.0, 1)] * 4, count=4, limit=2, seconds=60))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -95,7 +101,7 @@ def test_a_call_that_raises_ends_the_others() -> None:
 
     async def main() -> None:
         with pytest.raises(ExceptionGroup) as caught:
-            await run_each([partial(at_once, 1), broken], limit=2, seconds=10)
+            await run_each([partial(at_once, 1), broken], count=2, limit=2, seconds=10)
         assert [type(error) for error in caught.value.exceptions] == [ZeroDivisionError]
 
     run_on("asyncio", main)
@@ -106,7 +112,7 @@ def test_others_have_the_loop_meanwhile() -> None:
     turns = 0
 
     async def main() -> None:
-        task = asyncio.create_task(run_each([partial(at_once, 1)] * 3200, limit=4, seconds=10))
+        task = asyncio.create_task(run_each([partial(at_once, 1)] * 3200, count=3200, limit=4, seconds=10))
 
         async def other() -> None:
             nonlocal turns
@@ -146,3 +152,43 @@ def test_tasks_that_are_woken_at_once_go_on_one_a_turn(loop: str) -> None:
         await asyncio.wait_for(turns.wait(), 5)
 
     run_on(loop, main)
+
+
+@given(st.lists(st.integers(0, 50), max_size=300), st.integers(1, 40))
+def test_sorted_in_turns_is_sorted(items: list[int], at_once: int) -> None:
+    """Topics would be told in another order than Kafka's, and twice or not at all where an answer has pages."""
+    pairs = [(item, number) for number, item in enumerate(items)]
+
+    async def main() -> list[tuple[int, int]]:
+        return list(await sorted_in_turns(pairs, loop_share(), lambda pair: pair[0]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(side_by_side, "_SORTED_AT_ONCE", at_once)
+        assert run_on("asyncio", main) == sorted(pairs)
+
+
+class Thing:
+    """Something whose end can be seen."""
+
+
+def test_what_is_taken_can_go_at_once() -> None:
+    """The answers of a hundred thousand partitions would all end together, and hold the loop for as long."""
+    things = [Thing() for _ in range(5)]
+    watched = [weakref.ref(thing) for thing in things]
+    for number, _ in enumerate(taken(things)):
+        gone = [watch() is None for watch in watched]
+        assert gone == [True] * number + [False] * (5 - number)
+    assert not things
+
+
+def test_a_list_is_let_go_one_by_one() -> None:
+    """As above, for what nobody takes."""
+    things: list[Any] = [Thing() for _ in range(100)]
+    watched = [weakref.ref(thing) for thing in things]
+
+    async def main() -> None:
+        await impatient_share().let_go(things)
+
+    run_on("asyncio", main)
+    assert not things
+    assert all(watch() is None for watch in watched)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is for event loops
 import collections
-from collections.abc import Callable, Coroutine, Sequence
+import heapq
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 #: Calls that are made before others have the loop: a thousand calls that wait for nothing must not hold it for their
 #: whole time.
@@ -15,10 +17,12 @@ _CALLS_A_TURN: Final = 32
 #: How long one piece of work goes on before others have the loop, and after how many steps that is looked at.
 _SLICE_SECONDS: Final = 0.002
 _STEPS_A_LOOK: Final = 16
+#: Items that are sorted at once: 0.5 ms.
+_SORTED_AT_ONCE: Final = 2000
 
 
 async def run_each(
-    calls: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, limit: int, seconds: float
+    calls: Iterable[Callable[[], Coroutine[Any, Any, Result]]], *, count: int, limit: int, seconds: float
 ) -> list[Result | None]:
     """Make calls side by side and give their results, in the order of the calls.
 
@@ -26,14 +30,15 @@ async def run_each(
 
     Args:
         calls: Each makes the coroutine of one call, whose result tells of its errors: one that raises cancels the
-            others.
+            others. They are taken one by one, and need not be there before.
+        count: Of the calls.
         limit: So many at most at once.
         seconds: For all of them together. What has not returned by then is cancelled, and its result is None.
 
     Raises:
         ExceptionGroup: a call raised.
     """
-    results: list[Result | None] = [None] * len(calls)
+    results: list[Result | None] = [None] * count
     waiting = iter(enumerate(calls))
     turns = OneATurn()
 
@@ -45,15 +50,24 @@ async def run_each(
 
     try:
         async with asyncio.timeout(seconds):
-            if len(calls) == 1:
+            if count == 1:
                 await work()
                 return results
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(limit, len(calls))):
+                for _ in range(min(limit, count)):
                     group.create_task(work())
     except TimeoutError:
         return results
     return results
+
+
+def taken(items: list[Item]) -> Iterator[Item]:
+    """The items in order, each taken out of the list: what is taken can go when it is no longer used, while the end of
+    a list of a hundred thousand would hold the loop for 10 ms.
+    """
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 async def give_way() -> None:
@@ -124,3 +138,21 @@ class LoopShare:
         """Count steps that were taken, and wait for the next turn if this one is over."""
         if self.is_over(steps):
             await self.wait()
+
+    async def let_go(self, objects: list[Any]) -> None:
+        """Empty a list of objects that nobody else has, one by one: see ``taken``."""
+        while objects:
+            objects.pop()
+            await self.take()
+
+
+async def sorted_in_turns(items: Sequence[Item], share: LoopShare, key: Callable[[Item], Any]) -> Iterator[Item]:
+    """The items, sorted by a key as they are taken; others have the loop meanwhile.
+
+    Cost: some microseconds an item, where ``sorted`` has a fraction of one but holds the loop for all of them.
+    """
+    runs = []
+    for start in range(0, len(items), _SORTED_AT_ONCE):
+        runs.append(sorted(items[start : start + _SORTED_AT_ONCE], key=key))
+        await share.take(_STEPS_A_LOOK)
+    return heapq.merge(*runs, key=key) if len(runs) > 1 else iter(runs[0] if runs else ())

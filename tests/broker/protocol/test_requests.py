@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import pathlib
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,12 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
+from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
 from tests.support.loops import impatient_share
+from tierlog.aio.side_by_side import LoopShare, OneATurn
 from tierlog.broker.protocol import decoding
 from tierlog.broker.protocol import requests as requests_module
 from tierlog.broker.protocol.decoding import MAXIMUM_TAGGED_FIELDS
-from tierlog.broker.protocol.requests import MalformedRequestError, api_name, read_body, read_body_in_turns, read_header
+from tierlog.broker.protocol.requests import (
+    MalformedRequestError,
+    RequestBody,
+    api_name,
+    let_go,
+    read_body,
+    read_body_in_turns,
+    read_header,
+)
 
 CORPUS = pathlib.Path(__file__).parents[2] / "fuzz_corpus" / "requests"
 METADATA, API_VERSIONS, LIST_OFFSETS, FETCH, DESCRIBE_TOPIC_PARTITIONS = 3, 18, 2, 1, 75
@@ -228,3 +240,82 @@ def test_names_of_apis() -> None:
         "DescribeTopicPartitions",
         "API 999",
     ]
+
+
+def fetched(number: int) -> dict[str, Any]:
+    numbers = dict.fromkeys(("fetch_offset", "log_start_offset"), 10**12 + number)
+    names = ("partition", "current_leader_epoch", "last_fetched_epoch", "partition_max_bytes")
+    return numbers | {name: 1000 * position + number for position, name in enumerate(names, 1)}
+
+
+FETCH_FIELDS = {"session_id": 0, "session_epoch": -1, "rack_id": "", "forgotten_topics_data": (), "replica_id": -1}
+GROUP_FIELDS = {"group_id": "g", "member_id": "m", "generation_id_or_member_epoch": 1, "group_instance_id": None}
+COMMITTED = {"committed_offset": 10**12, "committed_leader_epoch": 7777, "committed_metadata": "a"}
+#: The longest for its bytes or its elements, of the APIs that name partitions: (API, version, fields) by elements.
+LONG_REQUESTS: dict[str, Any] = {
+    "fetch": lambda n: (1, 11, FETCH_FIELDS | {"topics": [{"topic": "t", "partitions": list(map(fetched, range(n)))}]}),
+    "list-offsets": lambda n: (2, 6, {"topics": [{"name": "", "partitions": ()}] * n, "replica_id": -1}),
+    "metadata": lambda n: (3, 8, {"topics": [{"name": ""}] * n}),
+    "commit": lambda n: (
+        8,
+        8,
+        GROUP_FIELDS
+        | {"topics": [{"name": f"{i}", "partitions": [COMMITTED | {"partition_index": i}]} for i in range(n)]},
+    ),
+    "offsets of groups": lambda n: (
+        9,
+        8,
+        {"groups": [{"group_id": "", "topics": [{"name": "", "partition_indexes": ()}]}] * n, "require_stable": True},
+    ),
+    "offsets": lambda n: (
+        9,
+        5,
+        {"group_id": "g", "topics": [{"name": "t", "partition_indexes": range(1000, n + 1000)}]},
+    ),
+    "delete-groups": lambda n: (42, 2, {"groups_names": [f"{number}" for number in range(n)]}),
+}
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 4_000, 20_000])
+@pytest.mark.parametrize("name", LONG_REQUESTS)
+def test_what_decoding_takes_is_known_before(name: str, count: int) -> None:
+    """Requests would take more memory than all of them together may, or wait though there is plenty."""
+    api_key, version, fields = LONG_REQUESTS[name](count)
+    flags = {"isolation_level": 0, "allow_auto_topic_creation": False}
+    flags |= dict.fromkeys(("include_cluster_authorized_operations", "include_topic_authorized_operations"), False)
+    times = {"timeout": datetime.timedelta(0), "max_wait": datetime.timedelta(0), "min_bytes": 1, "max_bytes": 1}
+    frame = memoryview(framed(make_request(api_key, version, **flags, **times, **fields)))
+    header = read_header(frame)
+    RequestBody(header, frame).read()  # what is loaded at the first request is loaded
+    body = RequestBody(header, frame)
+    most_bytes = body.decoded_bytes
+
+    async def main() -> None:
+        tracemalloc.start()
+        try:
+            request = await body.read_in_turns(impatient_share())
+            taken_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        del request
+        assert taken_bytes < body.decoded_bytes + 4_000
+        assert body.decoded_bytes <= most_bytes <= 65 * len(frame)
+
+    asyncio.run(main())
+
+
+def test_a_request_is_let_go_in_steps() -> None:
+    """The end of a request with a hundred thousand partitions would hold up everybody."""
+    count = 1_000
+    api_key, version, fields = LONG_REQUESTS["commit"](count)
+    held = [read(framed(make_request(api_key, version, **fields)))]
+    taken = 0
+
+    class Share(LoopShare):
+        async def take(self, steps: int = 1) -> None:
+            nonlocal taken
+            taken += steps
+
+    asyncio.run(let_go(held, Share(OneATurn(), lambda: 0.0)))
+    assert not held
+    assert taken == 1 + 2 * count, "the request, its topics, their partitions"

@@ -15,7 +15,11 @@ from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
 from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass, wire_fields
-from tierlog.broker.protocol.skimming import REGULAR_ELEMENTS_MAX, is_regular
+from tierlog.broker.protocol.skimming import REGULAR_ELEMENTS_MAX, regular_elements
+
+
+def is_regular(entity: EntityClass, data: memoryview, position: int) -> bool:
+    return regular_elements(entity, data, position) is not None
 
 
 def by_kio(entity: EntityClass, data: bytes) -> Any:

@@ -175,6 +175,72 @@ def test_clients_that_come_and_go_at_random_leave_nothing(seed: int) -> None:
         assert running.metrics.refused("fault") == 0
 
 
+def list_offsets_frame(partitions: int) -> bytes:
+    """ListOffsets 4 for the partitions of one topic."""
+    asked = b"".join(struct.pack(">iiq", number, 1_000 + number, 10**12 + number) for number in range(partitions))
+    return request_frame(2, 4, 1, struct.pack(">ibih", -1, 0, 1, 1) + b"t" + struct.pack(">i", partitions) + asked)
+
+
+def test_decoded_requests_are_bounded_together() -> None:
+    """A request of 1 MB is decoded to 10 MB: with many connections a client would fill the machine, though the bytes of
+    all requests are far below ``queued.max.request.bytes``.
+    """
+    ended = asyncio.Event()
+    at_work: list[int] = []
+
+    async def wait(request: Any, context: RequestContext) -> Answer:
+        at_work.append(len(request.topics[0].partitions))
+        await ended.wait()
+        return EncodedBody((b"done",), 4, lambda: None)
+
+    async def end() -> None:
+        ended.set()
+
+    frame = list_offsets_frame(8_000)
+    config = dataclasses.replace(CONFIG, queued_max_request_bytes=8 << 20)
+    with serving([MetadataHandler(), Call(wait, 2, range(1, 12))], config) as running:
+        clients = [running.client() for _ in range(40)]
+        clients[0].send_request(METADATA, 0, struct.pack(">i", 0))
+        assert clients[0].read_frame()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for client in clients:
+                client.send_frame(frame)
+            memory = running.server._running._shared.memory  # type: ignore[union-attr]
+            wait_until(lambda: len(at_work) + memory.waiting == len(clients))
+            held_bytes, _ = tracemalloc.get_traced_memory()
+            used_bytes = memory.used_bytes
+            with running.client() as other:
+                assert other.ask_metadata()
+        finally:
+            tracemalloc.stop()
+            running.run(end())
+        for client in clients:
+            assert client.read_frame()[4:] == b"done"
+            client.socket.close()
+        wait_until(lambda: is_at_rest(running))
+    assert at_work == [8_000] * len(clients)
+    assert used_bytes > 8 << 20
+    # The bound, the request that passes it, and the bytes of others that wait: 38 MB if their bytes alone count.
+    assert held_bytes < 16 << 20
+
+
+def test_a_request_that_is_decoded_to_more_than_there_is_is_answered() -> None:
+    """An administrator's tool would wait for ever for a server with little memory."""
+
+    async def answer(request: Any, context: RequestContext) -> Answer:
+        return EncodedBody((b"done",), 4, lambda: None)
+
+    config = dataclasses.replace(CONFIG, queued_max_request_bytes=10_000)
+    with serving([Call(answer, 2, range(1, 12))], config) as running:
+        for partitions in (8_000, 20_000):
+            with running.client() as client:
+                client.send_frame(list_offsets_frame(partitions))
+                assert client.read_frame()[4:] == b"done"
+        wait_until(lambda: is_at_rest(running))
+
+
 def test_memory_is_flat_over_many_connections() -> None:
     """A few bytes kept of each connection are a full machine after some weeks."""
 

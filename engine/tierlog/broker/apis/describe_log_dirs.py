@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare
+from tierlog.aio.side_by_side import LoopShare, taken
 from tierlog.broker.apis.partition_answers import Question, answer_each
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, Partition
@@ -35,12 +35,9 @@ class DescribeLogDirsHandler:
         """The sizes of all partitions, or of those that are named and there; -1 of one that cannot be told in time."""
         entities, share = entities_of(self.api_key, context.api_version), context.share
         wanted = await self._wanted(request, share)
-        questions: list[Question] = []
-        for name, numbers in wanted.items():
-            for number in numbers:
-                questions.append(Question(name, number, _size_bytes))
-                await share.take()
-        sizes = iter(await answer_each(self._catalog, questions, share, seconds=_SECONDS))
+        questions = (Question(name, number, _size_bytes) for name, numbers in wanted.items() for number in numbers)
+        count = sum(map(len, wanted.values()))
+        sizes = taken(await answer_each(self._catalog, questions, share, count=count, seconds=_SECONDS))
 
         def partition(number: int) -> Any:
             size = next(sizes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
+from tierlog.aio.side_by_side import sorted_in_turns
 from tierlog.broker.apis.server_identity import TOPIC_OPERATIONS, ServerIdentity
 from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topic, missing_topic, partition_encoder
 from tierlog.broker.apis.topic_names import is_internal
@@ -47,12 +49,13 @@ class DescribeTopicPartitionsHandler:
             if asked.name >= first:
                 names_asked.add(asked.name)
             await context.share.take()
-        named = sorted(names_asked)
-        if cursor is not None and (cursor.partition_index < 0 or (request.topics and first not in named)):
+        if cursor is not None and (cursor.partition_index < 0 or (request.topics and first not in names_asked)):
             # As Kafka: the response has no error of its own, so each topic that was named has it.
             refused = [missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=t.name) for t in request.topics]
             return self._response(entities, refused, None)
-        names = named if request.topics else [name for topic in self._catalog.topics() if (name := topic.name) >= first]
+        names: Iterable[str] = [name for topic in self._catalog.topics() if (name := topic.name) >= first]
+        if request.topics:
+            names = await sorted_in_turns(list(names_asked), context.share, str)
         left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
         answers: list[Any] = []
         for name in names:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare
+from tierlog.aio.side_by_side import LoopShare, taken
 from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, FoundOffset, OffsetSnapshot, Partition
-from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, MadeElements
+from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, append_in_turns
 from tierlog.broker.protocol.entities import entities_of, field_of
 
 LATEST: Final = -1
@@ -60,55 +61,58 @@ class ListOffsetsHandler:
         entities, share = entities_of(self.api_key, context.api_version), context.share
         # A follower or a debugger would be told of offsets above the high watermark: here are none.
         read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
-        refusals = await _refusals(request, context.api_version, share)
-        questions: list[Question] = []
-        for topic in request.topics:
-            for partition in topic.partitions:
-                number = partition.partition_index
-                if (topic.name, number) not in refusals:
-                    ask = partial(_find, partition, read_committed=read_committed)
-                    questions.append(Question(topic.name, number, ask))
+        asked, count = await _asked(request, context.api_version, share)
+        questions = _questions(asked, read_committed=read_committed)
+        found = await answer_each(self._catalog, questions, share, count=count, seconds=_seconds(request))
+        answers = taken(found)
+        encoder, out = _encoder(context.api_version), bytearray()
+        for topic, partitions in asked.items():
+            encoded = bytearray()
+            for number, what in partitions.items():
+                answer = what if isinstance(what, ErrorCode) else next(answers)
+                encoded += encoder.encode(_values(number, answer))
                 await share.take()
-        found = await answer_each(self._catalog, questions, share, seconds=_seconds(request))
-        answers: dict[tuple[str, int], FoundOffset | ErrorCode] = {**refusals}
-        for question, answer in zip(questions, found, strict=True):
-            answers[question.topic, question.partition] = answer
-            await share.take()
-        encoder = _encoder(context.api_version)
-        topics: dict[str, dict[int, bytes]] = {}
-        for topic in request.topics:
-            for partition in topic.partitions:
-                number = partition.partition_index
-                encoded = encoder.encode(_values(number, answers[topic.name, number]))
-                topics.setdefault(topic.name, {})[number] = encoded
-                await share.take()
-        return entities.response(
-            topics=MadeElements(
-                topics.items(),
-                lambda topic: entities.make(
-                    "ListOffsetsTopicResponse",
-                    name=topic[0],
-                    partitions=EncodedElements(len(topic[1]), b"".join(topic[1].values())),
-                ),
-            )
-        )
+            elements = EncodedElements(len(partitions), encoded)
+            told = entities.make("ListOffsetsTopicResponse", name=topic, partitions=elements)
+            await append_in_turns(out, told, share)
+        topics = EncodedElements(len(asked), out)
+        leftover = list(asked.values())
+        asked.clear()
+        await share.let_go(leftover)
+        return entities.response(topics=topics)
 
 
-async def _refusals(request: Any, api_version: int, share: LoopShare) -> dict[tuple[str, int], ErrorCode]:
-    """What is wrong with questions before anything is looked up, by topic and partition."""
-    refusals: dict[tuple[str, int], ErrorCode] = {}
-    seen: set[tuple[str, int]] = set()
+#: What is asked of partitions, by topic and number: an entity of the request, or an error where that is no question.
+_Asked = dict[str, dict[int, Any]]
+
+
+async def _asked(request: Any, api_version: int, share: LoopShare) -> tuple[_Asked, int]:
+    """What is asked, each partition once, and how many questions there are: what is wrong with the others is known
+    before anything is looked up.
+    """
+    asked: _Asked = {}
+    count = 0
     for topic in request.topics:
         for partition in topic.partitions:
-            key = topic.name, partition.partition_index
-            timestamp = partition.timestamp
-            if key in seen:
-                refusals[key] = ErrorCode.invalid_request
+            partitions = asked.setdefault(topic.name, {})
+            number, timestamp = partition.partition_index, partition.timestamp
+            if number in partitions:
+                count -= not isinstance(partitions[number], ErrorCode)
+                partitions[number] = ErrorCode.invalid_request
             elif timestamp < 0 and _SINCE_VERSION.get(timestamp, api_version + 1) > api_version:
-                refusals[key] = ErrorCode.unsupported_version
-            seen.add(key)
+                partitions[number] = ErrorCode.unsupported_version
+            else:
+                count += 1
+                partitions[number] = partition
             await share.take()
-    return refusals
+    return asked, count
+
+
+def _questions(asked: _Asked, *, read_committed: bool) -> Iterator[Question]:
+    for topic, partitions in asked.items():
+        for number, what in partitions.items():
+            if not isinstance(what, ErrorCode):
+                yield Question(topic, number, partial(_find, what, read_committed=read_committed))
 
 
 def _seconds(request: Any) -> float:

@@ -88,9 +88,7 @@ class MetadataHandler:
         version, share = context.api_version, context.share
         if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
             return await self._every_topic(version, operations, share)
-        if version < _TOPIC_IDS_SINCE and any(
-            topic.name is None or field_of(topic, "topic_id") is not None for topic in request.topics
-        ):
+        if version < _TOPIC_IDS_SINCE and await _has_ids(request.topics, share):
             return MadeElements(
                 request.topics,
                 lambda topic: missing_topic(
@@ -139,7 +137,7 @@ class MetadataHandler:
                     calls.append(load_quietly(topic.name, number, partition))
                 await share.take()
         if calls:
-            await run_each(calls, limit=CONCURRENCY, seconds=self._load_seconds)
+            await run_each(calls, count=len(calls), limit=CONCURRENCY, seconds=self._load_seconds)
 
     def _answer(self, entities: Entities, version: int, topic: Topic, operations: int) -> Any:
         encoder = partition_encoder(self.api_key, version, _PARTITION, self._identity.node_id)
@@ -174,6 +172,15 @@ class MetadataHandler:
         return made
 
 
+async def _has_ids(asked: Sequence[Any], share: LoopShare) -> bool:
+    """Whether a topic is named by its id, or not at all."""
+    for topic in asked:
+        if topic.name is None or field_of(topic, "topic_id") is not None:
+            return True
+        await share.take()
+    return False
+
+
 def _missing(entities: Entities, asked: str | Uuid, operations: int) -> Any:
     """The answer for a topic that is not there."""
     if isinstance(asked, Uuid):
@@ -193,4 +200,4 @@ async def _encoded(share: LoopShare, answers: Iterable[tuple[Any, int]]) -> Enco
         append_entity(out, answer)
         count += 1
         await share.take(1 + partitions // _PARTITIONS_A_STEP)
-    return EncodedElements(count, bytes(out))
+    return EncodedElements(count, out)

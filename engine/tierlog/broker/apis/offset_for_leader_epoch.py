@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
+from tierlog.aio.side_by_side import taken
 from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, EpochEndOffset, Partition
@@ -32,12 +34,11 @@ class OffsetForLeaderEpochHandler:
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One answer a partition that was named."""
         entities, share = entities_of(self.api_key, context.api_version), context.share
-        questions: list[Question] = []
+        count = 0
         for topic in request.topics:
-            for question in topic.partitions:
-                questions.append(Question(topic.topic, question.partition, partial(_end_of_epoch, question)))
-                await share.take()
-        found = iter(await answer_each(self._catalog, questions, share, seconds=_SECONDS))
+            count += len(topic.partitions)
+            await share.take()
+        found = taken(await answer_each(self._catalog, _questions(request), share, count=count, seconds=_SECONDS))
         return entities.response(
             topics=MadeElements(
                 request.topics,
@@ -50,6 +51,12 @@ class OffsetForLeaderEpochHandler:
                 ),
             )
         )
+
+
+def _questions(request: Any) -> Iterator[Question]:
+    for topic in request.topics:
+        for question in topic.partitions:
+            yield Question(topic.topic, question.partition, partial(_end_of_epoch, question))
 
 
 async def _end_of_epoch(question: Any, partition: Partition) -> EpochEndOffset:

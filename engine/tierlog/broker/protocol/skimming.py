@@ -25,18 +25,21 @@ REGULAR_ELEMENTS_MAX: Final = 10_000
 
 
 class IrregularError(Exception):
-    """Something that only the slow decoder decides about. Never leaves ``is_regular``."""
+    """Something that only the slow decoder decides about. Never leaves ``regular_elements``."""
 
 
-def is_regular(entity: EntityClass, data: memoryview, position: int) -> bool:
-    """Whether the bytes from a position on are an entity of that class, without anything unusual.
+def regular_elements(entity: EntityClass, data: memoryview, position: int) -> int | None:
+    """How many elements all arrays have, if the bytes from a position on are an entity of that class, without anything
+    unusual; else None.
 
     Memory: none. Time: as many steps as there are strings and arrays.
     """
+    left = [REGULAR_ELEMENTS_MAX]
     try:
-        return _skip_entity(entity)(data, position, [REGULAR_ELEMENTS_MAX]) <= len(data)
+        is_whole = _skip_entity(entity)(data, position, left) <= len(data)
     except (IrregularError, IndexError):
-        return False
+        return None
+    return REGULAR_ELEMENTS_MAX - left[0] if is_whole else None
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tierlog.aio.side_by_side import LoopShare, OneATurn
 from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext
-from tierlog.broker.protocol.requests import RequestHeader, api_name, read_body_in_turns, read_header
+from tierlog.broker.protocol.requests import RequestHeader, api_name, let_go, read_header
 from tierlog.broker.protocol.responses import encode_prefix, encode_response, encode_response_in_turns
 from tierlog.broker.server.api_versions import (
     API_VERSIONS,
@@ -18,6 +18,8 @@ from tierlog.broker.server.api_versions import (
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.refusals import Refusals, RefusedError
+from tierlog.broker.server.request_memory import RequestMemory
+from tierlog.broker.server.request_reading import RequestReading
 from tierlog.broker.server.response_writer import Reply
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
 from tierlog.errors import ConfigError
@@ -31,6 +33,7 @@ class RequestAnswers:
 
     Args:
         handlers: Of the APIs that are served; one each.
+        memory: Of all requests.
         failure_delay_seconds: How long the answer to a failed authentication is held back.
 
     Raises:
@@ -42,6 +45,7 @@ class RequestAnswers:
         handlers: Sequence[Handler],
         *,
         clock: Clock,
+        memory: RequestMemory,
         metrics: ServerMetrics,
         refusals: Refusals,
         failure_delay_seconds: float,
@@ -54,6 +58,7 @@ class RequestAnswers:
                 raise ConfigError(f"{api_name(handler.api_key)} has two handlers")
             self._handlers[handler.api_key] = handler
         self._clock = clock
+        self._memory = memory
         self._turns = OneATurn()
         self._metrics = metrics
         self._refusals = refusals
@@ -74,36 +79,44 @@ class RequestAnswers:
             that it should not.
         """
         share = LoopShare(self._turns, self._clock.monotonic_seconds)
-        if client.authenticator is not None:
-            return await self._authenticate(client, client.authenticator, frame, share)
-        header = read_header(frame)
-        handler = self._handlers.get(header.api_key)
-        if handler is None or header.api_version not in handler.versions:
-            return self._answer_unsupported(header)
-        request = await read_body_in_turns(header, frame, share)
-        context = RequestContext(
-            header.api_version,
-            header.client_id,
-            client.principal,
-            client.host,
-            client.connection_id,
-            client.advertised_host,
-            client.advertised_port,
-            share,
-        )
-        api = self._metrics.api(header.api_key)
-        api.at_work += 1
-        began = self._clock.monotonic_seconds()
-        sent_bytes = 0
+        reading = RequestReading(self._memory, client.host)
         try:
-            reply = await _encoded(header, await handler.handle(request, context), share)
-            if reply is not None:
-                sent_bytes = reply.size_bytes
-            return reply
+            if client.authenticator is not None:
+                return await self._authenticate(client, client.authenticator, frame, reading, share)
+            header = read_header(frame)
+            handler = self._handlers.get(header.api_key)
+            if handler is None or header.api_version not in handler.versions:
+                return self._answer_unsupported(header)
+            request = await reading.read(header, frame, share)
+            context = RequestContext(
+                header.api_version,
+                header.client_id,
+                client.principal,
+                client.host,
+                client.connection_id,
+                client.advertised_host,
+                client.advertised_port,
+                share,
+            )
+            api = self._metrics.api(header.api_key)
+            api.at_work += 1
+            began = self._clock.monotonic_seconds()
+            sent_bytes = 0
+            try:
+                reply = await _encoded(header, await handler.handle(request, context), share)
+                if reply is not None:
+                    sent_bytes = reply.size_bytes
+                if reading.is_long:
+                    held = [request]
+                    del request
+                    await let_go(held, share)
+                return reply
+            finally:
+                api.at_work -= 1
+                api.count(len(frame), sent_bytes, self._clock.monotonic_seconds() - began)
+                self._metrics.count_client(header.client_id, len(frame), sent_bytes)
         finally:
-            api.at_work -= 1
-            api.count(len(frame), sent_bytes, self._clock.monotonic_seconds() - began)
-            self._metrics.count_client(header.client_id, len(frame), sent_bytes)
+            reading.give_back()
 
     def _answer_unsupported(self, header: RequestHeader) -> Reply:
         """Kafka answers an unknown version of ApiVersions alone, so that a newer client can ask again; it closes the
@@ -115,9 +128,14 @@ class RequestAnswers:
         raise RefusedError("unsupported", f"{api_name(header.api_key)} {header.api_version} is not served")
 
     async def _authenticate(
-        self, client: Client, authenticator: SaslAuthenticator, frame: memoryview, share: LoopShare
+        self,
+        client: Client,
+        authenticator: SaslAuthenticator,
+        frame: memoryview,
+        reading: RequestReading,
+        share: LoopShare,
     ) -> Reply:
-        step = await authenticator.take(frame, share)
+        step = await authenticator.take(frame, reading, share)
         buffers, size_bytes = (step.response,) if step.response else (), len(step.response)
         if step.failure is not None:
             self._metrics.count_refused("authentication")

@@ -1,9 +1,13 @@
-"""The memory of requests, bounded over all connections."""
+"""The memory of requests, as bytes and decoded, bounded over all connections."""
 
 from __future__ import annotations
 
 import collections
+from dataclasses import dataclass
 from typing import Protocol
+
+from tierlog.aio.waiting import Reply
+from tierlog.remote.storage.requests.fair_queue import FairQueue
 
 
 class MemoryWaiter(Protocol):
@@ -13,15 +17,27 @@ class MemoryWaiter(Protocol):
         """The bytes that were waited for are this one's."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Decoding:
+    """A request that waits to be decoded."""
+
+    size_bytes: int
+    given: Reply[None]
+
+
 class RequestMemory:
-    """Bytes that requests take, as Kafka's SimpleMemoryPool gives them. For one thread.
+    """Bytes that requests take, as Kafka's SimpleMemoryPool gives them. On one event loop.
 
     A request begins while anything is left, so that the bound is passed by one request at most, and a request that is
     larger than the bound is not shut out.
 
+    It takes memory twice: for its bytes, and for what decoding makes of them, up to thirty times as much. Who waits for
+    the second holds the first, so one of those who wait is decoded whatever is left while no other is; its end lets the
+    next one in. Those who wait to be decoded come before new bytes, and their hosts take turns.
+
     Args:
         limit_bytes: -1 for no bound.
-        small_bytes: A request of so many bytes at most never waits, though its bytes count: who begins a few long
+        small_bytes: What takes so many bytes at most never waits, though its bytes count: who begins a few long
             requests and sends nothing more must not hold up everybody, until the deadline of those is over.
     """
 
@@ -30,6 +46,11 @@ class RequestMemory:
         self._small_bytes = small_bytes
         self._used = 0
         self._waiting: collections.OrderedDict[MemoryWaiter, int] = collections.OrderedDict()
+        #: Requests that hold more than a small one for what they are decoded to.
+        self._large_decoded = 0
+        self._decoding: FairQueue[_Decoding] = FairQueue()
+        #: Whether anybody waits: what is given back with each request then asks no further.
+        self._has_waiting = False
 
     @property
     def used_bytes(self) -> int:
@@ -38,10 +59,10 @@ class RequestMemory:
     @property
     def waiting(self) -> int:
         """How many wait for memory."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._decoding)
 
     def take(self, size_bytes: int) -> bool:
-        """Whether the bytes were given; if not, ``wait`` for them."""
+        """Whether the bytes of a request were given; if not, ``wait`` for them."""
         if size_bytes > self._small_bytes and self._limit >= 0 and (self._used >= self._limit or self._waiting):
             return False
         self._used += size_bytes
@@ -50,6 +71,7 @@ class RequestMemory:
     def wait(self, waiter: MemoryWaiter, size_bytes: int) -> None:
         """Give one its bytes when others have given theirs back, in the order of the calls."""
         self._waiting[waiter] = size_bytes
+        self._has_waiting = True
 
     def withdraw(self, waiter: MemoryWaiter) -> None:
         """Forget one that waits, if it does."""
@@ -58,7 +80,56 @@ class RequestMemory:
     def give(self, size_bytes: int) -> None:
         """Give bytes back."""
         self._used -= size_bytes
+        if self._has_waiting:
+            self._pass_on()
+
+    def take_decoded(self, size_bytes: int) -> bool:
+        """Whether memory was given for what decoding makes of a request, whose bytes were taken; if not,
+        ``wait_decoded`` for it.
+        """
+        if size_bytes <= self._small_bytes:
+            self._used += size_bytes
+            return True
+        if self._limit >= 0 and self._large_decoded and (self._used >= self._limit or self._decoding):
+            return False
+        self._hold_decoded(size_bytes)
+        return True
+
+    async def wait_decoded(self, client_host: str, size_bytes: int) -> None:
+        """Wait for the memory until it is the client's turn."""
+        waiter = _Decoding(size_bytes, Reply())
+        self._decoding.put(client_host, waiter)
+        self._has_waiting = True
+        try:
+            await waiter.given.wait()
+        except BaseException:
+            if not self._decoding.remove(client_host, waiter):  # given meanwhile
+                self.give_decoded(size_bytes)
+            raise
+
+    def shrink_decoded(self, size_bytes: int, to_bytes: int) -> None:
+        """Give back what decoding did not need of ``size_bytes``."""
+        self._hold_decoded(to_bytes)
+        self.give_decoded(size_bytes)
+
+    def give_decoded(self, size_bytes: int) -> None:
+        """Give back what was taken for a decoded request."""
+        if size_bytes > self._small_bytes:
+            self._large_decoded -= 1
+        self.give(size_bytes)
+
+    def _hold_decoded(self, size_bytes: int) -> None:
+        self._used += size_bytes
+        self._large_decoded += size_bytes > self._small_bytes
+
+    def _pass_on(self) -> None:
+        """Give those who wait what there is."""
+        while self._decoding and (self._used < self._limit or not self._large_decoded):
+            decoding = self._decoding.take()
+            self._hold_decoded(decoding.size_bytes)
+            decoding.given.give(None)
         while self._waiting and self._used < self._limit:
             waiter, wanted_bytes = self._waiting.popitem(last=False)
             self._used += wanted_bytes
             waiter.memory_given()
+        self._has_waiting = bool(self._waiting or self._decoding)

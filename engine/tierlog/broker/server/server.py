@@ -79,9 +79,11 @@ class Server:
         self.metrics = metrics or ServerMetrics()
         self._machine = machine
         self._refusals = Refusals(machine)
+        self._memory = RequestMemory(config.queued_max_request_bytes, small_bytes=SCRATCH_BYTES)
         self._answers = RequestAnswers(
             handlers,
             clock=machine.clock,
+            memory=self._memory,
             metrics=self.metrics,
             refusals=self._refusals,
             failure_delay_seconds=config.connection_failed_authentication_delay_ms / 1000,
@@ -98,7 +100,9 @@ class Server:
         if self._running is not None:
             raise RuntimeError("the server is running")
         worker = Worker(self._machine.scheduler.pool(_SECURITY_THREADS, name="tierlog-server-security"))
-        running = _Running(self.config, self._machine, self._answers, self.metrics, self._refusals, worker)
+        running = _Running(
+            self.config, self._machine, self._answers, self._memory, self.metrics, self._refusals, worker
+        )
         try:
             host, port = await running.start()
         except BaseException:
@@ -137,6 +141,7 @@ class _Running:
         config: ServerConfig,
         machine: Machine,
         answers: RequestAnswers,
+        memory: RequestMemory,
         metrics: ServerMetrics,
         refusals: Refusals,
         worker: Worker,
@@ -160,7 +165,7 @@ class _Running:
                 call_soon=loop.call_soon,
                 rested=self._look_whether_all_are_gone,
             ),
-            memory=RequestMemory(config.queued_max_request_bytes, small_bytes=SCRATCH_BYTES),
+            memory=memory,
             refusals=refusals,
             metrics=metrics,
             idle=Deadlines(config.connections_max_idle_ms / 1000),

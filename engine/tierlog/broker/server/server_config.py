@@ -55,9 +55,9 @@ class ServerConfig:
         max_connections_per_ip: More of one address are closed at once.
         connections_max_idle_ms: After so long without a request a connection is closed.
         socket_request_max_bytes: The largest request.
-        queued_max_request_bytes: Memory of all requests that are read or worked on; -1 for no bound, which is Kafka's
-            default: a client could make the server hold ``socket_request_max_bytes`` for each of its connections.
-            Requests of up to 16 KiB never wait for memory.
+        queued_max_request_bytes: Memory of all requests that are read or worked on, as bytes and decoded; -1 for no
+            bound, which is Kafka's default: a client could make the server hold ``socket_request_max_bytes`` for each
+            of its connections, and what that is decoded to. What takes up to 16 KiB never waits for memory.
         socket_listen_backlog_size: Connections that wait to be accepted.
         authentication_deadline_ms: A client has so long to be through with TLS and SASL. (Kafka has none.)
         request_deadline_ms: A request has so long to arrive, from its first byte on. (Kafka has none.)

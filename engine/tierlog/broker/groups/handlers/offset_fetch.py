@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare
+from tierlog.aio.side_by_side import LoopShare, sorted_in_turns
 from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
@@ -64,13 +65,13 @@ class OffsetFetch:
         version = context.api_version
 
         def answered(of_topic: _OfTopic) -> Any:
-            fields, partitions = of_topic
+            fields, partitions, tell = of_topic
             return entities.make(
                 f"OffsetFetchResponseTopic{plural}",
                 **fields,
                 partitions=MadeElements(
                     partitions,
-                    lambda each: self._partition(entities, f"OffsetFetchResponsePartition{plural}", *each),
+                    lambda each: self._partition(entities, f"OffsetFetchResponsePartition{plural}", *tell(each)),
                 ),
             )
 
@@ -82,29 +83,30 @@ class OffsetFetch:
         topic, name = asked_topic(self._catalog, asked)
         is_unknown = topic is None and not name
         error = ErrorCode.unknown_topic_id if is_unknown else ErrorCode.none
-        partitions = []
-        for partition in asked.partition_indexes:
+
+        def tell(partition: int) -> _OfPartition:
             offset = offsets.get((name, partition))
             is_its = offset is not None and committed_for(topic, offset)
-            partitions.append((partition, offset if is_its else None, error))
-        return echoed(asked), partitions
+            return partition, offset if is_its else None, error
+
+        return echoed(asked), asked.partition_indexes, tell
 
     async def _all(
         self, version: int, offsets: Mapping[tuple[str, int], CommittedOffset], share: LoopShare
     ) -> list[_OfTopic]:
         by_topic: dict[str, list[_OfPartition]] = {}
-        for (name, partition), offset in sorted(offsets.items(), key=lambda item: item[0]):
+        for (name, partition), offset in await sorted_in_turns(list(offsets.items()), share, itemgetter(0)):
             if committed_for(self._catalog.find(name), offset):
                 by_topic.setdefault(name, []).append((partition, offset, ErrorCode.none))
             await share.take()
         if version < _IDS_SINCE:
-            return [({"name": name}, partitions) for name, partitions in by_topic.items()]
+            return [({"name": name}, partitions, _as_it_is) for name, partitions in by_topic.items()]
         found: list[_OfTopic] = []
         for name, partitions in by_topic.items():
             topic = self._catalog.find(name)
             wire_id = wire_id_of(topic.topic_id) if topic is not None else None
             if wire_id is not None:  # as Kafka, nothing is said of what has no id
-                found.append(({"topic_id": wire_id}, partitions))
+                found.append(({"topic_id": wire_id}, partitions, _as_it_is))
         return found
 
     @staticmethod
@@ -122,5 +124,9 @@ class OffsetFetch:
 
 
 _OfPartition = tuple[int, CommittedOffset | None, ErrorCode]
-#: The fields that name a topic, and its partitions.
-_OfTopic = tuple[dict[str, Any], Sequence[_OfPartition]]
+#: The fields that name a topic, its partitions, and what makes an answer of each.
+_OfTopic = tuple[dict[str, Any], Sequence[Any], Callable[[Any], _OfPartition]]
+
+
+def _as_it_is(told: _OfPartition) -> _OfPartition:
+    return told
