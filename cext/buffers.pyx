@@ -30,11 +30,9 @@ from tl_core cimport (
     tl_buffer_pool_figures,
     tl_buffer_pool_trim,
     tl_buffer_take,
-    tl_files,
     tl_posix_files,
     tl_read_range,
     tl_read_range_into,
-    tl_read_ready_into,
 )
 
 cdef extern from "Python.h":
@@ -154,11 +152,7 @@ cdef enum:
     COPY_ALONE_BYTES = 65536
 
 
-# Either of the two ways to read a range of a file into memory.
-ctypedef int64_t (*_read_into)(tl_files, const char *, uint64_t, uint8_t *, size_t) noexcept nogil
-
-
-cdef int64_t _read(_read_into read, path, uint64_t start_position, out) except? -1:
+def read_range_into(path, uint64_t start_position, out):
     cdef bytes encoded = _encoded(path)
     cdef const char *name = encoded
     cdef Py_buffer view
@@ -166,21 +160,11 @@ cdef int64_t _read(_read_into read, path, uint64_t start_position, out) except? 
     PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
     try:
         with nogil:
-            count = read(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
+            count = tl_read_range_into(tl_posix_files(), name, start_position, <uint8_t *>view.buf, <size_t>view.len)
     finally:
         PyBuffer_Release(&view)
-    return count
-
-
-def read_range_into(path, uint64_t start_position, out):
-    cdef int64_t count = _read(tl_read_range_into, path, start_position, out)
     _require_read(count, path)
     return count
-
-
-def read_ready_into(path, uint64_t start_position, out):
-    cdef int64_t count = _read(tl_read_ready_into, path, start_position, out)
-    return None if count < 0 else count
 
 
 def copy_into(out, data):

@@ -1,12 +1,22 @@
-"""Files that native code writes to, over ``cext/core/growing_file.h``."""
+"""Files that native code appends to, and files that are read without waiting, over ``cext/core/file_ops.h``."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_SetFromErrno
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport strerror
+from libc cimport errno
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.string cimport strerror, strlen
+from posix.types cimport off_t
 
-from tl_core cimport tl_growing_file, tl_growing_file_append, tl_posix_files
+from tl_core cimport TL_OPEN_READY, tl_files, tl_growing_file, tl_growing_file_append, tl_posix_files
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int to, int source, off_t *position, size_t size) noexcept
+
+
+cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(object text)
 
 
 @cython.final
@@ -59,3 +69,86 @@ cdef class GrowingFile:
 
     def close(self):
         self.growing.file = -1
+
+
+@cython.final
+@cython.no_gc
+cdef class ReadyFile:
+    cdef object __weakref__
+    cdef int64_t file
+
+    def __cinit__(self):
+        self.file = -1
+
+    def __init__(self):
+        raise TypeError("a ReadyFile is made by open_ready")
+
+    def __dealloc__(self):
+        if self.file >= 0:
+            tl_posix_files().ops.close(NULL, self.file)
+
+    @property
+    def descriptor(self):
+        return self.file
+
+    def holds(self, uint64_t position, uint64_t size_bytes):
+        return tl_posix_files().ops.holds(NULL, self.file, position, size_bytes) == 1
+
+    cdef int64_t _read(self, out, uint64_t position, bint waits) except? -1:
+        cdef Py_buffer view
+        cdef int64_t count
+        cdef tl_files files = tl_posix_files()
+        PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
+        try:
+            with nogil:
+                if waits:
+                    count = files.ops.pread(files.context, self.file, position, <uint8_t *>view.buf, <size_t>view.len)
+                else:
+                    count = files.ops.pread_ready(
+                        files.context, self.file, position, <uint8_t *>view.buf, <size_t>view.len
+                    )
+        finally:
+            PyBuffer_Release(&view)
+        return count
+
+    def read_ready_into(self, out, uint64_t position):
+        return max(self._read(out, position, False), 0)
+
+    def read_into(self, out, uint64_t position):
+        cdef int64_t count = self._read(out, position, True)
+        if count < 0:
+            errno.errno = <int>-count
+            PyErr_SetFromErrno(OSError)
+        return count
+
+    def send(self, int socket, uint64_t position, size_t size_bytes):
+        cdef off_t at = <off_t>position
+        cdef ssize_t count
+        if position > INT64_MAX or size_bytes > INT64_MAX - position:
+            raise OverflowError(f"{size_bytes} bytes from {position} on are behind the end of any file")
+        if not size_bytes:
+            return 0
+        with nogil:
+            count = sendfile(socket, <int>self.file, &at, size_bytes)
+        if count < 0:
+            if errno.errno in (errno.EAGAIN, errno.EINTR):
+                return 0
+            PyErr_SetFromErrno(OSError)
+        if count == 0:
+            raise EOFError(f"the file ends before {position}")
+        return count
+
+
+def open_ready(path):
+    cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+    cdef const char *name = encoded
+    cdef int64_t file
+    cdef ReadyFile opened
+    if <size_t>len(encoded) != strlen(name):
+        raise ValueError("embedded null byte")
+    file = tl_posix_files().ops.open(NULL, name, TL_OPEN_READY)
+    if file < 0:
+        return None
+    opened = ReadyFile.__new__(ReadyFile)
+    opened.file = file
+    return opened

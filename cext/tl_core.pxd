@@ -119,8 +119,19 @@ cdef extern from "batch.h" nogil:
 
 
 cdef extern from "file_ops.h" nogil:
+    ctypedef enum tl_open_mode:
+        TL_OPEN_READY
+
+    ctypedef struct tl_file_ops:
+        int64_t (*open)(void *context, const char *path, tl_open_mode mode) noexcept nogil
+        void (*close)(void *context, int64_t file) noexcept nogil
+        int64_t (*pread)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) noexcept nogil
+        int64_t (*pread_ready)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) noexcept nogil
+        int64_t (*holds)(void *context, int64_t file, uint64_t position, uint64_t size) noexcept nogil
+
     ctypedef struct tl_files:
-        pass
+        const tl_file_ops *ops
+        void *context
     int64_t TL_NOT_REGULAR
     tl_files tl_posix_files() noexcept
 
@@ -179,6 +190,8 @@ cdef extern from "batch_walk.h" nogil:
     void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position) noexcept
     tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start,
                                 tl_fault *fault) noexcept
+    tl_status tl_batch_walk_run_ready(tl_batch_walk *walk, tl_files files, int64_t file, int64_t log, int64_t end,
+                                      int64_t *error, tl_fault *fault) noexcept
 
 
 cdef extern from "range_check.h" nogil:
@@ -516,7 +529,6 @@ cdef extern from "read_range.h" nogil:
     int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
                           uint64_t end_exclusive, tl_block **out) noexcept
     int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) noexcept
-    int64_t tl_read_ready_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) noexcept
 
 
 cdef extern from "tierlog.h" nogil:

@@ -1,6 +1,10 @@
 #include "batch_walk.h"
 
+#include <errno.h>
 #include <string.h>
+
+/* Bytes of a file that are read at once: a header or a few at first, and more where batches are small. */
+enum { PIECE = 256, PIECE_MAX = 16384 };
 
 /* Where the walk is in its pieces. */
 typedef struct place {
@@ -68,17 +72,20 @@ static int64_t cut_of(const tl_batch_walk *walk) {
     return most < walk->log_size - walk->first_position ? walk->first_position + most : walk->log_size;
 }
 
-tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start, tl_fault *fault) {
-    place at = {pieces, count, 0, start};
-    int64_t end = start, cut = cut_of(walk);
-    for (size_t index = 0; index < count; index++) end += (int64_t)pieces[index].size;
-    while (!walk->is_ended && !(walk->is_found && walk->position >= cut)) {
+static bool is_done(const tl_batch_walk *walk, int64_t cut) {
+    return walk->is_ended || (walk->is_found && walk->position >= cut);
+}
+
+/* Walks as far as the headers at hand go; the bytes below `end` may be handed out. */
+static tl_status walk_on(tl_batch_walk *walk, place *at, int64_t end, tl_fault *fault) {
+    int64_t cut = cut_of(walk);
+    while (!is_done(walk, cut)) {
         if (walk->position >= walk->log_size) {
             walk->is_ended = true;
             break;
         }
         tl_batch_header header;
-        tl_status status = next_header(walk, &at, &header, fault);
+        tl_status status = next_header(walk, at, &header, fault);
         if (status == TL_PARTIAL) break;
         if (status != TL_OK) return status;
         /* Wraps like Java where a hostile header overflows. */
@@ -103,5 +110,39 @@ tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t 
             walk->whole_offset = walk->least_offset;
         }
     }
+    return TL_OK;
+}
+
+tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start, tl_fault *fault) {
+    place at = {pieces, count, 0, start};
+    int64_t end = start;
+    for (size_t index = 0; index < count; index++) end += (int64_t)pieces[index].size;
+    return walk_on(walk, &at, end, fault);
+}
+
+tl_status tl_batch_walk_run_ready(tl_batch_walk *walk, tl_files files, int64_t file, int64_t log, int64_t end,
+                                  int64_t *error, tl_fault *fault) {
+    uint8_t data[PIECE_MAX];
+    size_t wanted = PIECE;
+    *error = 0;
+    while (walk->position < end && !is_done(walk, cut_of(walk))) {
+        int64_t before = walk->position, left = end - before;
+        if ((uint64_t)left < wanted) wanted = (size_t)left;
+        int64_t count = files.ops->pread_ready(files.context, file, (uint64_t)log + (uint64_t)before, data, wanted);
+        if (count <= 0) {
+            *error = count ? count : -EAGAIN;
+            return TL_OK;
+        }
+        tl_piece piece = {data, (size_t)count};
+        place at = {&piece, 1, 0, before};
+        tl_status status = walk_on(walk, &at, end, fault);
+        if (status != TL_OK) return status;
+        if (walk->position == before) { /* not a whole header: `end` cuts it, or memory does */
+            if (!walk->is_ended && count < left && count < TL_HEADER_SIZE_V2) *error = -EAGAIN;
+            break;
+        }
+        if (wanted < PIECE_MAX && (size_t)(walk->position - before) < 2 * wanted) wanted *= 4;
+    }
+    if (walk->position >= walk->log_size && !walk->is_found) walk->is_ended = true;
     return TL_OK;
 }

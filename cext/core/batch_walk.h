@@ -4,6 +4,7 @@
 #define TIERLOG_BATCH_WALK_H
 
 #include "batch.h"
+#include "file_ops.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,13 @@ TL_API void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position);
  *   else             the fault of the batch at walk->position; what was found before it counts */
 TL_API tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start,
                                    tl_fault *fault);
+
+/* The same walk over an open file that has the log from its position `log` >= 0 on; the log's bytes below `end` may be
+ * handed out. Headers alone are read, and only where they are in memory: a disk is not waited for.
+ *   as tl_batch_walk_run. *error is 0, or a negative errno: -EAGAIN where a header is not in memory, or the file has
+ *   none there. */
+TL_API tl_status tl_batch_walk_run_ready(tl_batch_walk *walk, tl_files files, int64_t file, int64_t log, int64_t end,
+                                         int64_t *error, tl_fault *fault);
 
 #ifdef __cplusplus
 }

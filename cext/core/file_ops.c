@@ -100,6 +100,32 @@ static int64_t posix_pread_ready(void *context, int64_t file, uint64_t position,
 #endif
 }
 
+static int64_t posix_holds(void *context, int64_t file, uint64_t position, uint64_t size) {
+    (void)context;
+#ifdef READS_READY
+    /* cachestat (Linux 6.5), whose number is the same on all machines and whose structures older headers lack. */
+    enum { CACHESTAT = 451 };
+    struct {
+        uint64_t position, size;
+    } range = {position, size};
+    struct {
+        uint64_t cached, dirty, written_back, evicted, recently_evicted;
+    } found;
+    if (!size) return 1;
+    if (position > INT64_MAX || size > INT64_MAX - position) return -EINVAL;
+    /* It tells nothing (EPERM) to who neither owns the file nor may write it. */
+    if (syscall(CACHESTAT, (int)file, &range, &found, 0)) return errno == ENOSYS ? -ENOTSUP : 0;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = position / page, last = (position + size - 1) / page;
+    if (found.cached < last - first + 1) return 0;
+    /* A page that is being read is there, too: what is read ahead comes in order, so the last one tells. */
+    uint8_t byte;
+    return posix_pread_ready(NULL, file, position + size - 1, &byte, 1) == 1;
+#else
+    (void)file, (void)position, (void)size;
+    return -ENOTSUP;
+#endif
+}
+
 static int64_t posix_pwrite(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size) {
     (void)context;
     if (position > INT64_MAX || size > INT64_MAX - position) return -EFBIG;
@@ -173,6 +199,7 @@ tl_files tl_posix_files(void) {
         .size = posix_size,
         .pread = posix_pread,
         .pread_ready = posix_pread_ready,
+        .holds = posix_holds,
         .pwrite = posix_pwrite,
         .truncate = posix_truncate,
         .reserve = posix_reserve,

@@ -37,6 +37,10 @@ typedef struct tl_file_ops {
      * -ENOTSUP where the system does not tell. */
     int64_t (*pread_ready)(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size);
 
+    /* 1 where all bytes of a range are in memory, 0 where a disk would be waited for, or it is not told of this file.
+     * -ENOTSUP where the system never tells. */
+    int64_t (*holds)(void *context, int64_t file, uint64_t position, uint64_t size);
+
     /* Writes all of them; bytes between the end of the file and `position` become 0. After a fault any number of the
      * first bytes may be there. */
     int64_t (*pwrite)(void *context, int64_t file, uint64_t position, const uint8_t *data, size_t size);

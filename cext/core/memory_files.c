@@ -101,6 +101,12 @@ static int64_t memory_pread(void *context, int64_t file, uint64_t position, uint
     return done;
 }
 
+static int64_t memory_holds(void *context, int64_t file, uint64_t position, uint64_t size) {
+    int64_t there = memory_size(context, file);
+    if (there < 0) return there;
+    return position <= (uint64_t)there && size <= (uint64_t)there - position;
+}
+
 static int64_t write_locked(tl_memory_files *memory, tl_content *c, uint64_t position, const uint8_t *data,
                             size_t size) {
     uint64_t end = position + size;
@@ -308,6 +314,7 @@ tl_files tl_memory_files_of(tl_memory_files *memory) {
         .size = memory_size,
         .pread = memory_pread,
         .pread_ready = memory_pread, /* all of it is in memory */
+        .holds = memory_holds,
         .pwrite = memory_pwrite,
         .truncate = memory_truncate,
         .reserve = memory_reserve,

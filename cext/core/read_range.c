@@ -40,12 +40,3 @@ int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uin
     files.ops->close(files.context, file);
     return count;
 }
-
-int64_t tl_read_ready_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) {
-    int64_t file = files.ops->open(files.context, path, TL_OPEN_READY), count = file;
-    if (file >= 0) {
-        count = size ? files.ops->pread_ready(files.context, file, start, out, size) : 0;
-        files.ops->close(files.context, file);
-    }
-    return count >= 0 || count == -ENOTSUP ? count : 0;
-}

@@ -18,10 +18,6 @@ TL_API int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *p
  * have been written. */
 TL_API int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size);
 
-/* Of the same bytes those that are in memory, up to the first one that a disk would be waited for: how many, 0 for none
- * and after any fault. -ENOTSUP where the system does not tell, and never will of this folder. */
-TL_API int64_t tl_read_ready_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size);
-
 #ifdef __cplusplus
 }
 #endif

@@ -53,6 +53,8 @@ class MemoryPartition:
     last_stable_offset: int | None = None
     batches: list[MemoryBatch] = field(default_factory=list)
     aborted: list[tuple[int, int]] = field(default_factory=list)
+    #: Base offsets of the last batches of segments: a read ends there.
+    segment_ends: set[int] = field(default_factory=set)
     is_loaded: bool = True
     error: Exception | None = None
     gate: asyncio.Event | None = None
@@ -129,8 +131,11 @@ class MemoryPartition:
             left -= len(given[-1])
             if not left:
                 break
+            if batch.base_offset in self.segment_ends:
+                break
         size = sum(map(len, given))
-        return FetchedRecords(offsets, given, size, self.aborted if read_committed else None)
+        has_more = bool(given) and bytes(given[-1]) != [b for b in self.batches if b.base_offset < end][-1].data
+        return FetchedRecords(offsets, given, size, self.aborted if read_committed else None, has_more)
 
     async def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         await self._pass_gate()

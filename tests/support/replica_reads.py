@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tests.support.file_parts import bytes_of
 from tierlog import open_tier
 from tierlog.broker.partitions import FetchedRecords
 from tierlog.broker.replica.replica_partition import ReplicaPartition
@@ -186,9 +187,9 @@ async def read_on(
     answers = []
     while offset < end:
         found = await partition.read(offset, max_bytes=max_bytes(), is_first_whole=True, read_committed=read_committed)
-        assert sum(map(len, found.records)) == found.size_bytes
+        assert len(bytes_of(found.records)) == found.size_bytes
         answers.append((offset, found))
-        table = scan(b"".join(found.records), verify_crc=True)
+        table = scan(bytes_of(found.records), verify_crc=True)
         assert table.crc_ok.all()
         if not len(table):
             assert not found.size_bytes, "no whole batch"
@@ -207,7 +208,7 @@ def consumed_rows(answers: Sequence[tuple[int, FetchedRecords]]) -> list[pa.Reco
     """
     rows = []
     for offset, found in answers:
-        data = b"".join(found.records)
+        data = bytes_of(found.records)
         waiting = sorted(found.aborted_transactions or (), key=lambda entry: entry[1])
         aborted: set[int] = set()
         table = scan(data)

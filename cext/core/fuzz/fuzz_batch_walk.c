@@ -3,7 +3,22 @@
 #include "batch_walk.h"
 #include "fuzz.h"
 
+#include <string.h>
+
 enum { PIECES = 64 };
+
+/* A file, all in memory. */
+static const uint8_t *content;
+static size_t content_size;
+
+static int64_t pread_ready(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
+    (void)context, (void)file;
+    REQUIRE(position <= content_size && size <= content_size - position);
+    memcpy(out, content + position, size);
+    return (int64_t)size;
+}
+
+static const tl_file_ops OPS = {.pread_ready = pread_ready};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t cut = 1 + (size_t)take_number(&data, &size, 1), count = 0;
@@ -21,8 +36,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         pieces[count] = (tl_piece){NULL, size - at < cut ? size - at : cut};
         pieces[count].data = copies[count] = exact_copy(data + at, pieces[count].size);
     }
-    tl_fault fault = {0};
+    tl_fault fault = {0}, told = {0};
+    tl_batch_walk there = walk;
     tl_status status = tl_batch_walk_run(&walk, pieces, count, 0, &fault);
+    int64_t error;
+    content = data;
+    content_size = size;
+    REQUIRE(tl_batch_walk_run_ready(&there, (tl_files){&OPS, NULL}, 0, 0, (int64_t)size, &error, &told) == status);
+    REQUIRE(!error && there.position == walk.position && there.whole_position == walk.whole_position);
+    REQUIRE(there.is_found == walk.is_found && there.is_ended == walk.is_ended &&
+            there.least_offset == walk.least_offset);
+    REQUIRE(status == TL_OK || (told.position == fault.position && told.expected == fault.expected));
     int64_t at = 0, first = -1, least = 0, whole = 0, stop = walk.log_size;
     bool is_ended = false;
     while (at < (int64_t)size && at < stop) {

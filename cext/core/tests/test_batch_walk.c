@@ -2,6 +2,7 @@
 #include "batch_walk.h"
 #include "check.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { ROWS = 5, SIZE = 100, ALL = ROWS * SIZE };
@@ -39,6 +40,52 @@ static tl_batch_walk begun(int64_t position, int64_t wanted, int64_t end_offset,
 static tl_status walk_all(tl_batch_walk *walk, size_t size) {
     tl_piece piece = {data + walk->position, size - (size_t)walk->position};
     return tl_batch_walk_run(walk, &piece, 1, walk->position, &fault);
+}
+
+/* The log behind 7 other bytes of a file, of which so many bytes are in memory. */
+enum { BEFORE = 7 };
+static int64_t in_memory = BEFORE + ALL;
+
+static int64_t pread_ready(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
+    (void)context;
+    CHECK(file == 5 && position >= BEFORE && position + size <= BEFORE + ALL);
+    if ((int64_t)position >= in_memory) return in_memory ? -EAGAIN : 0;
+    size_t left = (size_t)(in_memory - (int64_t)position), count = size < left ? size : left;
+    memcpy(out, data + position - BEFORE, count);
+    return (int64_t)count;
+}
+
+static const tl_file_ops OPS = {.pread_ready = pread_ready};
+
+static int64_t error;
+
+static tl_status walk_file(tl_batch_walk *walk, size_t size) {
+    return tl_batch_walk_run_ready(walk, (tl_files){&OPS, NULL}, 5, BEFORE, (int64_t)size, &error, &fault);
+}
+
+static bool are_equal(const tl_batch_walk *one, const tl_batch_walk *other) {
+    return one->position == other->position && one->is_found == other->is_found && one->is_ended == other->is_ended &&
+           one->first_position == other->first_position && one->whole_position == other->whole_position &&
+           one->whole_offset == other->whole_offset && one->least_offset == other->least_offset;
+}
+
+/* Whatever is wanted, and wherever the bytes end, a walk over the file says what one over the bytes says. */
+static void test_a_file(void) {
+    for (int64_t wanted = 0; wanted <= 10 * ROWS; wanted += 5)
+        for (int64_t most = 1; most < 2 * ALL; most += SIZE / 4)
+            for (size_t size = 0; size <= ALL; size++) {
+                tl_batch_walk here = begun(0, wanted, 10 * ROWS - 10, most), there = here;
+                CHECK_STATUS(walk_all(&here, size), TL_OK);
+                CHECK_STATUS(walk_file(&there, size), TL_OK);
+                CHECK_EQUAL(error, 0);
+                CHECK(are_equal(&here, &there));
+            }
+    for (in_memory = 0; in_memory < BEFORE + ALL; in_memory++) {
+        tl_batch_walk walk = begun(0, 0, 10 * ROWS, ALL);
+        CHECK_STATUS(walk_file(&walk, ALL), TL_OK);
+        /* Of the last batch the header alone has to be there. */
+        CHECK_EQUAL(error, in_memory < BEFORE + ALL - SIZE + TL_HEADER_SIZE_V2 ? -EAGAIN : 0);
+    }
 }
 
 static void test_where_it_begins_and_ends(void) {
@@ -116,6 +163,10 @@ static void test_damage(void) {
     walk = begun(0, 15, 10 * ROWS, ALL);
     CHECK_STATUS(walk_all(&walk, ALL), TL_BAD_MAGIC);
     CHECK(!walk.is_found && walk.position == SIZE && fault.position == SIZE);
+    walk = begun(0, 15, 10 * ROWS, ALL);
+    fault.position = 0;
+    CHECK_STATUS(walk_file(&walk, ALL), TL_BAD_MAGIC);
+    CHECK(!error && !walk.is_found && walk.position == SIZE && fault.position == SIZE);
     make_batches();
     store(data + SIZE + 8, INT32_MAX, 4);
     walk = begun(0, 15, 10 * ROWS, ALL);
@@ -129,5 +180,6 @@ int main(void) {
     test_the_bytes_that_are_wanted();
     test_pieces();
     test_damage();
+    test_a_file();
     return 0;
 }

@@ -178,9 +178,6 @@ static void expect_range(tl_files files, tl_buffer_pool *pool, uint64_t start, u
     CHECK_EQUAL(tl_read_range_into(files, "/f", start, out, size < sizeof out ? size : sizeof out), strlen(expected));
     CHECK(!memcmp(out, expected, strlen(expected)));
     CHECK_EQUAL(out[strlen(expected)], 0);
-    uint8_t ready[16] = {0};
-    CHECK_EQUAL(tl_read_ready_into(files, "/f", start, ready, size < sizeof out ? size : sizeof out), strlen(expected));
-    CHECK(!memcmp(ready, out, sizeof out));
 }
 
 static void test_ranges(void) {
@@ -204,8 +201,6 @@ static void test_ranges(void) {
     CHECK_EQUAL(tl_read_range(files, pool, "/", 0, 1, &block), TL_NOT_REGULAR);
     CHECK(tl_read_range_into(files, "/none", 0, NULL, 0) < 0);
     CHECK_EQUAL(tl_read_range_into(files, "/", 0, NULL, 0), TL_NOT_REGULAR);
-    CHECK_EQUAL(tl_read_ready_into(files, "/none", 0, NULL, 0), 0);
-    CHECK_EQUAL(tl_read_ready_into(files, "/", 0, NULL, 0), 0);
     CHECK_EQUAL(tl_buffer_pool_figures(pool).lent, 0);
     tl_memory_files_destroy(memory);
     tl_buffer_pool_destroy(pool);

@@ -61,7 +61,13 @@ static void test_content(const place *p) {
     uint8_t byte = 0;
     CHECK_EQUAL(CALL(pread, file, (uint64_t)1 << 63, &byte, 1), -EINVAL);
     CHECK_EQUAL(CALL(pwrite, file, INT64_MAX, &byte, 1), -EFBIG);
+    /* What was written is in memory, unless the file system does not tell. */
+    int64_t holds = CALL(holds, file, 0, 11);
+    CHECK(holds == 1 || holds == -ENOTSUP || CALL(pread_ready, file, 0, &byte, 1) < 0);
+    CHECK(CALL(holds, file, 0, 12) != 1 && CALL(holds, file, 11, 1) != 1 && CALL(holds, file, UINT64_MAX, 2) != 1);
+    CHECK(holds < 1 || CALL(holds, file, 11, 0) == 1);
     CALL(close, file);
+    CHECK(CALL(holds, file, 0, 1) != 1);
     CHECK_EQUAL(CALL(size, file), -EBADF);
     CHECK_EQUAL(CALL(fsync, file), -EBADF);
     CHECK_EQUAL(CALL(pread, file, 0, &byte, 1), -EBADF);

@@ -139,6 +139,32 @@ def walk_batches(
     Source: Kafka LogSegment#translateOffset, RemoteLogManager#findFirstBatch.
     """
 
+def walk_ready_batches(
+    descriptor: int,
+    log_position: int,
+    end_position: int,
+    *,
+    start_position: int,
+    log_size_bytes: int,
+    least_offset: int,
+    greatest_offset: int,
+    wanted_offset: int,
+    end_offset_exclusive: int,
+    max_bytes: int,
+) -> tuple[BatchWalk, CorruptRecordError | None] | None:
+    """As ``walk_batches`` over an open file. Headers alone are read, and only where the system has them in memory: for
+    event loops. Holds the GIL.
+
+    ``descriptor`` is the number of the file, as of ``ReadyFile``; ``log_position`` is where in it the log begins, bytes
+    >= 0; ``end_position`` is behind the last byte of the log that may be handed out. The others are as there.
+
+    Returns:
+        As ``walk_batches``; None where a header is not in memory, or the file ends before it.
+
+    Raises:
+        ValueError: the range does not begin in the log.
+    """
+
 def find_batch_size(data: Buffer) -> int | None:
     """How many bytes the batch has that begins with these; None with fewer than 17 of them.
 

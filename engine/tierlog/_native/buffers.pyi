@@ -60,14 +60,6 @@ def read_range_into(path: str, start_position: int, out: Buffer) -> int:
         with a NUL. BufferError: ``out`` cannot be written.
     """
 
-def read_ready_into(path: str, start_position: int, out: Buffer) -> int | None:
-    """As ``read_range_into``, of the bytes that are in the system's memory, up to the first one that a disk would be
-    waited for: 0 for none, and after any fault. None: the system does not tell, and never will of files beside this.
-
-    Raises:
-        ValueError: a name with a NUL. BufferError: ``out`` cannot be written.
-    """
-
 def copy_into(out: Buffer, data: Buffer) -> int:
     """``data`` to the start of ``out``; the bytes. Other threads run meanwhile, if it is more than a few.
 

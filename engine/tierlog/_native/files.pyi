@@ -40,3 +40,56 @@ class GrowingFile:
 
     def close(self) -> None:
         """The descriptor is another file's from now on: ``append`` fails."""
+
+@final
+class ReadyFile:
+    """An open file of which the system tells what it has in memory: for event loops. Closed with the last reference.
+
+    Thread safety: any number of threads.
+    """
+
+    @property
+    def descriptor(self) -> int:
+        """The number of the open file in this process, for ``os.sendfile``."""
+
+    def holds(self, position: int, size_bytes: int) -> bool:
+        """Whether all bytes of a range are in memory. False too where the system does not tell: before Linux 6.5, of a
+        network's file system, and of a file that this process neither owns nor may write.
+        """
+
+    def read_ready_into(self, out: Buffer, position: int) -> int:
+        """Fill ``out`` from a position on with bytes that are in memory, up to the first one that a disk would be
+        waited for, without the interpreter's lock; returns the bytes read: 0 for none, and after any fault.
+
+        Raises:
+            BufferError: ``out`` cannot be written.
+        """
+
+    def read_into(self, out: Buffer, position: int) -> int:
+        """Fill ``out`` from a position on, waiting for the disk, without the interpreter's lock; returns the bytes
+        read: fewer than ``out`` takes where the file ends.
+
+        Raises:
+            OSError: as the system says; any byte of ``out`` may have been written. BufferError: ``out`` cannot be
+            written.
+        """
+
+    def send(self, socket: int, position: int, size_bytes: int) -> int:
+        """Send bytes to a socket that does not block, without copying them into this process, by sendfile and without
+        the interpreter's lock. What is not in memory is waited for: see ``holds``.
+
+        Returns:
+            How many went: 0 where the socket takes none now.
+
+        Raises:
+            EOFError: the file ends at ``position`` or before. OSError: the socket is closed; or as the system says.
+            OverflowError: the range ends behind 2**63 - 1.
+        """
+
+def open_ready(path: str) -> ReadyFile | None:
+    """Open a regular file to read, if the system finds it without waiting for a disk (Linux 5.12); None if it does not,
+    or there is no such file, or it cannot be opened.
+
+    Raises:
+        ValueError: a name with a NUL.
+    """

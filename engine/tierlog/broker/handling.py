@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kio.static.protocol import ResponsePayload
 from typing_extensions import Buffer
 
 from tierlog.aio.side_by_side import LoopShare
+from tierlog.broker.file_part import FilePart
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """Where a request came from.
 
     Args:
@@ -36,17 +35,16 @@ class RequestContext:
     share: LoopShare
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBody:
+class EncodedBody(NamedTuple):
     """The bytes of a response behind its header, which the server writes as they are.
 
     Args:
-        buffers: In order; never joined. They stay as they are until ``release`` is called.
+        buffers: In order, never joined; parts of files among them. They stay as they are until ``release`` is called.
         size_bytes: Of all of them.
         release: Called once, when the bytes are out or the connection is gone.
     """
 
-    buffers: Sequence[Buffer]
+    buffers: Sequence[Buffer | FilePart]
     size_bytes: int
     release: Callable[[], None]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from tierlog.broker.file_part import FilePart
 from tierlog.remote.api import TopicIdPartition, Uuid
 
 #: Of a leader epoch or an offset that is not known, as on the wire.
@@ -33,23 +34,24 @@ class OffsetSnapshot:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedRecords:
+class FetchedRecords(NamedTuple):
     """What one read of a partition gave (Kafka's FetchDataInfo).
 
     Attributes:
         offsets: Of the partition when it was read.
-        records: The bytes of batches as they lie in the log, in order, never joined. The first batch is the one that
-            holds the wanted offset; the last one may be cut short, as Kafka cuts it.
+        records: The bytes of batches as they lie in the log, in order, never joined: views, or parts of files. The
+            first batch is the one that holds the wanted offset; the last one may be cut short, as Kafka cuts it.
         size_bytes: Of all of ``records``.
         aborted_transactions: (producer id, first offset) of aborted transactions that touch the offsets read,
             ascending by first offset; None unless read_committed was asked for.
+        has_more: Whether records follow that could be read at once: a limit cut these, or their segment ends.
     """
 
     offsets: OffsetSnapshot
-    records: Sequence[memoryview] = ()
+    records: Sequence[memoryview | FilePart] = ()
     size_bytes: int = 0
     aborted_transactions: Sequence[tuple[int, int]] | None = None
+    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

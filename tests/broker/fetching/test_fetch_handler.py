@@ -191,6 +191,27 @@ def test_limits_are_kafkas() -> None:
     on_loop(test)
 
 
+def test_the_end_of_a_segment_is_not_waited_at() -> None:
+    """Who asks for more bytes than a segment has left would wait at the end of each, for records that are there."""
+
+    async def test(rig: FetchRig) -> None:
+        (partition,) = rig.catalog.add("orders")
+        for _ in range(5):
+            partition.append(100)
+        partition.segment_ends = {1, 3}
+        asked = {"max_wait_ms": 60_000, "min_bytes": 1000}
+        for offset, size in ((0, 200), (2, 200)):
+            answer = await rig.fetch(12, [Ask("orders", 0, offset)], **asked)
+            assert len(answer.partitions[0].records) == size
+        asking = asyncio.ensure_future(rig.fetch(12, [Ask("orders", 0, 4)], **asked))
+        await rig.timers.advance(59.0)
+        assert not asking.done(), "that is all there is"
+        await rig.timers.advance(1.0)
+        assert len((await asking).partitions[0].records) == 100
+
+    on_loop(test)
+
+
 def test_server_limits_answers() -> None:
     """Otherwise one client's request takes all memory."""
 

@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import DATA, FIXTURES
 from tests.support.batches import Batch
 from tests.support.buckets import Aborted, Bucket
+from tests.support.file_parts import bytes_of
 from tests.support.golden import Case, bucket_root, config_of, tiered_topics
 from tests.support.loops import run_on
 from tests.support.replica_reads import consumed_rows, read_on, served
@@ -75,7 +76,7 @@ def test_the_list_is_kafkas(case: Case) -> None:
             found = await partition.read(
                 offset, max_bytes=int(2 ** chance.uniform(5, 16)), is_first_whole=True, read_committed=True
             )
-            table = scan(b"".join(found.records))
+            table = scan(bytes_of(found.records))
             base = int(table.base_offset[0])
             number = next(n for n, span in enumerate(spans) if span.end_offset_exclusive > base)
             place = tables[number].base_offset.tolist().index(base)

@@ -13,6 +13,7 @@ import pytest
 from tests.support.bad_objects import DAMAGED, bucket_of, good_one, key_config
 from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket
+from tests.support.file_parts import bytes_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.unchecked_bits import END, FIRST, PER_BATCH, UNCHECKED_BITS, Flipped
@@ -22,6 +23,7 @@ from tierlog.errors import CorruptDataError, SizeLimitError, TierlogError
 from tierlog.records import scan
 from tierlog.scan.history import TierHistory
 
+pytestmark = pytest.mark.usefixtures("file_reads")
 PLAIN = {"is_first_whole": True, "read_committed": False}
 BATCHES = [Batch(10 * n, (b"v" * (7 * n % 90),) * 5, timestamp_ms=1000 * n) for n in range(60)]
 
@@ -32,7 +34,7 @@ async def check_every_offset(partition: ReplicaPartition) -> None:
         for max_bytes in (1, 300):
             found = await partition.read(offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False)
             wanted = next(batch for batch in BATCHES if batch.last_offset >= offset)
-            assert b"".join(found.records).startswith(encode(wanted)), (offset, max_bytes)
+            assert bytes_of(found.records).startswith(encode(wanted)), (offset, max_bytes)
 
 
 def break_offsets(bucket: Bucket, damage: Callable[[bytearray], None]) -> None:
@@ -89,7 +91,7 @@ def test_chunks_and_index_entries_of_any_size(tmp_path: pathlib.Path, chunk_size
     async def check(partition: ReplicaPartition) -> None:
         await check_every_offset(partition)
         read = await read_on(partition, read_committed=False, max_bytes=lambda: 5000)
-        assert scan(b"".join(read[-1][1].records)).last_offset[-1] == BATCHES[-1].last_offset
+        assert scan(bytes_of(read[-1][1].records)).last_offset[-1] == BATCHES[-1].last_offset
 
     with served(str(tmp_path), wrap_store=FarStore) as here:
         run_on("uvloop", lambda: check(here.partitions["orders", 0]))
@@ -130,7 +132,7 @@ def test_a_damaged_header_ends_its_partition_alone(tmp_path: pathlib.Path, batch
                 found = await here.partitions["orders", 0].read(
                     offset, max_bytes=300, is_first_whole=True, read_committed=False
                 )
-                table = scan(b"".join(found.records), on_fault="return")
+                table = scan(bytes_of(found.records), on_fault="return")
                 assert len(table), "no progress"
                 got += table.base_offset.tolist()
                 offset = int(table.last_offset[-1]) + 1
@@ -163,7 +165,7 @@ def test_damaged_objects_give_errors_and_no_wrong_bytes(name: str, tmp_path: pat
             end = partition.offsets.high_watermark if partition.offsets is not None else 0
             while offset < end:
                 found = await partition.read(offset, max_bytes=20_000, is_first_whole=True, read_committed=True)
-                data = b"".join(found.records)
+                data = bytes_of(found.records)
                 table = scan(data, on_fault="return")
                 got.append(data[: table.end_position])
                 offset = int(table.last_offset[-1]) + 1
@@ -207,7 +209,7 @@ def test_a_batch_that_claims_more_than_any_is_refused(tmp_path: pathlib.Path) ->
         for read_committed in (True, False):  # of what is damaged nobody knows what is committed
             with pytest.raises(SizeLimitError):
                 await partition.read(0, max_bytes=100, is_first_whole=True, read_committed=read_committed)
-        assert scan(b"".join((await partition.read(1, max_bytes=100, **PLAIN)).records)).base_offset[0] == 1
+        assert scan(bytes_of((await partition.read(1, max_bytes=100, **PLAIN)).records)).base_offset[0] == 1
         found = await partition.read(0, max_bytes=100, is_first_whole=False, read_committed=False)
         assert not found.size_bytes
 
@@ -225,7 +227,7 @@ def test_old_formats_pass_as_they_are(data: pathlib.Path) -> None:
         async def check(partition: ReplicaPartition, whole: bytes = whole, table: object = table) -> None:
             joined = b""
             for offset, found in await read_on(partition, read_committed=True, max_bytes=lambda: 3000):
-                part = b"".join(found.records)
+                part = bytes_of(found.records)
                 assert whole[len(joined) :].startswith(part[: scan(part).end_position]), offset
                 joined += part[: scan(part).end_position]
                 assert found.aborted_transactions == []
@@ -255,7 +257,7 @@ def test_an_active_segment_that_grows_is_read_on(tmp_path: pathlib.Path) -> None
         offsets = await partition.load()
         assert (offsets.high_watermark, offsets.last_stable_offset) == (3, 0)
         found = await partition.read(0, max_bytes=10_000, is_first_whole=True, read_committed=False)
-        assert b"".join(found.records) == log, "up to the last whole batch"
+        assert bytes_of(found.records) == log, "up to the last whole batch"
         marker = encode(Batch(3, producer_id=7, producer_epoch=0, marker="abort"))
         paths["log"].write_bytes(log + marker)
         paths["txnindex"].write_bytes(struct.pack(">hqqqq", 0, 7, 0, 3, 4))
@@ -265,7 +267,7 @@ def test_an_active_segment_that_grows_is_read_on(tmp_path: pathlib.Path) -> None
         found = await partition.read(1, max_bytes=10_000, is_first_whole=True, read_committed=True)
         assert partition.offsets == found.offsets
         assert (found.offsets.high_watermark, found.offsets.last_stable_offset) == (4, 4)
-        assert b"".join(found.records) == (log + marker)[len(log) // 3 :]
+        assert bytes_of(found.records) == (log + marker)[len(log) // 3 :]
         assert found.aborted_transactions == [(7, 0)]
 
     with served(str(tmp_path)) as here:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.batches import Batch
 from tests.support.buckets import Aborted, Bucket
 from tests.support.catalogs import until
+from tests.support.file_parts import bytes_of
 from tests.support.golden import ROW_COLUMNS, bucket_root, config_of, rows_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import Served, consumed_rows, read_on, served, table_of
@@ -62,7 +63,7 @@ def test_what_is_given_is_right_whatever_fails(seed: int, data: pathlib.Path) ->
             except (StoreError, CorruptDataError) as error:
                 failed.append(error)
                 continue
-            joined = b"".join(found.records)
+            joined = bytes_of(found.records)
             assert joined in wanted, "bytes that are not in the log"
             given += len(joined)
             table = scan(joined)
@@ -100,7 +101,7 @@ def test_what_is_given_is_right_whatever_fails(seed: int, data: pathlib.Path) ->
         await until(lambda: here.reads._fetcher._budget.held_bytes == 0)
         for key, partition in here.partitions.items():
             whole = await read_on(partition, read_committed=False, max_bytes=lambda: 50_000)
-            assert b"".join(b"".join(found.records) for _, found in whole)[:1000] == logs[key][:1000]
+            assert b"".join(bytes_of(found.records) for _, found in whole)[:1000] == logs[key][:1000]
 
     config = config_of(run) | {"fetch.chunk.cache.size": "300000", "fetch.chunk.cache.get.timeout.ms": "2000"}
     with served(str(bucket_root(run)), config, wrap_store=lambda store: FarFailing(store, seed)) as here:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pathlib
 import random
 
+import pytest
+
 from tests.broker.replica.test_segment_reads import MIB, bucket_of
+from tests.support.file_parts import bytes_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import Served, read_on, served
 from tierlog.broker.replica.recent_pieces import RecentPieces
@@ -30,6 +33,7 @@ def test_what_is_read_often_stays_known() -> None:
             pieces.note("hot")
 
 
+@pytest.mark.usefixtures("untold")
 def test_a_plain_local_log_that_is_read_again_comes_from_memory(tmp_path: pathlib.Path) -> None:
     """Many consumers of one local log would each pay for a copy of it, and for a thread."""
     log = bucket_of(tmp_path, "orders")
@@ -40,7 +44,7 @@ def test_a_plain_local_log_that_is_read_again_comes_from_memory(tmp_path: pathli
         sizes = []
         for _ in range(3):
             read = await read_on(partition, read_committed=False, max_bytes=lambda: MIB)
-            assert b"".join(view for _, found in read for view in found.records).startswith(log[:MIB])
+            assert b"".join(bytes_of(found.records) for _, found in read).startswith(log[:MIB])
             sizes.append(cache.figures.size_bytes)
         assert sizes == [0, len(log), len(log)]
         hits = cache.figures.hits

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from tests.conftest import DATA, FIXTURES
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
+from tests.support.file_parts import bytes_of
 from tests.support.golden import (
     Case,
     Row,
@@ -32,6 +33,7 @@ from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.records import decode, scan
 
+pytestmark = pytest.mark.usefixtures("parts")
 #: The committed data, and the full golden data, most of which says the same once more.
 ROOTS = [root for root in (DATA, FIXTURES) if (root / "README.md").is_file()]
 CASES = [
@@ -91,10 +93,10 @@ def test_no_byte_of_an_abandoned_branch_is_sent(script: str, tmp_path: pathlib.P
 
     async def read_all(max_bytes: int) -> list[tuple[int, str, int]]:
         answers = await read_on(partition, read_committed=False, max_bytes=lambda: max_bytes)
-        assert all(b"dead-" not in b"".join(found.records) for _, found in answers)
+        assert all(b"dead-" not in bytes_of(found.records) for _, found in answers)
         for offset in range(len(wanted)):  # from any offset on the first batch is the one that holds it
             found = await partition.read(offset, max_bytes=1, is_first_whole=True, read_committed=True)
-            table = scan(b"".join(found.records))
+            table = scan(bytes_of(found.records))
             assert table.base_offset[0] <= offset <= table.last_offset[0]
         rows = [row for batch in consumed_rows(answers) for row in batch.to_pylist()]
         return [(row["offset"], row["value"].decode(), row["leaderEpoch"]) for row in rows]
@@ -116,7 +118,7 @@ def test_any_offset_begins_with_the_batch_that_holds_it(data: pathlib.Path) -> N
         for offset in [start, end - 1, *(chance.randrange(start, end) for _ in range(100))]:
             max_bytes = int(2 ** chance.uniform(0, 18))
             found = await partition.read(offset, max_bytes=max_bytes, is_first_whole=True, read_committed=False)
-            table = scan(b"".join(found.records))
+            table = scan(bytes_of(found.records))
             assert table.last_offset[0] >= offset
             assert table.base_offset[0] <= offset
             assert found.size_bytes <= max(max_bytes, int(table.size_bytes[0]))
@@ -233,6 +235,26 @@ def test_epochs_end_where_a_brokers_do(tmp_path: pathlib.Path) -> None:
         run_on("asyncio", lambda: check(here))
 
 
+def test_a_read_says_whether_more_is_there(tmp_path: pathlib.Path) -> None:
+    """A consumer would wait at the end of each segment for records that are there, or ask in circles at the last."""
+    bucket = Bucket(tmp_path)
+    for first in (0, 4, 8):
+        bucket.segment(f"s{first}", [Batch(first + each, (b"v" * 200,)) for each in range(4)], lineage={0: 0})
+
+    async def check(here: Served) -> None:
+        for read_committed in (True, False):
+            for max_bytes in (1, 600, MIB):
+                read = await read_on(
+                    here.partitions["orders", 0],
+                    read_committed=read_committed,
+                    max_bytes=lambda most=max_bytes: most,  # type: ignore[misc]
+                )
+                assert [found.has_more for _, found in read] == [True] * (len(read) - 1) + [False]
+
+    with served(str(tmp_path)) as here:
+        run_on("uvloop", lambda: check(here))
+
+
 def test_what_was_deleted_is_not_read(data: pathlib.Path) -> None:
     """Records that DeleteRecords removed would come back from the bucket."""
     run = data / "main-plain"
@@ -244,7 +266,7 @@ def test_what_was_deleted_is_not_read(data: pathlib.Path) -> None:
         with pytest.raises(ApiError):
             await partition.read(499, max_bytes=MIB, is_first_whole=True, read_committed=False)
         (first, *_) = await read_on(partition, read_committed=True, max_bytes=lambda: 1)
-        assert scan(b"".join(first[1].records)).last_offset[0] >= 500
+        assert scan(bytes_of(first[1].records)).last_offset[0] >= 500
 
     with served(str(bucket_root(run)), log_start_offsets={"fx-lso": {0: 500}}, topics=["fx-lso"]) as here:
         run_on("uvloop", lambda: check(here))

@@ -8,18 +8,20 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.batches import Batch, encode
 from tests.support.buckets import producer_snapshot
+from tests.support.file_parts import bytes_of, drop_from_memory, tells_what_is_in_memory
 from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
 from tierlog.aio.waiting import Alarm, Begun
+from tierlog.broker.file_part import FilePart
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.broker.replica.segment_reads import CHUNK_CACHE_BYTES, INDEX_CACHE_BYTES, SegmentReads, server_config
@@ -29,7 +31,6 @@ from tierlog.log.formats.time_index import encode_time_index
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage import open_tier
-from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import TierHistory
 
@@ -103,9 +104,9 @@ def test_fifty_clients_of_a_cold_segment_fetch_each_chunk_once(tmp_path: pathlib
         assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges)), ranges
 
 
-def whole(views: object) -> list[bytes]:
+def whole(views: Iterable[memoryview | FilePart]) -> list[bytes]:
     """The whole batches of an answer."""
-    joined = b"".join(views)  # type: ignore[call-overload]
+    joined = bytes_of(views)
     return [joined[: scan(joined).end_position]]
 
 
@@ -160,7 +161,7 @@ def test_what_is_there_is_given_when_the_rest_stalls(tmp_path: pathlib.Path) -> 
         store.held, store.held_from = (".log",), 1
         found = await partition.read(0, max_bytes=3 * MIB, is_first_whole=True, read_committed=False)
         assert MIB <= found.size_bytes < 2.5 * MIB, "the first request is for little more than a mebibyte"
-        assert b"".join(found.records) == log[: found.size_bytes]
+        assert bytes_of(found.records) == log[: found.size_bytes]
         store.release()
 
     config = {"fetch.chunk.cache.get.timeout.ms": "300", "fetch.prefetch.enabled": "false"}
@@ -204,7 +205,7 @@ def test_views_outlive_their_place_in_the_cache(tmp_path: pathlib.Path) -> None:
         kept = await partition.read(0, max_bytes=200_000, is_first_whole=True, read_committed=False)
         for _ in range(3):
             await read_on(partition, read_committed=False, max_bytes=lambda: MIB)
-        assert b"".join(kept.records) == log[: kept.size_bytes]
+        assert bytes_of(kept.records) == log[: kept.size_bytes]
         assert all(view.readonly for view in kept.records)
 
     with served(str(tmp_path), {"fetch.chunk.cache.size": "150000"}, wrap_store=FarStore) as here:
@@ -223,7 +224,7 @@ def test_prefetch_goes_on_in_the_next_segment(tmp_path: pathlib.Path) -> None:
         while offset < end:
             assert second not in [key for key, _, _ in store.asked] or offset
             found = await partition.read(offset, max_bytes=MIB, is_first_whole=True, read_committed=False)
-            offset = int(scan(b"".join(found.records)).last_offset[-1]) + 1
+            offset = int(scan(bytes_of(found.records)).last_offset[-1]) + 1
         for _ in range(500):
             if any(key == second for key, _, _ in store.asked):
                 return
@@ -262,7 +263,7 @@ def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path
     async def read_all(here: Served) -> list[bytes]:
         return [
             b"".join(
-                b"".join(found.records) for _, found in await read_on(p, read_committed=True, max_bytes=lambda: MIB)
+                bytes_of(found.records) for _, found in await read_on(p, read_committed=True, max_bytes=lambda: MIB)
             )
             for p in here.partitions.values()
         ]
@@ -278,13 +279,14 @@ def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path
         pytest.fail("chunks are fetched again and again")
 
 
+@pytest.mark.usefixtures("file_reads")
 def test_what_the_page_cache_has_is_read_without_a_thread(tmp_path: pathlib.Path) -> None:
     """Each fetch of a folder would cost two changes of threads, which is more than its bytes do; or the event loop
     would wait for a disk.
     """
     log = bucket_of(tmp_path, "orders")
     (path,) = tmp_path.rglob("*.log")
-    if PosixFiles().read_ready_into(str(path), memoryview(bytearray(1)), start_position=0) is None:
+    if not tells_what_is_in_memory(tmp_path / "elsewhere"):
         pytest.skip("this file system does not tell what is in memory")
 
     async def check(partition: ReplicaPartition) -> None:
@@ -292,9 +294,7 @@ def test_what_the_page_cache_has_is_read_without_a_thread(tmp_path: pathlib.Path
         is_read_here: list[bool] = []
         for is_dropped in (False, True, False):
             if is_dropped:
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                drop_from_memory(path)
             reading = Begun(partition.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False))
             is_read_here.append(reading.is_done)
             rung = Alarm()
@@ -344,7 +344,7 @@ def test_a_search_without_an_index_asks_for_more_and_more(tmp_path: pathlib.Path
         end = (await partition.load()).high_watermark
         before = here.reads._fetcher._cache.figures  # type: ignore[union-attr]
         found = await partition.read(end - 1, max_bytes=1, is_first_whole=True, read_committed=False)
-        assert scan(b"".join(found.records)).last_offset.tolist() == [end - 1]
+        assert scan(bytes_of(found.records)).last_offset.tolist() == [end - 1]
         after = here.reads._fetcher._cache.figures  # type: ignore[union-attr]
         assert after.hits + after.misses - before.hits - before.misses < 20
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.forked import told_by_fork
+from tests.support.open_files import count_open_files
 from tests.support.waiting import wait_until
 from tierlog._native.buffers import BufferPool, copy_into, joined
 from tierlog.errors import ObjectNotFoundError, StoreError
@@ -249,11 +250,6 @@ class TestReadRange:
         count = files[0].read_range_into(f"{files[1]}/f ü", memoryview(out), start_position=start)
         assert out[:count] == data[start : start + len(out)]
         assert set(out[count:]) <= {0xEE}
-        ready = bytearray(b"\xee" * max(0, length))
-        count = files[0].read_ready_into(f"{files[1]}/f ü", memoryview(ready), start_position=start) or 0
-        assert count <= max(0, size - start)  # of tmpfs none
-        assert ready[:count] == data[start : start + count]
-        assert set(ready[count:]) <= {0xEE}
 
     def test_what_is_no_file(self, files: tuple[Files, str]) -> None:
         """If this fails, a folder or a hostile name is a crash, or a deleted object a broken store."""
@@ -265,22 +261,14 @@ class TestReadRange:
             files[0].read_range_into(f"{files[1]}/none", memoryview(bytearray(1)), start_position=0)
         with pytest.raises(StoreError):
             files[0].read_range_into(files[1], memoryview(bytearray(1)), start_position=0)
-        assert not files[0].read_ready_into(f"{files[1]}/none", memoryview(bytearray(1)), start_position=0)
-        assert not files[0].read_ready_into(files[1], memoryview(bytearray(1)), start_position=0)
 
     def test_names_and_pipes(self, tmp_path: pathlib.Path) -> None:
         """If this fails, a pipe in a bucket's folder hangs a reader."""
         os.mkfifo(tmp_path / "pipe")
-        before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
         with pytest.raises(StoreError, match="regular"):
             PosixFiles().read_range(str(tmp_path / "pipe"), start_position=0, end_position_exclusive=1)
         with pytest.raises(StoreError, match="regular"):
             PosixFiles().read_range_into(str(tmp_path / "pipe"), memoryview(bytearray(1)), start_position=0)
-        assert not PosixFiles().read_ready_into(str(tmp_path / "pipe"), memoryview(bytearray(1)), start_position=0)
-        with pytest.raises(BufferError):
-            PosixFiles().read_ready_into(str(tmp_path / "pipe"), memoryview(b"x"), start_position=0)
-        with pytest.raises(StoreError, match="null"):
-            PosixFiles().read_ready_into(f"{tmp_path}/a\0b", memoryview(bytearray(1)), start_position=0)
         with pytest.raises(BufferError):
             PosixFiles().read_range_into(str(tmp_path / "pipe"), memoryview(b"x"), start_position=0)
         with pytest.raises(StoreError, match="null"):
@@ -290,24 +278,7 @@ class TestReadRange:
         odd = os.fsdecode(bytes(tmp_path) + b"/\xff")
         pathlib.Path(odd).write_bytes(b"x")
         assert PosixFiles().read_range(odd, start_position=0, end_position_exclusive=9) == b"x"
-        assert len(list(pathlib.Path("/proc/self/fd").iterdir())) == before
-
-    def test_what_a_disk_would_be_waited_for(self, tmp_path: pathlib.Path) -> None:
-        """If this fails, an event loop waits for a disk, or takes what is not there for what the file has."""
-        path, size = tmp_path / "f", 1 << 20
-        path.write_bytes(os.urandom(size))
-        out = bytearray(size)
-        if PosixFiles().read_ready_into(str(path), memoryview(out), start_position=0) is None:
-            pytest.skip("this file system does not tell what is in memory")
-        assert PosixFiles().read_ready_into(str(path), memoryview(out), start_position=0) == size
-        assert out == path.read_bytes()
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-        assert PosixFiles().read_ready_into(str(path), memoryview(out), start_position=0) == 0
-        assert PosixFiles().read_range_into(str(path), memoryview(out), start_position=0) == size
-        assert PosixFiles().read_ready_into(str(path), memoryview(out), start_position=0) == size
+        assert count_open_files(tmp_path) == 0
 
 
 class TestCopies:

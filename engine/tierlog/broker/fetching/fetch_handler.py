@@ -164,7 +164,7 @@ class FetchHandler:
                 grant.release()
                 raise
             if reads.records_size_bytes <= grant.size_bytes:
-                grant.shrink(reads.records_size_bytes)
+                grant.shrink(reads.memory_size_bytes)
                 return grant
             # The first batch is larger than what was taken: nothing is held while the rest is waited for.
             least_bytes = reads.records_size_bytes

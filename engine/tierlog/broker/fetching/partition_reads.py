@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -17,6 +17,7 @@ from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
 from tierlog.broker.fetching.late_reads import LateReads
+from tierlog.broker.file_part import FilePart
 from tierlog.broker.handling import Timers
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
@@ -47,8 +48,7 @@ _CURRENT_LEADER: Final = 16
 _LEADER_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(NamedTuple):
     """What all partitions of a request are read with.
 
     Args:
@@ -72,6 +72,7 @@ class _Unread:
     given_bytes: int = 0
     tried_bytes: int = 0
     is_first_whole: bool = False
+    has_more: bool = False
 
 
 class PartitionReads:
@@ -86,8 +87,10 @@ class PartitionReads:
 
     Attributes:
         records_size_bytes: Of all records that were read.
+        memory_size_bytes: Of those that are in memory of ours, and no parts of files.
         is_urgent: Whether a partition has an error or another history than the client's: it is told at once.
-        has_more: Whether records were left out because of a limit: waiting would bring nothing.
+        has_more: Whether records follow that could be read at once, as Kafka's DelayedFetch asks: waiting would bring
+            nothing.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class PartitionReads:
         self._unknown: list[PartitionAnswer] = []
         self._unread: list[_Unread] = []
         self.records_size_bytes = 0
+        self.memory_size_bytes = 0
         self.is_urgent = False
         self.has_more = False
         self._wanted = wanted
@@ -216,7 +220,7 @@ class PartitionReads:
         for one in self._unread:
             self._answers[one.slot] = None
             one.tried_bytes = 0
-        self.records_size_bytes = 0
+        self.records_size_bytes = self.memory_size_bytes = 0
         self.has_more = self._is_late = False
         self._late_at_seconds = None
 
@@ -317,7 +321,9 @@ class PartitionReads:
             self.is_urgent = True
         elif told.size_bytes:
             self.records_size_bytes += told.size_bytes
-            self.has_more = self.has_more or told.size_bytes >= one.given_bytes
+            if FilePart not in map(type, told.records):
+                self.memory_size_bytes += told.size_bytes
+            self.has_more = self.has_more or one.has_more or told.size_bytes >= one.given_bytes
         elif not one.is_first_whole and one.wanted.fetch_offset < self._end_of_told(told):
             skipped.append(one)
         return told.size_bytes
@@ -359,6 +365,7 @@ class PartitionReads:
             read_committed=self._options.is_read_committed,
         )
         offsets = read.offsets
+        one.has_more = read.has_more
         # Kafka has no list where the first batch is larger than what is left for it.
         has_aborted = self._options.is_read_committed and (read.size_bytes or one.is_first_whole or not one.given_bytes)
         return FetchablePartition(

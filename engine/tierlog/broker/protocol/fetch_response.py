@@ -1,4 +1,4 @@
-"""The bytes of Fetch responses: runs of small fields between the views of records, which stay as they are.
+"""The bytes of Fetch responses: runs of small fields between records, which stay as they are.
 
 A writer that knows nothing but entities joins all records into one piece and takes milliseconds; a fetch of 1 MiB out
 of a cache has 0.3 ms. The tests hold this encoder to what kio writes, at every version.
@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
+
+from tierlog.broker.file_part import FilePart
 
 #: Versions with an error and a session id of the whole answer; a log start offset; a preferred replica; compact
 #: lengths; topic ids in place of names; the addresses of leaders.
@@ -36,7 +38,7 @@ class FetchablePartition(NamedTuple):
         partition_index: Number of the partition.
         error_code: Kafka's number; 0 for none.
         high_watermark, last_stable_offset, log_start_offset: -1 where they are not known.
-        records: Views of batches, in order; sent as they are.
+        records: Views of batches, or parts of files, in order; sent as they are.
         size_bytes: Of all ``records``.
         aborted_transactions: (producer id, first offset) each; None unless read_committed.
         diverging_epoch: (largest epoch, its end offset) where the client's log is another one; from version 12 on.
@@ -48,7 +50,7 @@ class FetchablePartition(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: Sequence[Buffer] = ()
+    records: Sequence[Buffer | FilePart] = ()
     size_bytes: int = 0
     aborted_transactions: Sequence[tuple[int, int]] | None = None
     diverging_epoch: tuple[int, int] | None = None
@@ -84,7 +86,7 @@ def encode_fetch_response(
     error_code: int = 0,
     topics: Sequence[FetchableTopic] = (),
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> tuple[list[Buffer], int]:
+) -> tuple[list[Buffer | FilePart], int]:
     """The body of a Fetch response, 4 <= version <= 18, with a throttle time of 0.
 
     Args:
@@ -95,7 +97,8 @@ def encode_fetch_response(
         node_endpoints: Of the leaders that partitions name; from version 16 on.
 
     Returns:
-        (buffers, size): the buffers in order, the views of records among them; and how many bytes they are together.
+        (buffers, size): the buffers in order, the records' views and parts of files among them; and how many bytes they
+        are together.
 
     Raises:
         struct.error: a number does not fit its field.
@@ -143,7 +146,7 @@ class _ClassicWriter:
 
     def __init__(self, run: bytearray, api_version: int) -> None:
         self.run = run
-        self._done: list[Buffer] = []
+        self._done: list[Buffer | FilePart] = []
         self._size_bytes = 0
         self._has_log_start = api_version >= _LOG_START
         self._tail = _INT32(_NO_REPLICA) if api_version >= _PREFERRED_REPLICA else b""
@@ -185,14 +188,14 @@ class _ClassicWriter:
     def end_structure(self) -> None:
         """Versions without tagged fields have nothing behind a structure."""
 
-    def _pass_through(self, run: bytearray, records: Sequence[Buffer], size_bytes: int) -> bytearray:
-        """Put the views of records behind the run. Returns the next run."""
+    def _pass_through(self, run: bytearray, records: Sequence[Buffer | FilePart], size_bytes: int) -> bytearray:
+        """Put records behind the run. Returns the next run."""
         self._done.append(run)
         self._done += records
         self._size_bytes += len(run) + size_bytes
         return bytearray()
 
-    def finished(self) -> tuple[list[Buffer], int]:
+    def finished(self) -> tuple[list[Buffer | FilePart], int]:
         if self.run:
             self._done.append(self.run)
         return self._done, self._size_bytes + len(self.run)

@@ -9,12 +9,12 @@ or of an open transaction, is never sent, not even in part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from tierlog._native.batches import BatchWalk, walk_batches
+from tierlog._native.batches import BatchWalk, walk_batches, walk_ready_batches
 from tierlog._native.buffers import copy_into
 from tierlog._native.indexes import lookup_offset
+from tierlog.broker.file_part import FilePart
 from tierlog.broker.replica.position_hints import log_version
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
@@ -33,12 +33,13 @@ _MOST_BYTES: Final = 16 << 20
 _LEAN_PART: Final = 8
 #: Where no index tells the place, reads of the search grow up to this.
 _SEARCH_BYTES: Final = 4 << 20
+#: The least that is sent as a part of a file: less is copied faster than it is sent by a call of its own.
+_PART_BYTES_LEAST: Final = 64 << 10
 #: The least that is read of a log: some headers.
 _LEAST_BYTES: Final = 4 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class FoundBatches:
+class FoundBatches(NamedTuple):
     """Batches of a segment.
 
     Attributes:
@@ -46,16 +47,17 @@ class FoundBatches:
         position: Of the first byte in the log.
         size_bytes: Of all pieces.
         first_base_offset: Of the first batch.
+        end_offset: Behind the last whole batch; of no pieces where they would begin.
     """
 
-    pieces: Sequence[memoryview]
+    pieces: Sequence[memoryview | FilePart]
     position: int
     size_bytes: int
     first_base_offset: int
+    end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class WantedBatches:
+class WantedBatches(NamedTuple):
     """What a read asks of a segment.
 
     Args:
@@ -127,6 +129,9 @@ async def _read_from(
     start, least = position, segment.start_offset
     max_bytes = min(wanted.max_bytes, _MOST_BYTES)
     window = max(max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+    ready = _find_ready(reads, log, wanted, position, window, is_known=is_known)
+    if ready is not None:
+        return ready
     while True:
         end = min(start + window, segment.size_bytes)
         pieces = await reads.read(
@@ -159,11 +164,74 @@ async def _read_from(
         window = max(window, min(2 * window, _SEARCH_BYTES))
 
 
+def _find_ready(
+    reads: SegmentReads, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
+) -> FoundBatches | None:
+    """The batches as a part of their file, where the system has its bytes in memory and nothing is unusual about them;
+    else None: who reads them sees what it is. A segment that is written to is not sent so: its bytes may change.
+    """
+    segment = log.segment
+    file = reads.ready_file(log) if segment.closed else None
+    end = min(position + window, segment.size_bytes)
+    if file is None or not file.holds(segment.log.position + position, end - position):
+        return None
+    max_bytes = min(wanted.max_bytes, _MOST_BYTES)
+    walked = walk_ready_batches(
+        file.descriptor,
+        segment.log.position,
+        end,
+        start_position=position,
+        log_size_bytes=segment.size_bytes,
+        least_offset=segment.start_offset,
+        greatest_offset=segment.end_offset,
+        wanted_offset=wanted.offset,
+        end_offset_exclusive=wanted.end_offset_exclusive,
+        max_bytes=max_bytes,
+    )
+    if walked is None or (not is_known and _begins_behind(walked[0], position, wanted.offset)):
+        return None
+    walk = walked[0]
+    first, size = walk.first_position, walk.first_size_bytes
+    if first < 0 or size > BATCH_SIZE_BYTES_MAX:
+        return None
+    if size > wanted.max_bytes and not wanted.is_first_whole:
+        return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
+    if first + size > end and not file.holds(segment.log.position + first, size):
+        return None
+    cut = _cut_of(walk, max_bytes, end)
+    piece: memoryview | FilePart | None
+    if cut.stop - first >= _PART_BYTES_LEAST:
+        piece = reads.part_of(log, file, first, cut.stop)
+    else:
+        piece = reads.copy_ready(log, file, first, cut.stop)
+    if piece is None:
+        return None
+    if cut.whole_position < log.size_bytes:
+        reads.hints.put(log_version(segment), cut.whole_offset, cut.whole_position)
+    return FoundBatches((piece,), first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
+
+
 def _begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:
     """Whether the batch at a position lies behind an offset, so that others may be between."""
     if walk.first_position == position:
         return walk.first_base_offset > offset
     return walk.is_ended and walk.position == position
+
+
+class _Cut(NamedTuple):
+    """Where what is sent stops, exclusive; and the end of the last whole batch, for who reads on."""
+
+    stop: int
+    whole_position: int
+    whole_offset: int
+
+
+def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
+    """Where a walk over the bytes below ``end`` is cut: no byte at or behind the header where it ended."""
+    first, size = walk.first_position, walk.first_size_bytes
+    if first + size > end:  # the first batch alone, and the bytes that it lacks
+        return _Cut(first + size, first + size, walk.least_offset)
+    return _Cut(min(first + max(max_bytes, size), end, walk.position), walk.whole_position, walk.whole_offset)
 
 
 async def _cut(
@@ -177,32 +245,24 @@ async def _cut(
     """What is sent of the pieces, which begin at ``start``: no byte at or behind the header where the walk ended."""
     first, size = walk.first_position, walk.first_size_bytes
     if size > wanted.max_bytes and not wanted.is_first_whole:
-        return FoundBatches((), first, 0, walk.first_base_offset)
+        return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
     if size > BATCH_SIZE_BYTES_MAX:
         text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
         raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
     end = start + sum(map(len, pieces))
-    whole_position, whole_offset = walk.whole_position, walk.whole_offset
-    if first + size > end:
+    cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
+    if cut.stop > end:
         pieces = pieces[:]
-        while end < first + size:
+        while end < cut.stop:
             more = await reads.read(
-                log,
-                end,
-                first + size,
-                least_bytes=first + size - end,
-                again=True,
-                until_seconds=wanted.until_seconds,
+                log, end, cut.stop, least_bytes=cut.stop - end, again=True, until_seconds=wanted.until_seconds
             )
             pieces += more
             end += sum(map(len, more))
-        stop = whole_position = first + size
-        whole_offset = walk.least_offset
-    else:
-        stop = min(first + max(min(wanted.max_bytes, _MOST_BYTES), size), end, walk.position)
-    if whole_position < log.size_bytes:
-        reads.hints.put(log_version(log.segment), whole_offset, whole_position)
-    return FoundBatches(_cut_pieces(pieces, start, first, stop), first, stop - first, walk.first_base_offset)
+    if cut.whole_position < log.size_bytes:
+        reads.hints.put(log_version(log.segment), cut.whole_offset, cut.whole_position)
+    cut_pieces = _cut_pieces(pieces, start, first, cut.stop)
+    return FoundBatches(cut_pieces, first, cut.stop - first, walk.first_base_offset, cut.whole_offset)
 
 
 def _cut_pieces(pieces: Sequence[memoryview], start: int, first: int, end_exclusive: int) -> list[memoryview]:

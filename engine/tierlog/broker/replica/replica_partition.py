@@ -167,7 +167,8 @@ class ReplicaPartition:
                 listed: list[tuple[int, int]] | None = None if aborted is None else []
                 if aborted is not None and found.size_bytes:
                     listed = await aborted.find(number, found, wanted.until_seconds)
-                return FetchedRecords(view.offsets, found.pieces, found.size_bytes, listed)
+                has_more = found.end_offset < wanted.end_offset_exclusive
+                return FetchedRecords(view.offsets, found.pieces, found.size_bytes, listed, has_more)
             number += 1  # what was left of this span's records is compacted away
         return FetchedRecords(view.offsets, aborted_transactions=None if aborted is None else ())
 

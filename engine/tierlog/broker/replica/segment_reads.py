@@ -8,8 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from tierlog._native.files import ReadyFile
 from tierlog.aio.loop_reads import drive
 from tierlog.aio.waiting import Turns, Worker
+from tierlog.broker.file_part import FilePart
 from tierlog.broker.replica.cached_tier import CachedTier
 from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log_version
 from tierlog.broker.replica.recent_pieces import RecentPieces
@@ -24,6 +26,7 @@ from tierlog.remote.storage.layouts.segment_lookup import NoLookup
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
 #: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
@@ -40,6 +43,8 @@ _LOGS_MAX: Final = 4096
 _CHUNKS_MAX: Final = 512
 #: So much is copied out of the page cache on the event loop: some 0.1 ms a mebibyte.
 _READY_BYTES_MAX: Final = 2 << 20
+#: Files that answers on their way to clients hold open at once; parts of one segment share one.
+_OPEN_FILES_MAX: Final = 256
 #: Pieces of local logs that are remembered where the cache has no bound.
 _RECENT_MAX: Final = 65536
 Result = TypeVar("Result")
@@ -121,6 +126,7 @@ class SegmentReads:
         self.tier = CachedTier(tier, self._fetcher, machine)
         self.hints = PositionHints()
         self._recent = RecentPieces(_pieces_kept(config))
+        self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
         self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"))
         self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"))
         self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
@@ -186,7 +192,8 @@ class SegmentReads:
         piece = (log.segment.log.key, (start + log.chunk_size // 2) // log.chunk_size)
         if self._fetcher.reads_directly(log) and self._recent.note(piece):
             if end - start <= _READY_BYTES_MAX:
-                ready = self._fetcher.read_ready(log, start, end)
+                file = self.ready_file(log)
+                ready = None if file is None else self.copy_ready(log, file, start, end)
                 if ready is not None:
                     return [ready]
             left = until_seconds - self._machine.clock.monotonic_seconds()
@@ -198,6 +205,35 @@ class SegmentReads:
             waits = self._fetcher.read_range_waits(log, start, end, least_bytes=min(least_bytes, end - start))
             found = await drive(waits, self._machine, self._worker, until_seconds=until_seconds)
         return found
+
+    def ready_file(self, log: SegmentLog) -> ReadyFile | None:
+        """The file of a log that is a plain file of this machine, open; None where there is none to be had at once."""
+        if not self._fetcher.reads_directly(log):
+            return None
+        version = log_version(log.segment)
+        file = self._files.get(version)
+        if file is None and len(self._files) < _OPEN_FILES_MAX:
+            file = self._fetcher.open_ready(log)
+            if file is not None:
+                self._files[version] = file
+        return file
+
+    def copy_ready(self, log: SegmentLog, file: ReadyFile, start: int, end_exclusive: int) -> memoryview | None:
+        """The bytes of a range, as of ``read``, in memory of their own, if the system has all of them in memory.
+
+        ``file`` is that of ``ready_file``.
+        """
+        out = new_buffer(end_exclusive - start)
+        if file.read_ready_into(out, log.segment.log.position + start) < len(out):
+            return None
+        self._fetcher.note_ready(len(out))
+        return out.toreadonly()
+
+    def part_of(self, log: SegmentLog, file: ReadyFile, start: int, end_exclusive: int) -> FilePart:
+        """A range, as of ``read``, as a part of the file of ``ready_file``."""
+        self._fetcher.note_ready(end_exclusive - start)
+        position = log.segment.log.position + start
+        return FilePart(file, position=position, size_bytes=end_exclusive - start, worker=self._worker)
 
     async def index(self, segment: StoredSegment, index_type: IndexType, *, until_seconds: float) -> bytes | None:
         """A part of a segment beside its log; None if it has none.

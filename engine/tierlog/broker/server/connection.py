@@ -17,9 +17,10 @@ from tierlog.broker.server.deadlines import Deadlines
 from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.refusals import Refusals, RefusedError
 from tierlog.broker.server.request_memory import RequestMemory
-from tierlog.broker.server.response_writer import Reply, ResponseWriter
+from tierlog.broker.server.response_writer import Reply, ResponseWriter, WriterCalls
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.turns import Turns
+from tierlog.errors import TierlogError
 from tierlog.runtime.machine.clock import Clock
 
 _LENGTH: Final = struct.Struct(">i")
@@ -125,12 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         """The connection is open, and through with TLS."""
         shared = self._shared
         self._transport = cast("asyncio.Transport", transport)
-        self._writer = ResponseWriter(
-            self._transport,
-            has_tls=shared.config.security_protocol.has_tls,
-            call_soon=shared.loop.call_soon,
-            written=self._sent,
-        )
+        calls = WriterCalls(shared.loop.call_soon, shared.loop.create_task, self._sent, self._cannot_send)
+        self._writer = ResponseWriter(self._transport, has_tls=shared.config.security_protocol.has_tls, calls=calls)
         now = shared.clock.monotonic_seconds()
         shared.idle.start(self, now)
         if self.client.authenticator is not None:
@@ -385,6 +382,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.SENDING:
             self._state = _State.RECEIVING
             self._next()
+
+    def _cannot_send(self, error: Exception) -> None:
+        """The rest of a reply is not to be had, or the client has gone in its midst."""
+        if isinstance(error, ConnectionError):
+            self.abort()
+            return
+        is_ours = not isinstance(error, EOFError | OSError | TierlogError)
+        text = f"the rest of a response cannot be sent: {error}"
+        self.refuse("fault", text, error=error if is_ours else None)
 
     def _next(self) -> None:
         """Take the next request, which may be there."""

@@ -2,68 +2,101 @@
 
 from __future__ import annotations
 
-from asyncio import WriteTransport  # noqa: TID251 - this room is the loop's
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+import socket  # noqa: TID251 - this room is the sockets'
+from asyncio import Task, WriteTransport  # noqa: TID251 - this room is the loop's
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from typing_extensions import Buffer
+
+from tierlog.broker.file_part import FilePart
 
 #: What TLS is handed at once: it encrypts all that it is given before it returns.
 _TLS_SLICE_BYTES: Final = 128 << 10
 #: What TLS is handed before the loop comes round again.
 _TLS_ROUND_BYTES: Final = 256 << 10
+#: What is sent of files before the loop comes round again: some 0.1 ms a mebibyte.
+_ROUND_BYTES: Final = 4 << 20
+#: What the transport is handed of a file when the socket is full: it tells when that is out.
+_FULL_SLICE_BYTES: Final = 16 << 10
+#: What is read of a file that the system dropped from memory.
+_READ_BYTES: Final = 256 << 10
 
 
 def _nothing() -> None:
     """Nothing is to be released."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The bytes that answer a request.
 
     Args:
-        buffers: In order, the length included; they stay as they are until ``release`` is called.
+        buffers: In order, the length included; parts of files among them. They stay as they are until ``release`` is
+            called.
         size_bytes: Of all of them.
         release: Called once, when the bytes are out or nobody wants them.
         is_last: The connection is closed behind it.
         delay_seconds: How long the reply is held back.
     """
 
-    buffers: Sequence[Buffer]
+    buffers: Sequence[Buffer | FilePart]
     size_bytes: int
-    release: Callable[[], None] = field(default=_nothing)
+    release: Callable[[], None] = _nothing
     is_last: bool = False
     delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriterCalls:
+    """What a writer calls.
+
+    Args:
+        call_soon: Has a function called when the loop comes round.
+        start: Runs a coroutine as a task.
+        written: Called once for each reply, when its bytes are out.
+        failed: Called when the rest of a reply cannot be had, or not be sent: the connection is of no use any more.
+    """
+
+    call_soon: Callable[[Callable[[], None]], object]
+    start: Callable[[Coroutine[Any, Any, None]], Task[None]]
+    written: Callable[[], None]
+    failed: Callable[[Exception], None]
+
+
+class _Left:
+    """The rest of a part of a file that was not handed on yet: its bytes from ``start`` on."""
+
+    __slots__ = ("part", "start")
+
+    def __init__(self, part: FilePart) -> None:
+        self.part = part
+        self.start = 0
+
+    def __len__(self) -> int:
+        return self.part.size_bytes - self.start
 
 
 class ResponseWriter:
     """Writes one reply at a time to a transport, and knows when its bytes are out. For the loop's thread.
 
     The transport keeps views of the buffers, and no bytes. Under TLS the bytes are out once they are encrypted; of the
-    encrypted ones the transport holds two slices at most.
-
-    Args:
-        call_soon: Has a function called when the loop comes round.
-        written: Called once for each reply, when its bytes are out.
+    encrypted ones the transport holds two slices at most. Parts of files go to the socket behind the transport's back,
+    while that holds nothing, and as far as the system has them in memory; a thread reads what it has not. Where the
+    socket takes no more, the transport gets a small piece: it tells when there is room again.
     """
 
-    def __init__(
-        self,
-        transport: WriteTransport,
-        *,
-        has_tls: bool,
-        call_soon: Callable[[Callable[[], None]], object],
-        written: Callable[[], None],
-    ) -> None:
+    def __init__(self, transport: WriteTransport, *, has_tls: bool, calls: WriterCalls) -> None:
         self._transport = transport
         self._has_tls = has_tls
-        self._call_soon = call_soon
-        self._written = written
+        self._calls = calls
+        self._socket: socket.socket = transport.get_extra_info("socket")
         self._reply: Reply | None = None
-        self._left: list[memoryview] = []
+        #: The next one is last.
+        self._left: list[memoryview | _Left] = []
         self._is_paused = False
+        self._is_corked = False
+        self._reading: Task[None] | None = None
         # A transport tells of a full buffer when it holds more than the first, and of an empty one at the second.
         # That of TLS compares with "at least", so that 0 would be full for ever.
         transport.set_write_buffer_limits(1 if has_tls else 0, 0)
@@ -76,12 +109,13 @@ class ResponseWriter:
     def write(self, reply: Reply) -> None:
         """Write a reply. The one before is out."""
         self._reply = reply
-        if self._has_tls:
-            self._left = [memoryview(buffer).cast("B") for buffer in reply.buffers]
+        buffers = reply.buffers
+        if self._has_tls or FilePart in map(type, buffers):
+            self._left = [_Left(each) if isinstance(each, FilePart) else memoryview(each).cast("B") for each in buffers]
             self._left.reverse()
-            self._write_slices()
+            self._go_on()
         else:
-            self._transport.writelines(reply.buffers)  # type: ignore[arg-type] # typeshed wants bytes, uvloop takes views
+            self._transport.writelines(buffers)  # type: ignore[arg-type] # typeshed wants bytes, uvloop takes views
             if not self._is_paused:
                 self._end()
 
@@ -93,40 +127,135 @@ class ResponseWriter:
         """The transport's buffer is empty."""
         self._is_paused = False
         if self._left:
-            self._write_slices()
-        elif self._reply is not None:
+            self._go_on()
+        elif self._reply is not None and self._reading is None:
             self._end()
 
     def lose(self) -> None:
         """The connection is gone: what is left is not written; idempotent."""
         self._left = []
         reply, self._reply = self._reply, None
+        if self._reading is not None:
+            self._reading.cancel()
         if reply is not None:
             reply.release()
+
+    def _go_on(self) -> None:
+        """Write what is left, as much as may go now.
+
+        Not to a transport that is being closed: the number of its socket may be another client's by now.
+        """
+        if self._reply is None or self._reading is not None or self._transport.is_closing():
+            return
+        try:
+            if self._has_tls:
+                self._write_slices()
+            else:
+                self._write_with_files()
+        except (EOFError, OSError) as error:
+            self._left = []
+            self._calls.failed(error)
+            return
+        if not (self._left or self._is_paused or self._reading is not None):
+            self._end()
 
     def _write_slices(self) -> None:
         """Hand TLS what it may take now."""
         round_bytes = 0
         while self._left and not self._is_paused:
             if round_bytes >= _TLS_ROUND_BYTES:
-                self._call_soon(self._go_on)
+                self._calls.call_soon(self._go_on)
                 return
             view = self._left.pop()
-            if len(view) > _TLS_SLICE_BYTES:
+            if isinstance(view, _Left):
+                taken = self._take(view, _TLS_SLICE_BYTES)
+                if taken is None:
+                    return
+                view = taken
+            elif len(view) > _TLS_SLICE_BYTES:
                 self._left.append(view[_TLS_SLICE_BYTES:])
                 view = view[:_TLS_SLICE_BYTES]
             round_bytes += len(view)
             if view:
                 self._transport.write(view)
-        if not self._left and not self._is_paused:
-            self._end()
 
-    def _go_on(self) -> None:
-        if self._left and not self._is_paused:
-            self._write_slices()
+    def _write_with_files(self) -> None:
+        """Hand views to the transport, and parts of files to its socket."""
+        round_bytes = 0
+        while self._left and not self._is_paused:
+            if round_bytes >= _ROUND_BYTES:
+                self._calls.call_soon(self._go_on)
+                return
+            left = self._left.pop()
+            if isinstance(left, _Left):
+                sent = self._send(left)
+                if sent is None:
+                    return
+                round_bytes += sent
+            else:
+                self._cork(is_corked=True)
+                self._transport.writelines([left, *self._views_ahead()])
+
+    def _views_ahead(self) -> Iterator[memoryview]:
+        """Take the views in front of the next part of a file."""
+        while self._left and not isinstance(view := self._left[-1], _Left):
+            self._left.pop()
+            yield view
+
+    def _send(self, left: _Left) -> int | None:
+        """Send of a part of a file what the socket takes. Returns the bytes; None: they have to be read first."""
+        asked = min(len(left), _ROUND_BYTES)
+        sent = left.part.send(self._socket.fileno(), left.start, asked)
+        if sent is not None:
+            left.start += sent
+            if sent == asked:
+                if len(left):
+                    self._left.append(left)
+                return sent
+        view = self._take(left, _READ_BYTES if sent is None else _FULL_SLICE_BYTES)
+        if view is None:
+            return None
+        self._transport.write(view)
+        return (sent or 0) + len(view)
+
+    def _take(self, left: _Left, most_bytes: int) -> memoryview | None:
+        """Bytes of a part of a file, whose rest is left; None: they are being read, and go out when they are there."""
+        view = left.part.find(left.start, most_bytes)
+        if view is None:
+            self._left.append(left)
+            self._reading = self._calls.start(self._read(left))
+            return None
+        left.start += len(view)
+        if len(left):
+            self._left.append(left)
+        return view
+
+    async def _read(self, left: _Left) -> None:
+        """Have a thread read what the system has dropped from memory, and go on."""
+        try:
+            view = await left.part.read(left.start, _READ_BYTES)
+        except Exception as error:  # noqa: BLE001 - the connection ends by it, whatever it is
+            self._reading = None
+            self._left = []
+            if self._reply is not None:
+                self._calls.failed(error)
+            return
+        self._reading = None
+        if self._reply is None:
+            return
+        left.start += len(view)
+        self._left[-1:] = [left, view] if len(left) else [view]
+        self._go_on()
+
+    def _cork(self, *, is_corked: bool) -> None:
+        """Hold back packets that are not full, until the reply is out: its fields go with its records."""
+        if is_corked != self._is_corked and hasattr(socket, "TCP_CORK") and not self._transport.is_closing():
+            self._is_corked = is_corked
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(is_corked))
 
     def _end(self) -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
+            self._cork(is_corked=False)
             reply.release()
-            self._written()
+            self._calls.written()

@@ -20,7 +20,7 @@ from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
-from tierlog._native.files import GrowingFile
+from tierlog._native.files import GrowingFile, ReadyFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 
 #: What a file that is being written is called until it is whole; readers of a folder skip it.
@@ -207,9 +207,9 @@ class Files(ReadableFiles, Protocol):
         any byte of ``out`` may have been written.
         """
 
-    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
-        """Fill ``out`` from a position on with bytes that are in memory, up to the first one that a disk would be
-        waited for; returns the bytes read, 0 after any fault. None: the file system does not tell, of no file.
+    def open_ready(self, path: str) -> ReadyFile | None:
+        """An open file of this machine that tells which of its bytes are in memory, for who must not wait for a disk;
+        None where opening it would wait for one, or fail, and where files are none of this machine's.
         """
 
     def open_write(self, path: str) -> WritableFile:

@@ -16,8 +16,8 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from tierlog._native.buffers import read_range_into, read_ready_into
-from tierlog._native.files import GrowingFile
+from tierlog._native.buffers import read_range_into
+from tierlog._native.files import GrowingFile, ReadyFile, open_ready
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.machine.files import (
@@ -436,12 +436,10 @@ class PosixFiles:
         except (OSError, ValueError) as cause:
             raise _read_error(cause, path) from cause
 
-    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
-        """Fill ``out`` from a position on with bytes of the page cache; returns the bytes read, None where Linux cannot
-        tell: an older one, or a file system of a network.
-        """
+    def open_ready(self, path: str) -> ReadyFile | None:
+        """An open file that tells which of its bytes the page cache has; None before Linux 5.12."""
         try:
-            return read_ready_into(path, start_position, out)
+            return open_ready(path)
         except ValueError as cause:
             raise _read_error(cause, path) from cause
 

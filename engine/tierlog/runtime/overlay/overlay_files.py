@@ -10,6 +10,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from tierlog._native.files import ReadyFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.clock import Clock, SystemClock
@@ -133,8 +134,8 @@ class OverlayFiles:
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
 
-    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:  # noqa: ARG002
-        """None: nobody waits on these."""
+    def open_ready(self, path: str) -> ReadyFile | None:  # noqa: ARG002
+        """None: what was changed is in no file."""
         return None
 
     # ---- writing

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from typing_extensions import Buffer
 
+from tierlog._native.files import ReadyFile
 from tierlog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.clock import Clock, ManualClock
@@ -117,12 +118,9 @@ class MemoryFiles:
         with self.open_read(path) as file:
             return file.read_into(out, position=start_position)
 
-    def read_ready_into(self, path: str, out: memoryview, *, start_position: int) -> int | None:
-        """Fill ``out`` from a position on; returns the bytes read, 0 after any fault."""
-        try:
-            return self.read_range_into(path, out, start_position=start_position)
-        except StoreError:
-            return 0
+    def open_ready(self, path: str) -> ReadyFile | None:  # noqa: ARG002
+        """None: these are no files of the machine."""
+        return None
 
     def open_write(self, path: str) -> WritableFile:
         """A new file that gets its name on commit."""

@@ -177,10 +177,6 @@ class ChunkFetcher:
         """Read a range of a log that is stored as it is into the reader's memory, past the cache, in this thread."""
         self._requests.read_into(log.segment.log.key, log.segment.log.position + start, out, log.name)
 
-    def read_ready_into(self, log: SegmentLog, start: int, out: memoryview) -> bool:
-        """Do what ``read_into`` does, if the system has all of the bytes in memory; whether. Waits for nothing."""
-        return self._requests.read_ready_into(log.segment.log.key, log.segment.log.position + start, out)
-
     def leave(self, flights: Iterable[ChunkFlight]) -> None:
         """Leave flights that a reader waits for no more. Without a cache, a download that nobody waits for ends now."""
         for flight in flights:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tierlog._native.files import ReadyFile
 from tierlog.errors import ConfigError, CorruptDataError, StoreError, TierlogError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
@@ -326,15 +327,18 @@ class SegmentFetcher:
         self._count_returned(end_exclusive - start)
         return out.toreadonly()
 
-    def read_ready(self, log: SegmentLog, start: int, end_exclusive: int) -> memoryview | None:
-        """As ``read_directly`` where the system has all of the bytes in memory, else None. Waits for no disk."""
-        out = new_buffer(end_exclusive - start)
-        if not self._chunks.read_ready_into(log, start, out):
-            return None
+    def open_ready(self, log: SegmentLog) -> ReadyFile | None:
+        """The file that has the log from ``log.segment.log.position`` on, for event loops, which read past the caches
+        and call ``note_ready``; None where there is none. Waits for nothing. Only where ``reads_directly``.
+        """
+        return self._chunks.requests.open_ready(log.segment.log.key)
+
+    def note_ready(self, size_bytes: int) -> None:
+        """Count a fetch of so many bytes of a file of ``open_ready``."""
         self._count_fetch()
-        self._count_requested(end_exclusive - start)
-        self._count_returned(end_exclusive - start)
-        return out.toreadonly()
+        self._count_requested(size_bytes)
+        self._count_returned(size_bytes)
+        self._metrics.count_fetched(size_bytes)
 
     def read_range_waits(
         self, log: SegmentLog, start: int, end_exclusive: int, *, least_bytes: int

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import Any, Final
 
+from tierlog._native.files import ReadyFile
 from tierlog.errors import CorruptObjectError, StoreError
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.requests.awaiting import GOES_ON, Wait
@@ -201,18 +202,11 @@ class StoreRequests:
         self.metrics.count_fetched(size)
         _exactly(out[:size], start, start + len(out), name)
 
-    def read_ready_into(self, key: str, start: int, out: memoryview) -> bool:
-        """Do what ``read_into`` does, if the system has all of the bytes in memory. Waits for nothing: for event loops.
-
-        Returns:
-            Whether ``out`` has its bytes; where it has not, for whatever reason, ``read_into`` tells that reason.
+    def open_ready(self, key: str) -> ReadyFile | None:
+        """The file of an object, for event loops, who tell ``metrics`` what they read of it. Waits for nothing; None
+        where the store has none to hand out, for whatever reason: ``read_into`` tells that reason.
         """
-        if self._ready is None or self._closed:
-            return False
-        if self._ready.fetch_ready_into(key, out, start_position=start) < len(out):
-            return False
-        self.metrics.count_fetched(len(out))
-        return True
+        return None if self._ready is None or self._closed else self._ready.open_ready(key)
 
     def _read_limited(self, limiter: RateLimiter, key: str, start: int, end_exclusive: int) -> memoryview:
         parts = _CutRead(end_exclusive - start)

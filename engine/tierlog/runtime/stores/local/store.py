@@ -16,6 +16,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from tierlog._native.files import ReadyFile
 from tierlog.errors import ObjectConflictError, ObjectNotFoundError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, FileInfo, FileLock
@@ -68,7 +69,6 @@ class LocalStore:
         self._base = root.rstrip("/") + "/"
         self._files = files
         self._durable = durable
-        self._tells_ready = True
         self._counts = RequestCounts()
 
     @property
@@ -169,17 +169,12 @@ class LocalStore:
             self._require_root()
             raise
 
-    def fetch_ready_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """See ReadyReads. A file system that does not tell what is in memory (NFS, FUSE) is asked once."""
-        if not self._tells_ready:
-            return 0
-        count = self._files.read_ready_into(self._path(key), out, start_position=start_position)
-        if count is None:
-            self._tells_ready = False
-            return 0
-        if count == len(out):  # else another read follows
+    def open_ready(self, key: str) -> ReadyFile | None:
+        """See ReadyReads."""
+        file = self._files.open_ready(self._path(key))
+        if file is not None:  # else another read follows
             self._counts.add("GET")
-        return count
+        return file
 
     def find(self, key: str) -> ObjectInfo | None:
         """See ObjectStore."""

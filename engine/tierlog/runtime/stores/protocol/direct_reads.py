@@ -1,13 +1,14 @@
 """Reads into memory of the caller's: a store whose objects lie on a disk copies their bytes there and nowhere else.
 
-Other stores answer with memory of their own, which readers, caches and decryption share. A store that knows which bytes
-the system has in memory gives these to whoever must not wait: an event loop.
+Other stores answer with memory of their own, which readers, caches and decryption share. A store of files hands these
+out, open, to whoever must not wait for a disk: an event loop, which reads what is in memory, or sends it to a socket.
 """
 
 from __future__ import annotations
 
 from typing import Protocol, cast
 
+from tierlog._native.files import ReadyFile
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.started_reads import reads_by
 
@@ -23,12 +24,11 @@ class DirectReads(Protocol):
 
 
 class ReadyReads(Protocol):
-    """A store that reads what is in memory. Any number of threads; waits for nothing."""
+    """A store whose objects are files of this machine. Any number of threads; waits for nothing."""
 
-    def fetch_ready_into(self, key: str, out: memoryview, *, start_position: int) -> int:
-        """Put into ``out`` what ``fetch_range_into`` would, up to the first byte that a disk would be waited for.
-
-        Returns how many bytes: 0 for none, and after any fault, which ``fetch_range_into`` tells.
+    def open_ready(self, key: str) -> ReadyFile | None:
+        """The file of an object, as it is now: what takes its place later is another file. None where it would be
+        waited for, and after any fault, which ``ObjectStore.fetch_range`` tells.
         """
 
 
@@ -41,8 +41,8 @@ def find_direct_reads(store: ObjectStore) -> DirectReads | None:
 
 
 def find_ready_reads(store: ObjectStore) -> ReadyReads | None:
-    """The store, if it reads what is in memory of what its ``fetch_range`` reads; rules as of ``find_started_reads``.
+    """The store, if its ``fetch_range`` reads files that it hands out; rules as of ``find_started_reads``.
 
     None for one around another store: it may wait.
     """
-    return cast(ReadyReads, store) if reads_by(store, "fetch_ready_into", "reads_ready") else None
+    return cast(ReadyReads, store) if reads_by(store, "open_ready", "opens_ready") else None
