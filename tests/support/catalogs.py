@@ -16,7 +16,7 @@ from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
 from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.known_partitions import ReadsMetadata
 from tierlog.broker.replica.partition_histories import PartitionHistories
-from tierlog.errors import StoreUnavailableError
+from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -121,6 +121,8 @@ class Watched(PassingStore):
         self.gate = threading.Event()
         self.gate.set()
         self.unreadable: set[str] = set()
+        #: Listed, and not there.
+        self.missing: set[str] = set()
 
     def iter_objects(self, prefix: str = "") -> Iterator[ObjectInfo]:
         self.lists += 1
@@ -133,6 +135,8 @@ class Watched(PassingStore):
         self.fetched.append(key)
         if any(each in key for each in self.unreadable):
             raise StoreUnavailableError(f"{key}: 503")
+        if key in self.missing:
+            raise ObjectNotFoundError(key)
         return bytes(self._store.fetch(key))
 
 

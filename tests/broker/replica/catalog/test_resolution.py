@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
+import time
 
 import pytest
 
@@ -20,7 +22,10 @@ from tests.support.catalogs import (
     until,
 )
 from tests.support.loops import run_on
-from tierlog.errors import CorruptObjectError, StoreUnavailableError
+from tierlog.broker.replica.catalog.resolution import LATE_MS
+from tierlog.broker.replica.partition_histories import PartitionHistories
+from tierlog.errors import CorruptObjectError, ObjectNotFoundError, StoreUnavailableError
+from tierlog.scan.history import PartitionHistory
 
 
 def test_one_unreadable_manifest_harms_its_partition_alone(tmp_path: pathlib.Path) -> None:
@@ -49,18 +54,82 @@ def test_one_unreadable_manifest_harms_its_partition_alone(tmp_path: pathlib.Pat
     run_on("uvloop", main)
 
 
-def test_an_unreadable_copy_is_left_out_where_another_has_its_records(tmp_path: pathlib.Path) -> None:
+def test_an_unreadable_copy_is_left_out_where_the_log_went_on_behind_it(tmp_path: pathlib.Path) -> None:
     """A partition would be unreadable though every record of it is there."""
     bucket = Bucket(tmp_path)
     segment(bucket, 0, 4)
     segment(bucket, 2, 2)
+    segment(bucket, 4)
     bucket.path("s2e0", "rsm-manifest").write_bytes(b"{")
+    _age(bucket, "s0e0", "s2e0")
 
     async def main() -> None:
         async with opened_catalog(tmp_path) as catalog:
-            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 4)]
+            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 4), (4, 6)]
 
     run_on("uvloop", main)
+
+
+def test_an_unreadable_segment_that_may_be_the_newest_leaders_is_an_error(tmp_path: pathlib.Path) -> None:
+    """Of an unclean election the branch that was cut off would be served, until the manifest can be read: other records
+    would then stand at offsets that consumers have read.
+    """
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0, 4)
+    segment(bucket, 2, epoch=1, lineage={0: 0, 1: 2})
+    manifest = bucket.path("s2e1", "rsm-manifest")
+    whole = manifest.read_bytes()
+    manifest.write_bytes(b"{")
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            with pytest.raises(CorruptObjectError, match="00002"):
+                await histories_of(catalog, "orders").resolve()
+            manifest.write_bytes(whole)
+            await relisted(catalog)
+            assert spans_of(await histories_of(catalog, "orders").resolve()) == [(0, 2), (2, 4)]
+
+    run_on("uvloop", main)
+
+
+def test_a_segment_that_each_listing_has_and_no_read_finds_is_an_error(tmp_path: pathlib.Path) -> None:
+    """As above, by a store that lists an object which it does not give."""
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0, 4)
+    segment(bucket, 2, epoch=1, lineage={0: 0, 1: 2})
+    watching = Watching()
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path, wrap_store=watching) as catalog:
+            watching.store.missing.add(f"{bucket.keys['s2e1']}.rsm-manifest")
+            with pytest.raises(ObjectNotFoundError, match="is listed, and is not there"):
+                await histories_of(catalog, "orders").resolve()
+            watching.store.missing.clear()
+            history = await _resolved_at_last(histories_of(catalog, "orders"), ObjectNotFoundError)
+            assert spans_of(history) == [(0, 2), (2, 4)]
+
+    run_on("uvloop", main)
+
+
+async def _resolved_at_last(histories: PartitionHistories, error: type[Exception]) -> PartitionHistory:
+    """The history, once the pause behind an error is over."""
+
+    async def resolved() -> PartitionHistory:
+        while True:
+            try:
+                return await histories.resolve()
+            except error:
+                await asyncio.sleep(0.05)
+
+    return await asyncio.wait_for(resolved(), 20)
+
+
+def _age(bucket: Bucket, *names: str) -> None:
+    """Have segments be written so long ago that whatever is written now is behind them for good."""
+    written = time.time() - 2 * LATE_MS / 1000
+    for name in names:
+        for suffix in ("log", "indexes", "rsm-manifest"):
+            os.utime(bucket.path(name, suffix), (written, written))
 
 
 def test_a_log_that_is_lost_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> None:
@@ -93,17 +162,7 @@ def test_a_failing_store_is_tried_again_after_a_pause(tmp_path: pathlib.Path) ->
                     await histories.resolve()
             assert len(watching.store.fetched) == 1
             watching.store.unreadable.clear()
-
-            async def resolved() -> None:
-                while True:
-                    try:
-                        await histories.resolve()
-                    except StoreUnavailableError:
-                        await asyncio.sleep(0.05)
-                    else:
-                        return
-
-            await asyncio.wait_for(resolved(), 20)
+            await _resolved_at_last(histories, StoreUnavailableError)
 
     run_on("uvloop", main)
 

@@ -1,9 +1,9 @@
 """The history of one listed partition: its segments loaded, their lineage told, or why that cannot be.
 
 What a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the records and
-never know. A segment that cannot be described may be missing only where another one holds its offsets, and one whose
-log is gone also where retention may have taken it: below all that is whole. Offsets that no segment holds are passed
-over only when none can be late: see ``Held``.
+never know. A segment that cannot be described may be missing only where another one holds its offsets and it cannot be
+the newest leader's, which would say what of the others counts; one whose log is gone also where retention may have
+taken it: below all that is whole. Offsets that no segment holds are passed over only when none can be late: ``Held``.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Resolver:
                 break
             found = self._load(now, before, ahead, require_wanted, calls)
             # What is gone since it was listed is no loss, and what is missing may be there by now: a new listing tells.
-            if found.gone and not is_last:
+            if found.vanished and not is_last:
                 continue
             resolution = self._resolution(now, found, before, served_end_offset)
             if resolution.held is None:
@@ -209,11 +209,11 @@ class Resolver:
         if not found.segments:
             if found.faults:
                 raise found.faults[0][1]
-            if found.empty is not None and not found.lost:
+            if found.empty is not None and not (found.lost or found.vanished):
                 return Resolution.of(listed, empty_history(self._tier, found.empty), {})
             return Resolution(listed, None, {})
         segments = list(found.segments.values())
-        is_whole = not found.faults and not found.lost
+        is_whole = not (found.faults or found.lost or found.vanished)
         is_same = before is not None and before.loaded.keys() == found.segments.keys()
         if before is not None and is_whole and is_same and before.held is None:
             return replace(before, listed=listed)
@@ -221,7 +221,7 @@ class Resolver:
         # Without a list of faults: a checkpoint that no key opens is an error, not a guess at what counts.
         tier_history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets)
         history = tier_history.history_of(partition, segments)
-        _require_covered(history, found)
+        _require_covered(history, found, has_late_segments=self._source.has_late_segments)
         held = self._held(history, before, served_end_offset) if self._source.has_late_segments else None
         if held is not None:
             if before is not None and is_same and before.held == held:
@@ -279,8 +279,7 @@ class Resolver:
                 elif outcome is None and _may_be_empty(candidate, self._tier.layout):
                     found.empty = candidate
                 elif outcome is None or isinstance(outcome, ObjectNotFoundError):
-                    found.gone = True
-                    found.lost.append(candidate)
+                    found.vanished.append(candidate)
                 elif isinstance(outcome, StoreError):
                     raise outcome
                 else:
@@ -310,15 +309,15 @@ class _Found:
     Attributes:
         segments: See LoadedSegments.
         faults: What cannot be described.
-        lost: Segments whose log, or all of it, is gone.
-        gone: Whether some were still there when they were listed.
+        lost: Segments that were listed without their log.
+        vanished: Segments that were listed with it, and are gone.
         empty: The last segment, if it has no record yet.
     """
 
     segments: dict[bytes, StoredSegment] = field(default_factory=dict)
     faults: list[tuple[Candidate, TierlogError]] = field(default_factory=list)
     lost: list[Candidate] = field(default_factory=list)
-    gone: bool = False
+    vanished: list[Candidate] = field(default_factory=list)
     empty: Candidate | None = None
 
 
@@ -336,8 +335,10 @@ def _digest(candidate: Candidate) -> bytes:
     return digest.digest()
 
 
-def _require_covered(history: PartitionHistory, found: _Found) -> None:
-    """Raises the error of the first segment that cannot be read and whose offsets nobody else holds."""
+def _require_covered(history: PartitionHistory, found: _Found, *, has_late_segments: bool) -> None:
+    """Raises the error of the first segment that cannot be read and whose offsets nobody else holds, or that may say of
+    those others that they do not count.
+    """
     lineage = history.lineage
 
     def is_covered(start_offset: int) -> bool:
@@ -346,11 +347,28 @@ def _require_covered(history: PartitionHistory, found: _Found) -> None:
         return lineage.earliest_offset <= start_offset < lineage.end_offset_exclusive
 
     for candidate, error in found.faults:
-        if not is_covered(candidate.start_offset):
+        if not is_covered(candidate.start_offset) or (has_late_segments and _may_be_newest(candidate, history)):
             raise error
-    for candidate in found.lost:
+    for candidate in (*found.lost, *found.vanished):
         start = candidate.start_offset
         if start >= lineage.earliest_offset and not is_covered(start):
             raise ObjectNotFoundError(
                 f"{candidate.segment_path}: a segment is gone that retention would not have taken"
             )
+    if has_late_segments:
+        for candidate in found.vanished:  # it was there in each listing, so that no broker deletes it
+            if candidate.start_offset >= lineage.earliest_offset and _may_be_newest(candidate, history):
+                raise ObjectNotFoundError(f"{candidate.segment_path}: a segment is listed, and is not there")
+
+
+def _may_be_newest(candidate: Candidate, history: PartitionHistory) -> bool:
+    """Whether a segment that nobody can read may be the first one of a leader after all that can be read: those which
+    cover it would then be of a branch that its leader cut off.
+
+    It is older where the log went on behind it, and did so when no leader before that one copied any more.
+    """
+    written_ms = max(info.last_modified_ms for info in candidate.objects.values())
+    return not any(
+        span.segment.start_offset > candidate.start_offset and span.segment.last_modified_ms >= written_ms + LATE_MS
+        for span in history.lineage.spans
+    )
