@@ -14,6 +14,11 @@ from tl_core cimport TL_OPEN_READY, tl_files, tl_growing_file, tl_growing_file_a
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int to, int source, off_t *position, size_t size) noexcept
 
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL
+    ssize_t send_bytes "send"(int to, const void *data, size_t size, int flags) noexcept
+
+
 
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)
@@ -137,6 +142,23 @@ cdef class ReadyFile:
         if count == 0:
             raise EOFError(f"the file ends before {position}")
         return count
+
+
+def send_more(int socket, data):
+    cdef Py_buffer view
+    cdef ssize_t count
+    cdef int number
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        count = send_bytes(socket, view.buf, <size_t>view.len, MSG_DONTWAIT | MSG_MORE | MSG_NOSIGNAL)
+        number = errno.errno
+    PyBuffer_Release(&view)
+    if count < 0:
+        if number in (errno.EAGAIN, errno.EINTR):
+            return 0
+        errno.errno = number
+        PyErr_SetFromErrno(OSError)
+    return count
 
 
 def open_ready(path):

@@ -86,6 +86,17 @@ class ReadyFile:
             OverflowError: the range ends behind 2**63 - 1.
         """
 
+def send_more(socket: int, data: Buffer) -> int:
+    """Send bytes to a socket that does not block, as the beginning of what follows at once: a packet that they do not
+    fill waits for that, 0.2 s at most. Without the interpreter's lock.
+
+    Returns:
+        How many went: 0 where the socket takes none now.
+
+    Raises:
+        OSError: the socket is closed; or as the system says.
+    """
+
 def open_ready(path: str) -> ReadyFile | None:
     """Open a regular file to read, if the system finds it without waiting for a disk (Linux 5.12); None if it does not,
     or there is no such file, or it cannot be opened.

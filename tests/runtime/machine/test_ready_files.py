@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+import random
 import socket
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.file_parts import drop_from_memory, tells_what_is_in_memory
 from tests.support.open_files import count_open_files
-from tierlog._native.files import ReadyFile
+from tierlog._native.files import ReadyFile, send_more
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -134,3 +135,25 @@ def test_what_is_sent(tmp_path: pathlib.Path) -> None:
         theirs.close()
         with pytest.raises(ConnectionError):
             file.send(ours.fileno(), 0, 1)
+
+
+def test_what_begins_an_answer_goes_as_far_as_the_socket_takes_it() -> None:
+    """A byte that is counted as sent and was not is missing in the midst of an answer."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        data = random.Random(5).randbytes(1 << 20)
+        sent = 0
+        while count := send_more(ours.fileno(), memoryview(data)[sent:]):
+            sent += count
+        assert 0 < sent < len(data), "a full socket takes none"
+        assert send_more(ours.fileno(), b"") == 0
+        received = bytearray()
+        while len(received) < sent:
+            received += theirs.recv(1 << 16)
+        assert bytes(received) == data[:sent]
+        theirs.close()
+        with pytest.raises(BrokenPipeError):
+            send_more(ours.fileno(), b"x")
+    with pytest.raises(OSError, match="descriptor"):
+        send_more(-1, b"x")

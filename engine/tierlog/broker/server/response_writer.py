@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket  # noqa: TID251 - this room is the sockets'
 from asyncio import Task, WriteTransport  # noqa: TID251 - this room is the loop's
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from typing_extensions import Buffer
 
+from tierlog._native.files import send_more
 from tierlog.broker.file_part import FilePart
 
 #: What TLS is handed at once: it encrypts all that it is given before it returns.
@@ -94,8 +95,9 @@ class ResponseWriter:
         self._reply: Reply | None = None
         #: The next one is last.
         self._left: list[memoryview | _Left] = []
+        #: How many of them are views behind the last part of a file.
+        self._tail_views = 0
         self._is_paused = False
-        self._is_corked = False
         self._reading: Task[None] | None = None
         # A transport tells of a full buffer when it holds more than the first, and of an empty one at the second.
         # That of TLS compares with "at least", so that 0 would be full for ever.
@@ -113,6 +115,7 @@ class ResponseWriter:
         if self._has_tls or FilePart in map(type, buffers):
             self._left = [_Left(each) if isinstance(each, FilePart) else memoryview(each).cast("B") for each in buffers]
             self._left.reverse()
+            self._tail_views = next((at for at, left in enumerate(self._left) if isinstance(left, _Left)), 0)
             self._go_on()
         else:
             self._transport.writelines(buffers)  # type: ignore[arg-type] # typeshed wants bytes, uvloop takes views
@@ -192,15 +195,17 @@ class ResponseWriter:
                 if sent is None:
                     return
                 round_bytes += sent
+            elif len(self._left) > self._tail_views:
+                self._send_fields(left)
             else:
-                self._cork(is_corked=True)
-                self._transport.writelines([left, *self._views_ahead()])
+                views, self._left = [left, *reversed(self._left)], []
+                self._transport.writelines(views)  # type: ignore[arg-type] # as above
 
-    def _views_ahead(self) -> Iterator[memoryview]:
-        """Take the views in front of the next part of a file."""
-        while self._left and not isinstance(view := self._left[-1], _Left):
-            self._left.pop()
-            yield view
+    def _send_fields(self, view: memoryview) -> None:
+        """Send a view in front of a part of a file, in one packet with that as far as it goes."""
+        sent = send_more(self._socket.fileno(), view)
+        if sent < len(view):
+            self._transport.write(view[sent:])
 
     def _send(self, left: _Left) -> int | None:
         """Send of a part of a file what the socket takes. Returns the bytes; None: they have to be read first."""
@@ -247,15 +252,8 @@ class ResponseWriter:
         self._left[-1:] = [left, view] if len(left) else [view]
         self._go_on()
 
-    def _cork(self, *, is_corked: bool) -> None:
-        """Hold back packets that are not full, until the reply is out: its fields go with its records."""
-        if is_corked != self._is_corked and hasattr(socket, "TCP_CORK") and not self._transport.is_closing():
-            self._is_corked = is_corked
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(is_corked))
-
     def _end(self) -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
-            self._cork(is_corked=False)
             reply.release()
             self._calls.written()
