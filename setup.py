@@ -40,6 +40,7 @@ MODULES = [
     "files",
     "indexes",
     "segments",
+    "skimming",
     "status",
 ]
 PACKAGES = {  # pkg-config name -> Debian package

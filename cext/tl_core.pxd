@@ -166,6 +166,19 @@ cdef extern from "batch_search.h" nogil:
                                   tl_fault *fault) noexcept
 
 
+cdef extern from "skim.h" nogil:
+    int TL_SKIM_BYTES, TL_SKIM_SHORT, TL_SKIM_LONG, TL_SKIM_COMPACT, TL_SKIM_OPTIONAL, TL_SKIM_ARRAY
+    int TL_SKIM_COMPACT_ARRAY, TL_SKIM_NO_TAGS
+
+    ctypedef struct tl_skim_step:
+        uint8_t kind
+        uint8_t is_nullable
+        uint32_t argument
+
+    tl_status tl_skim(const tl_skim_step *steps, size_t count, const uint8_t *data, size_t size,
+                      uint32_t elements_max, uint32_t *elements) noexcept
+
+
 cdef extern from "batch_walk.h" nogil:
     ctypedef struct tl_piece:
         const uint8_t *data
