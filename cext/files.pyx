@@ -19,7 +19,6 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send_bytes "send"(int to, const void *data, size_t size, int flags) noexcept
 
 
-
 cdef extern from "Python.h":
     bytes PyUnicode_EncodeFSDefault(object text)
 

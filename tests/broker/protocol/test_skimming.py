@@ -13,6 +13,7 @@ from kio.serial import entity_reader
 
 from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
+from tierlog._native.skimming import BYTES, Skimmer
 from tierlog.broker.protocol.decoding import Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass, wire_fields
 from tierlog.broker.protocol.skimming import REGULAR_ELEMENTS_MAX, regular_elements
@@ -113,3 +114,20 @@ FLAGS = {"include_topic_authorized_operations": False}
 def test_what_is_not_regular(api_key: int, version: int, data: bytes) -> None:
     """The decoder of kio would end the process, refuse what Kafka takes, or give None to loop over."""
     assert not is_regular(load_request_schema(api_key, version), memoryview(data), 0)
+
+
+@pytest.mark.parametrize("steps", [[(BYTES, -1, False)], [(BYTES, 2**32, False)], [(-1, 0, False)]])
+def test_a_step_that_does_not_fit_is_an_error(steps: list[tuple[int, int, bool]]) -> None:
+    """A number that is cut off would be a program for other bytes."""
+    with pytest.raises(OverflowError):
+        Skimmer(steps)
+
+
+def test_a_position_is_within_the_bytes() -> None:
+    """Memory of others would be read."""
+    skimmer = Skimmer([(BYTES, 1, False)])
+    assert skimmer.count_elements(b"ab", 1, elements_max=0) == 0
+    assert skimmer.count_elements(b"ab", 2, elements_max=0) is None
+    assert skimmer.count_elements(b"ab", 3, elements_max=0) is None
+    with pytest.raises(OverflowError):
+        skimmer.count_elements(b"ab", -1, elements_max=0)
