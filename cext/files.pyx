@@ -6,7 +6,7 @@ from cpython.exc cimport PyErr_SetFromErrno
 from cpython.pycapsule cimport PyCapsule_New
 from libc cimport errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
-from libc.string cimport strerror, strlen
+from libc.string cimport memset, strerror, strlen
 from posix.types cimport off_t
 
 from tl_core cimport TL_OPEN_READY, tl_files, tl_growing_file, tl_growing_file_append, tl_posix_files
@@ -16,7 +16,21 @@ cdef extern from "<sys/sendfile.h>" nogil:
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL
-    ssize_t send_bytes "send"(int to, const void *data, size_t size, int flags) noexcept
+
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+
+    ssize_t sendmsg(int to, const msghdr *message, int flags) noexcept
+
+cdef enum:
+    VIEWS_MAX = 64
+
+SEND_VIEWS_MAX = VIEWS_MAX
 
 
 cdef extern from "Python.h":
@@ -143,15 +157,30 @@ cdef class ReadyFile:
         return count
 
 
-def send_more(int socket, data):
-    cdef Py_buffer view
+def send_views(int socket, list views, *, bint has_more):
+    cdef Py_buffer buffers[VIEWS_MAX]
+    cdef iovec parts[VIEWS_MAX]
+    cdef msghdr message
+    cdef Py_ssize_t held = 0
     cdef ssize_t count
-    cdef int number
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    with nogil:
-        count = send_bytes(socket, view.buf, <size_t>view.len, MSG_DONTWAIT | MSG_MORE | MSG_NOSIGNAL)
-        number = errno.errno
-    PyBuffer_Release(&view)
+    cdef int number, flags = MSG_DONTWAIT | MSG_NOSIGNAL | (MSG_MORE if has_more else 0)
+    if len(views) > VIEWS_MAX:
+        raise ValueError(f"{len(views)} views are more than {VIEWS_MAX}")
+    try:
+        for view in views:
+            PyObject_GetBuffer(view, &buffers[held], PyBUF_SIMPLE)
+            parts[held] = iovec(buffers[held].buf, <size_t>buffers[held].len)
+            held += 1
+        memset(&message, 0, sizeof(message))
+        message.msg_iov = parts
+        message.msg_iovlen = <size_t>held
+        with nogil:
+            count = sendmsg(socket, &message, flags)
+            number = errno.errno
+    finally:
+        while held:
+            held -= 1
+            PyBuffer_Release(&buffers[held])
     if count < 0:
         if number in (errno.EAGAIN, errno.EINTR):
             return 0

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from typing_extensions import Buffer
 
@@ -86,15 +86,23 @@ class ReadyFile:
             OverflowError: the range ends behind 2**63 - 1.
         """
 
-def send_more(socket: int, data: Buffer) -> int:
-    """Send bytes to a socket that does not block, as the beginning of what follows at once: a packet that they do not
-    fill waits for that, 0.2 s at most. Without the interpreter's lock.
+SEND_VIEWS_MAX: Final[int]
+"""The most views of one call."""
+
+def send_views(socket: int, views: list[memoryview], *, has_more: bool) -> int:
+    """Send views one behind the other to a socket that does not block, without the interpreter's lock.
+
+    Args:
+        socket: The number of the open socket in this process.
+        views: SEND_VIEWS_MAX at most.
+        has_more: Whether more follows at once: a packet that is not full waits for that, 0.2 s at most.
 
     Returns:
-        How many went: 0 where the socket takes none now.
+        The bytes that went, of all views together: 0 where the socket takes none now.
 
     Raises:
-        OSError: the socket is closed; or as the system says.
+        OSError: the socket is closed; or as the system says. ValueError: too many views. BufferError: one is not
+        contiguous.
     """
 
 def open_ready(path: str) -> ReadyFile | None:

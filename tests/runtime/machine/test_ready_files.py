@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.file_parts import drop_from_memory, tells_what_is_in_memory
 from tests.support.open_files import count_open_files
-from tierlog._native.files import ReadyFile, send_more
+from tierlog._native.files import SEND_VIEWS_MAX, ReadyFile, send_views
 from tierlog.errors import StoreError
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -137,23 +137,29 @@ def test_what_is_sent(tmp_path: pathlib.Path) -> None:
             file.send(ours.fileno(), 0, 1)
 
 
-def test_what_begins_an_answer_goes_as_far_as_the_socket_takes_it() -> None:
+def test_views_go_as_far_as_the_socket_takes_them() -> None:
     """A byte that is counted as sent and was not is missing in the midst of an answer."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        data = random.Random(5).randbytes(1 << 20)
+        data = memoryview(random.Random(5).randbytes(1 << 20))
         sent = 0
-        while count := send_more(ours.fileno(), memoryview(data)[sent:]):
+        while count := send_views(ours.fileno(), [data[sent : sent + 7], data[sent + 7 :]], has_more=sent % 2 == 0):
             sent += count
         assert 0 < sent < len(data), "a full socket takes none"
-        assert send_more(ours.fileno(), b"") == 0
+        assert send_views(ours.fileno(), [], has_more=False) == 0
         received = bytearray()
         while len(received) < sent:
             received += theirs.recv(1 << 16)
-        assert bytes(received) == data[:sent]
+        assert received == data[:sent]
+        many = [data[:1]] * SEND_VIEWS_MAX
+        assert send_views(ours.fileno(), many, has_more=False) == SEND_VIEWS_MAX
+        with pytest.raises(ValueError, match="65 views"):
+            send_views(ours.fileno(), [*many, data], has_more=False)
+        with pytest.raises(BufferError):
+            send_views(ours.fileno(), [data[:1], data[::2]], has_more=False)
         theirs.close()
         with pytest.raises(BrokenPipeError):
-            send_more(ours.fileno(), b"x")
+            send_views(ours.fileno(), [data], has_more=False)
     with pytest.raises(OSError, match="descriptor"):
-        send_more(-1, b"x")
+        send_views(-1, [data], has_more=False)
