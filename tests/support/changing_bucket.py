@@ -59,7 +59,8 @@ class PublishedFolder:
                 about = path.stat()
                 found[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime_ns)
         changed = [key for key, about in found.items() if self._stored.get(key) != about]
-        for key in sorted(changed, key=lambda key: (SUFFIXES.index(key.rpartition(".")[2]), key)):
+        # In the order in which they were made: a leader's first segment before what another one copies after it lost.
+        for key in sorted(changed, key=lambda key: (SUFFIXES.index(key.rpartition(".")[2]), found[key][1], key)):
             self._store.put(key, (folder / key).read_bytes())
         gone = sorted(self._stored.keys() - found.keys())
         if gone:
@@ -231,10 +232,14 @@ class ChangingBucket:
         return self.logs[topic, partition]
 
     def delete(self, topic: str) -> int:
-        """A topic with all its objects; returns how many partitions it had."""
+        """A topic with all its objects; returns how many partitions it had.
+
+        While the store deletes them, one after another, what is left looks as retention leaves it.
+        """
         keys = [key for key in self.logs if key[0] == topic]
         for key in keys:
-            del self.logs[key]
+            log = self.logs.pop(key)
+            log.starts |= {first for _, first, _ in log.segments} | {first for _, first in log.copies}
         shutil.rmtree(self.folder / f"{topic}-{self.topic_ids[topic][-1]}")
         return len(keys)
 

@@ -111,6 +111,38 @@ def test_a_segment_that_each_listing_has_and_no_read_finds_is_an_error(tmp_path:
     run_on("uvloop", main)
 
 
+@pytest.mark.parametrize("left", ["a branch that was cut off", "a part of the log"])
+def test_the_newest_segments_do_not_go_before_older_ones(
+    tmp_path: pathlib.Path, left: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While a topic is being deleted, in whatever order, consumers would be sent back to records that they have had, or
+    to ones that never counted.
+    """
+    bucket = Bucket(tmp_path)
+    segment(bucket, 0, 2)
+    segment(bucket, 2, 6)
+    segment(bucket, 4, epoch=1, lineage={0: 0, 1: 4})
+    segment(bucket, 6, epoch=1, lineage={0: 0, 1: 4})
+
+    async def main() -> None:
+        async with opened_catalog(tmp_path) as catalog:
+            histories = histories_of(catalog, "orders")
+            assert spans_of(await histories.resolve()) == [(0, 2), (2, 4), (4, 6), (6, 8)]
+            remove(bucket, "s6e1")
+            if left == "a branch that was cut off":
+                remove(bucket, "s4e1")
+            await relisted(catalog)
+            await until(lambda: "older ones are left" in caplog.text)
+            assert spans_of(await histories.resolve()) == [(0, 2), (2, 4), (4, 6), (6, 8)]
+            for name in ("s0e0", "s2e0", "s4e1"):
+                if bucket.path(name, "log").exists():
+                    remove(bucket, name)
+            await relisted(catalog)
+            assert catalog.partition("orders", 0) is None
+
+    run_on("uvloop", main)
+
+
 async def _resolved_at_last(histories: PartitionHistories, error: type[Exception]) -> PartitionHistory:
     """The history, once the pause behind an error is over."""
 

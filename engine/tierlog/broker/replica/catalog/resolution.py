@@ -3,7 +3,8 @@
 What a scan leaves out and names, a server must not leave out in silence: a consumer would pass over the records and
 never know. A segment that cannot be described may be missing only where another one holds its offsets and it cannot be
 the newest leader's, which would say what of the others counts; one whose log is gone also where retention may have
-taken it: below all that is whole. Offsets that no segment holds are passed over only when none can be late: ``Held``.
+taken it: below all that is whole. The newest segments do not go while older ones are left. Offsets that no segment
+holds are passed over only when none can be late: see ``Held``.
 """
 
 from __future__ import annotations
@@ -222,6 +223,8 @@ class Resolver:
         tier_history = TierHistory(self._tier, log_start_offsets=self._log_start_offsets)
         history = tier_history.history_of(partition, segments)
         _require_covered(history, found, has_late_segments=self._source.has_late_segments)
+        if before is not None and before.history is not None and self._source.has_late_segments:
+            _require_no_way_back(before.history, history)
         held = self._held(history, before, served_end_offset) if self._source.has_late_segments else None
         if held is not None:
             if before is not None and is_same and before.held == held:
@@ -359,6 +362,22 @@ def _require_covered(history: PartitionHistory, found: _Found, *, has_late_segme
         for candidate in found.vanished:  # it was there in each listing, so that no broker deletes it
             if candidate.start_offset >= lineage.earliest_offset and _may_be_newest(candidate, history):
                 raise ObjectNotFoundError(f"{candidate.segment_path}: a segment is listed, and is not there")
+
+
+def _require_no_way_back(before: PartitionHistory, now: PartitionHistory) -> None:
+    """Raises ObjectNotFoundError where the newest segments have gone and older ones are left.
+
+    Retention takes the oldest ones first, and a log that is cut goes on under a newer leader: it is a topic that is
+    being deleted, in the store's order, or a loss. What is left may be of a branch that was cut off.
+    """
+    known, found = before.lineage.newest.metadata, now.lineage.newest.metadata
+    newest_epoch = max(found.segment_leader_epochs)
+    known_epoch = max(known.segment_leader_epochs)
+    if newest_epoch < known_epoch or (newest_epoch == known_epoch and found.end_offset < known.end_offset):
+        raise ObjectNotFoundError(
+            f"{now.topic_id_partition}: the segments up to offset {known.end_offset} of leader epoch {known_epoch} are"
+            f" gone, and older ones are left, up to offset {found.end_offset} of leader epoch {newest_epoch}"
+        )
 
 
 def _may_be_newest(candidate: Candidate, history: PartitionHistory) -> bool:
