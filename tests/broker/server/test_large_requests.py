@@ -101,9 +101,9 @@ REQUESTS: dict[str, tuple[int, int, dict[str, Any]]] = {
 }
 
 
-#: Where a table of so many entries grows it takes 4 to 10 ms; what was sorted, joined or forgotten at once took 37
-#: to 99.
-LONGEST_SECONDS_MAX = 0.02
+#: Of the time in which this machine collects and sorts so many names at once, which is what nobody is to wait for. What
+#: no request is spared, the growth of a table of so many entries, is from a tenth to a fifth of it.
+LONGEST_SHARE_MAX = 0.5
 #: Nearly as many elements as one request may have.
 ELEMENTS = 240_000
 MANY = [f"topic-{number}" for number in range(ELEMENTS)]
@@ -183,6 +183,13 @@ def test_others_have_the_loop_meanwhile(running: Serving, name: str) -> None:
         assert longest_turn(running, ask) < SECONDS_MAX
 
 
+def seconds_at_once() -> float:
+    """How long this machine takes, now, to collect and sort the names of the longest request at once."""
+    before = time.thread_time()
+    sorted({name: len(name) for name in MANY})
+    return time.thread_time() - before
+
+
 @pytest.mark.parametrize("name", LONGEST)
 def test_others_have_the_loop_during_the_longest_requests(running: Serving, name: str) -> None:
     """What is sorted, joined or forgotten all at once stops everybody for a tenth of a second."""
@@ -197,7 +204,8 @@ def test_others_have_the_loop_during_the_longest_requests(running: Serving, name
             assert len(client.read_frame()) > 1_000_000
 
         # The better of two: now and then 30 ms are seen in which no line of ours runs, for whatever reason.
-        assert min(longest_turn(running, ask) for _ in range(2)) < LONGEST_SECONDS_MAX
+        longest = min(longest_turn(running, ask) for _ in range(2))
+        assert longest < LONGEST_SHARE_MAX * seconds_at_once()
 
 
 def frame_of(api_key: int, version: int, values: dict[str, Any]) -> bytes:

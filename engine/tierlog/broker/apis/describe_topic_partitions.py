@@ -44,18 +44,23 @@ class DescribeTopicPartitionsHandler:
         entities = entities_of(self.api_key, context.api_version)
         cursor = request.cursor
         first = "" if cursor is None else cursor.topic_name
-        names_asked = set()
+        names_asked: set[str] = set()
+        unsorted: list[str] = []  # a list of so large a set, made at once, holds the loop for 13 ms
         for asked in request.topics:
-            if asked.name >= first:
-                names_asked.add(asked.name)
+            name = asked.name
+            if name >= first and name not in names_asked:
+                names_asked.add(name)
+                unsorted.append(name)
             await context.share.take()
         if cursor is not None and (cursor.partition_index < 0 or (request.topics and first not in names_asked)):
             # As Kafka: the response has no error of its own, so each topic that was named has it.
             refused = [missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=t.name) for t in request.topics]
             return self._response(entities, refused, None)
         names: Iterable[str] = [name for topic in self._catalog.topics() if (name := topic.name) >= first]
+        del names_asked  # in a turn of its own: 5 ms
         if request.topics:
-            names = await sorted_in_turns(list(names_asked), context.share, str)
+            names = await sorted_in_turns(unsorted, context.share, str)
+        del unsorted
         left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
         answers: list[Any] = []
         for name in names:
