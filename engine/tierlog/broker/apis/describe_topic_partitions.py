@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
@@ -15,6 +15,7 @@ from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topi
 from tierlog.broker.apis.topic_names import is_internal
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog, Topic
+from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of
 from tierlog.broker.protocol.topic_ids import wire_id_of
 
@@ -22,6 +23,8 @@ _TOPIC: Final = "DescribeTopicPartitionsResponseTopic"
 _PARTITION: Final = "DescribeTopicPartitionsResponsePartition"
 #: Kafka's ``max.request.partition.size.limit``.
 _PARTITIONS_MAX: Final = 2000
+#: Of one topic: the partitions that are told; of a topic that is not there its name.
+_Page: TypeAlias = tuple[Topic, tuple[int, ...]] | str
 
 
 class DescribeTopicPartitionsHandler:
@@ -54,7 +57,10 @@ class DescribeTopicPartitionsHandler:
             await context.share.take()
         if cursor is not None and (cursor.partition_index < 0 or (request.topics and first not in names_asked)):
             # As Kafka: the response has no error of its own, so each topic that was named has it.
-            refused = [missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=t.name) for t in request.topics]
+            refused = MadeElements(
+                request.topics,
+                lambda topic: missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=topic.name),
+            )
             return self._response(entities, refused, None)
         names: Iterable[str] = [name for topic in self._catalog.topics() if (name := topic.name) >= first]
         del names_asked  # in a turn of its own: 5 ms
@@ -62,7 +68,8 @@ class DescribeTopicPartitionsHandler:
             names = await sorted_in_turns(unsorted, context.share, str)
         del unsorted
         left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
-        answers: list[Any] = []
+        pages: list[_Page] = []
+        answers = MadeElements(pages, lambda page: self._answer(entities, page))
         for name in names:
             await context.share.take()
             if left <= 0:
@@ -70,17 +77,20 @@ class DescribeTopicPartitionsHandler:
             topic = self._catalog.find(name)
             if topic is None:
                 if request.topics:
-                    answers.append(missing_named_topic(entities, _TOPIC, name, TOPIC_OPERATIONS))
+                    pages.append(name)
                 continue
             start = cursor.partition_index if cursor is not None and name == first else 0
-            page = topic.partitions[bisect_left(topic.partitions, start) :]
-            answers.append(self._answer(entities, topic, page[:left]))
-            if len(page) > left:
-                return self._response(entities, answers, (name, page[left]))
-            left -= len(page)
+            partitions = topic.partitions[bisect_left(topic.partitions, start) :]
+            pages.append((topic, partitions[:left]))
+            if len(partitions) > left:
+                return self._response(entities, answers, (name, partitions[left]))
+            left -= len(partitions)
         return self._response(entities, answers, None)
 
-    def _answer(self, entities: Entities, topic: Topic, partitions: tuple[int, ...]) -> Any:
+    def _answer(self, entities: Entities, page: _Page) -> Any:
+        if isinstance(page, str):
+            return missing_named_topic(entities, _TOPIC, page, TOPIC_OPERATIONS)
+        topic, partitions = page
         encoder = partition_encoder(self.api_key, 0, _PARTITION, self._identity.node_id)
         return entities.make(
             _TOPIC,
@@ -93,8 +103,8 @@ class DescribeTopicPartitionsHandler:
         )
 
     @staticmethod
-    def _response(entities: Entities, topics: list[Any], cursor: tuple[str, int] | None) -> ResponsePayload:
+    def _response(entities: Entities, topics: MadeElements[Any], cursor: tuple[str, int] | None) -> ResponsePayload:
         return entities.response(
-            topics=tuple(topics),
+            topics=topics,
             next_cursor=cursor and entities.make("Cursor", topic_name=cursor[0], partition_index=cursor[1]),
         )
