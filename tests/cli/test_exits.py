@@ -269,6 +269,30 @@ def test_a_command_that_is_ended_leaves_no_half_files(
     assert list(tmp_path.rglob("*.tierlog-part")) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_hits_a_finalizer_ends_the_command_too(number: signal.Signals) -> None:
+    """Python drops what is raised in one: a job that its scheduler ended went on."""
+    probe = (
+        "import os, time\n"
+        "from tierlog.cli.exits import end_orderly_when_told, leave_quietly\n"
+        "class Hit:\n"
+        "    def __del__(self):\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "        for _ in range(100_000): pass\n"
+        "        print('not reached')\n"
+        "def work():\n"
+        "    Hit()\n"
+        "    time.sleep(30)\n"
+        "end_orderly_when_told()\n"
+        "leave_quietly(work)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=environment(), capture_output=True, check=False, timeout=25
+    )
+    assert done.returncode == 128 + number
+    assert done.stderr == (b"tierlog: interrupted\n" if number == signal.SIGINT else b"tierlog: terminated\n")
+
+
 def test_a_reader_that_does_not_read_holds_up_no_end(tmp_path: pathlib.Path) -> None:
     """Otherwise the job behind a pipe that stands still can only be killed."""
     path = segment(tmp_path, 3000, size_bytes=200)

@@ -18,6 +18,8 @@ from tierlog.runtime.machine.process_pipes import point_at_nothing
 P = ParamSpec("P")
 #: What undoing takes at most where nothing is stuck.
 PATIENCE_SECONDS = 2.0
+#: After what time a signal is told again whose exception nobody can catch.
+AGAIN_SECONDS = 0.01
 
 
 class ExitCode(enum.IntEnum):
@@ -48,9 +50,11 @@ def end_orderly_when_told() -> None:
     """Makes SIGTERM and SIGHUP exceptions of the main thread, as SIGINT is.
 
     What follows soon after the first is dropped, since `timeout` sends two and people press ^C twice, and what is half
-    done is being undone; later ones end that too.
+    done is being undone; later ones end that too. An exception that hits a finalizer or a callback of a weak reference,
+    where Python drops it, is raised again, by SIGALRM.
     """
     first_at: list[float] = []
+    dropped = sys.unraisablehook
 
     def told(number: int, _frame: FrameType | None) -> None:
         from tierlog.runtime.machine import Machine  # not for --version
@@ -60,11 +64,26 @@ def end_orderly_when_told() -> None:
         _signals.append(number)
         if len(first_at) > 1 and now - first_at[0] < PATIENCE_SECONDS:
             return
-        raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError(number)
+        raise _ending_by(number)
 
+    def told_again(_number: int, _frame: FrameType | None) -> None:
+        raise _ending_by(_signals[0])
+
+    def tell_again(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt | TerminatedError):
+            dropped(unraisable)
+        elif _signals and not sys.is_finalizing():
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+
+    signal.signal(signal.SIGALRM, told_again)
+    sys.unraisablehook = tell_again
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, told)
+
+
+def _ending_by(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else TerminatedError(number)
 
 
 def one_line(text: str) -> str:
@@ -110,7 +129,7 @@ def _code_of(error: BaseException) -> int:
     if os.environ.get("TIERLOG_DEBUG") == "1":
         traceback.print_exception(error)
     if isinstance(error, Exception) and _signals:  # of something that the signal closed, on the way out
-        error = KeyboardInterrupt() if _signals[0] == signal.SIGINT else TerminatedError(_signals[0])
+        error = _ending_by(_signals[0])
     if isinstance(error, BrokenPipeError):
         return ExitCode.BROKEN_PIPE
     if isinstance(error, KeyboardInterrupt | TerminatedError):
