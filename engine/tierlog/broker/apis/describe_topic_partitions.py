@@ -63,7 +63,7 @@ class DescribeTopicPartitionsHandler:
             )
             return self._response(entities, refused, None)
         names: Iterable[str] = [name for topic in self._catalog.topics() if (name := topic.name) >= first]
-        del names_asked  # in a turn of its own: 5 ms
+        del names_asked  # its end takes 5 ms, and is not to come on top of that of the sorted names
         if request.topics:
             names = await sorted_in_turns(unsorted, context.share, str)
         del unsorted

@@ -58,8 +58,8 @@ def test_other_clouds_have_their_own_hosts(host: str, endpoint: str) -> None:
 
 def test_fabric() -> None:
     """A OneLake path is what a Fabric notebook shows."""
-    found = address("abfss://work@onelake.dfs.fabric.microsoft.com/lake.Lakehouse/Files/tier")
-    assert found.url == "az://work/lake.Lakehouse/Files/tier"
+    found = address("abfss://sales@onelake.dfs.fabric.microsoft.com/lake.Lakehouse/Files/tier")
+    assert found.url == "az://sales/lake.Lakehouse/Files/tier"
     assert found.options["use_fabric_endpoint"] == "true"
     assert found.options["account_name"] == "onelake"
 
