@@ -7,6 +7,7 @@ import datetime
 import json
 import pathlib
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -159,6 +160,18 @@ class TestBounds:
         """A local time would be taken for UTC, hours off."""
         with pytest.raises(ConfigError, match="time zone"):
             tierlog.read(data / "main-plain" / "objects", "fx-epochs", start=datetime.datetime(2023, 1, 1))  # noqa: DTZ001
+
+    @pytest.mark.parametrize("offset", [-1, -2, -7, 2**63])
+    def test_what_is_no_offset_is_refused(self, data: pathlib.Path, offset: int) -> None:
+        """A computed end of -1 would read everything, where 0 reads nothing: Spark's words for latest and earliest."""
+        path = data / "main-plain" / "objects"
+        given: Any
+        for name in ("start", "end", "log_start_offsets"):
+            for given in (offset, {0: offset}, {"fx-epochs": {0: offset}}):
+                if name == "log_start_offsets" and given == offset:
+                    continue  # a TypeError: they are always by partition
+                with pytest.raises(ConfigError, match=rf"{name}.* is an offset, 0 to 2\*\*63 - 1, not {offset}"):
+                    tierlog.read(path, "fx-epochs", **{name: given})
 
     def test_partitions(self, data: pathlib.Path) -> None:
         """Other partitions than those asked for would come, or an unknown one would be an empty answer."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from tierlog.arguments import (
+    INT64_MAX,
     require_flag,
     require_int,
     require_int_map,
@@ -83,8 +84,9 @@ def read(
         partitions: The partitions to read, of each topic; None for all.
         start: First offset, or first offset by partition, or a time with a time zone: then each partition begins at its
             first record of that time or later. If the tier no longer holds that offset, the read begins with the first
-                offset that it holds. By partition of several topics: ``{topic: {partition: offset}}``.
-        end: The same, exclusive.
+            offset that it holds. By partition of several topics: ``{topic: {partition: offset}}``. No offset is
+            negative: None reads from the first one.
+        end: The same, exclusive: 0 reads nothing, None all that there is.
         columns: Which columns, in which order. There are key, value (binary), topic (string), partition (int32), offset
             (int64), timestamp (timestamp[ms, UTC]), timestampType (int32: 0 CreateTime, 1 LogAppendTime, -1 none),
             headers (list<struct<key: string, value: binary>>), leaderEpoch (int32), segment (string). By default the
@@ -200,9 +202,17 @@ def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[Per
     if isinstance(given, Mapping):
         return _by_topic(which, given, topics), None
     try:
-        return require_int(which, given), None
+        number = require_int(which, given)
     except TypeError:
         raise wrong_type(which, given, "an int, a mapping of ints by partition, or a datetime") from None
+    return _offset(which, number), None
+
+
+def _offset(name: str, number: int) -> int:
+    """The offset. Negative ones are refused: Spark's words for earliest and latest are no offsets here."""
+    if not 0 <= number <= INT64_MAX:
+        raise ConfigError(f"{name} is an offset, 0 to 2**63 - 1, not {number}")
+    return number
 
 
 def _by_topic(name: str, given: ByPartition, topics: TopicSelection) -> dict[str, dict[int, int]]:
@@ -210,13 +220,18 @@ def _by_topic(name: str, given: ByPartition, topics: TopicSelection) -> dict[str
     require_type(name, given, Mapping, "a mapping of int by partition")
     if any(isinstance(value, Mapping) for value in given.values()):
         return {
-            require_text(f"each key of {name}", key): require_int_map(f"{name}[{key!r}]", value)
+            require_text(f"each key of {name}", key): _offsets(f"{name}[{key!r}]", value)
             for key, value in given.items()
         }
     names = [each[23:] if each[22:23] == ":" else each for each in (*topics.names, *topics.assigned)]
     if given and len(names) != 1:
         raise ConfigError(f"{name} by partition is for one topic; for more give {{topic: {{partition: offset}}}}")
-    return {names[0]: require_int_map(name, given)} if given else {}
+    return {names[0]: _offsets(name, given)} if given else {}
+
+
+def _offsets(name: str, given: object) -> dict[int, int]:
+    numbers = require_int_map(name, given)
+    return {partition: _offset(f"{name}[{partition}]", number) for partition, number in numbers.items()}
 
 
 def _isolation_level(given: IsolationLevel) -> IsolationLevel:
