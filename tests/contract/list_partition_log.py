@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
+from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot, parse_producer_snapshot
 from tierlog.log.local import OffsetOutOfRangeError, TimestampAndOffset
 
 
@@ -129,17 +129,25 @@ class ListEpochs:
 
 
 class ListProducers:
-    """Snapshots of nobody, one where each segment ends."""
+    """The producers of the last snapshot that was loaded, which no record changes; a snapshot where each segment
+    ends.
+    """
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
+        self.entries: tuple[ProducerEntry, ...] = ()
 
     def path_at(self, offset: int) -> str | None:
         path = self._folder / f"{offset:020}.snapshot"
         return str(path) if path.is_file() else None
 
     def take(self, offset: int) -> None:
-        (self._folder / f"{offset:020}.snapshot").write_bytes(encode_producer_snapshot(()))
+        (self._folder / f"{offset:020}.snapshot").write_bytes(encode_producer_snapshot(self.entries))
+
+    def load(self, offset: int) -> None:
+        path = self.path_at(offset)
+        assert path is not None
+        self.entries = tuple(parse_producer_snapshot(pathlib.Path(path).read_bytes()).entries)
 
 
 class ListLog:
@@ -157,7 +165,8 @@ class ListLog:
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        begun = (entry.transaction_first_offset for entry in self.producer_state_manager.entries)
+        return min((self.high_watermark, *(first for first in begun if first >= 0)))
 
     @property
     def active_segment(self) -> ListSegment:
@@ -211,7 +220,7 @@ class ListLog:
         self.leader_epoch_cache.clear_and_flush()
 
     def load_producer_state(self, offset: int) -> None:
-        assert self.producer_state_manager.path_at(offset)
+        self.producer_state_manager.load(offset)
 
     # ---- what a broker does with it
 

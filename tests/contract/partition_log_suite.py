@@ -17,8 +17,9 @@ from typing import Protocol
 import pytest
 
 from tierlog.errors import TierlogError
-from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
+from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot, parse_producer_snapshot
 from tierlog.remote.manager.partition_log import PartitionLog, PartitionSegment
+from tierlog.runtime.machine import Machine
 
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -243,17 +244,29 @@ class PartitionLogContract:
         log.leader_epoch_cache.clear_and_flush()
         log.leader_epoch_cache.assign_all([(0, 20), (3, 300)])
         assert log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 3: 300}
-        entry = ProducerEntry(7, 0, 4, 499, 0, TIMESTAMP_MS, -1, -1)
-        self.put_file(log, f"{500:020}.snapshot", encode_producer_snapshot([entry]))
+        now_ms = Machine().clock.time_ms()  # a producer that is silent for a day is forgotten
+        silent = ProducerEntry(7, 0, 4, 499, 0, now_ms, -1, -1)
+        transacting = ProducerEntry(8, 2, 0, 400, 0, now_ms, -1, 400)
+        self.put_file(log, f"{500:020}.snapshot", encode_producer_snapshot([silent, transacting]))
         log.load_producer_state(500)
         assert log.producer_state_manager.path_at(500) is not None
+        assert (log.last_stable_offset, log.high_watermark) == (400, 500), "a transaction is open"
         rig.append(2, leader_epoch=3, timestamp_ms=TIMESTAMP_MS)
         assert (log.log_end_offset, bases(log.log_segments())) == (502, [500])
         assert log.leader_epoch_cache.epoch_with_offsets() == {0: 20, 3: 300}
+        rig.roll()
+        assert self.producers_at(log, 502) == [silent, transacting], "what goes to the tier with the next copy"
 
     def put_file(self, log: PartitionLog, name: str, content: bytes) -> None:
         """Write a file into the log's folder."""
         pathlib.Path(log.folder, name).write_bytes(content)
+
+    def producers_at(self, log: PartitionLog, offset: int) -> list[ProducerEntry]:
+        """The producers that the log's snapshot of an offset names, by id."""
+        path = log.producer_state_manager.path_at(offset)
+        assert path is not None
+        found = parse_producer_snapshot(pathlib.Path(path).read_bytes()).entries
+        return sorted(found, key=lambda entry: entry.producer_id)
 
     def test_beginning_anew(self, rig: LogRig) -> None:
         """A follower whose leader has nothing of what it has."""

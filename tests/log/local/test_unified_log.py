@@ -409,3 +409,59 @@ def test_a_cut_leaves_no_ended_transaction_open_whose_producer_expired(machine: 
         assert log.remove_expired_producers() == 1
         assert log.truncate_to(3)
         assert (log.high_watermark, log.last_stable_offset) == (3, 3)
+
+
+def test_a_follower_from_the_tier_knows_the_producers(machine: Machine) -> None:
+    """If this fails, a replica that was built from the tier shows aborted records, and appends resends again."""
+    config = LogConfig(remote_storage_enable=True)
+
+    def opened(partition: int) -> UnifiedLog:
+        return UnifiedLog.open(f"/logs/orders-{partition}", machine=machine, config=config, remote_log_enabled=True)
+
+    resent = batch(b"b", producer_id=6, sequence=0)
+    with opened(0) as leader, opened(1) as follower:
+        begun = RecordBatchBuilder(0, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+        begun.append(None, b"a", timestamp_ms=NOW)
+        leader.append_as_leader(bytearray(begun.build()), leader_epoch=0)
+        leader.append_as_leader(bytearray(resent), leader_epoch=0)
+        leader.roll()
+        snapshot = leader.producer_state_manager.path_at(2)
+        assert snapshot is not None
+
+        follower.truncate_fully_and_start_at(2, 0)
+        follower.leader_epoch_cache.assign_all([(0, 0)])
+        machine.files.write_whole(f"{follower.folder}/{2:020}.snapshot", machine.files.read_whole(snapshot))
+        follower.load_producer_state(2)
+        assert follower.last_stable_offset == 0
+        leader.append_as_leader(
+            bytearray(
+                build_end_transaction_marker(
+                    0,
+                    ControlRecordType.ABORT,
+                    producer_id=5,
+                    producer_epoch=0,
+                    coordinator_epoch=0,
+                    timestamp_ms=NOW,
+                )
+            ),
+            leader_epoch=0,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=1,
+        )
+        found = leader.read(2, max_bytes=1 << 20, isolation=END).records
+        assert found is not None
+        follower.append_as_follower(found.read(), leader_epoch=0)
+        assert follower.collect_aborted_transactions(0, 3) == ((5, 0, 2),)
+        assert follower.collect_aborted_transactions(0, 3) == leader.collect_aborted_transactions(0, 3)
+        assert follower.append_as_leader(bytearray(resent), leader_epoch=1).is_duplicate
+
+
+def test_producers_are_loaded_at_the_logs_end_alone(machine: Machine) -> None:
+    """If this fails, a caller's slip leaves a log with producers of another offset, which lets duplicates in."""
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(b"a", producer_id=6, sequence=0), leader_epoch=0)
+        for offset in (0, 2):
+            with pytest.raises(ValueError, match="the log ends at 1"):
+                log.load_producer_state(offset)
+        log.load_producer_state(1)
+        assert log.append_as_leader(batch(b"a", producer_id=6, sequence=0), leader_epoch=0).is_duplicate

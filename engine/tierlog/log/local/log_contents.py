@@ -277,6 +277,15 @@ class LogContents:
         self._high_watermark = offset
         self.publish()
 
+    def reload_producers(self) -> None:
+        """Forget the producers, and restore them from the snapshots that are in the folder now (Kafka
+        truncateFullyAndReloadSnapshots, which its follower calls first).
+        """
+        self.snapshots.relist()
+        self.producers.restart(self.log_start)
+        self.restore_producers(self._local.log_end_offset)
+        self.publish()
+
     def restore_producers(self, offset: int) -> None:
         restore_producers(
             segments=self._local.segments,

@@ -464,15 +464,19 @@ class UnifiedLog(LogView):
             self._contents.truncate_fully(offset, log_start_offset)
 
     def load_producer_state(self, offset: int) -> None:
-        """Restore the producers up to an offset from the snapshots in the folder and the log behind them.
+        """Restore the producers from the newest snapshot in the folder and the log behind it. What is known of them now
+        is forgotten: a snapshot that was put there since counts.
+
+        Args:
+            offset: The log's end. Snapshots behind it, or not above the log start, are deleted, as in Kafka.
 
         Raises:
-            LogOfflineError. LogClosedError.
+            ValueError: the log does not end there. LogOfflineError. LogClosedError.
         """
         with self._changing():
-            self._contents.snapshots.relist()
-            self._contents.restore_producers(offset)
-            self._contents.publish()
+            if offset != self._local.log_end_offset:
+                raise ValueError(f"{self.folder}: producers at {offset}, the log ends at {self._local.log_end_offset}")
+            self._contents.reload_producers()
 
     def remove_expired_producers(self) -> int:
         """Forget producers that have been silent for too long; how many."""

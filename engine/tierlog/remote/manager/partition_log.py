@@ -243,7 +243,9 @@ class PartitionLog(Protocol):
         """
 
     def load_producer_state(self, offset: int) -> None:
-        """Restore the producers from the snapshot of this offset, which was put into ``folder``."""
+        """Restore the producers from the snapshot of this offset, the log's end, which was put into ``folder``: what
+        was known of them is forgotten, and a transaction that is open in the snapshot holds the last stable offset.
+        """
 
 
 if TYPE_CHECKING:
