@@ -249,9 +249,9 @@ tl_status tl_txn_index_check(const uint8_t *data, size_t size, int64_t base_offs
         if (entry.producer_id < 0) return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, 0, entry.producer_id);
         if (entry.first_offset < 0 || entry.first_offset > entry.last_offset)
             return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, entry.last_offset, entry.first_offset);
-        if (entry.last_stable_offset < 0 || entry.last_stable_offset - 1 > entry.last_offset)
-            return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, tl_above(entry.last_offset),
-                            entry.last_stable_offset);
+        /* No upper bound: a follower that writes it may know of a transaction that begins behind the marker. */
+        if (entry.last_stable_offset < 0)
+            return fault_at(fault, TL_BAD_ENTRY, at, entry.last_offset, 0, entry.last_stable_offset);
     }
     size_t whole = entries * TL_TXN_ENTRY;
     if (size != whole) return fault_at(fault, TL_BAD_SIZE, whole, -1, (int64_t)whole, (int64_t)size);

@@ -181,6 +181,10 @@ static void test_transaction_index(void) {
     CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_OK);
     CHECK_STATUS(tl_txn_index_check(index.data, index.size - 1, BASE, &fault), TL_BAD_SIZE);
     CHECK_STATUS(tl_txn_index_check(index.data, index.size, 151, &fault), TL_BAD_ENTRY);
+    index.data[32] = 1; /* stable up to 396, behind all that ended: a follower has seen what begins there */
+    CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_OK);
+    index.data[26] = 0x80;
+    CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_BAD_ENTRY);
     index.data[34 + 25] = 0x96; /* both end at 150 */
     CHECK_STATUS(tl_txn_index_read(index.data, index.size, entries, &count, &fault), TL_BAD_ORDER);
     CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_BAD_ORDER);

@@ -66,6 +66,25 @@ def test_a_truncated_log_of_a_running_broker_is_sound(tierlog: Run, tmp_path: pa
     assert tierlog("verify", tmp_path / "trimmed").code == 1
 
 
+def test_what_a_follower_knew_beforehand_is_sound(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
+    """Otherwise a segment whose abort marker came to a follower with the next transaction behind it (the entry's last
+    stable offset is that one's first offset) can neither be copied nor looked at, and is called faulty.
+    """
+    disk = data / "follower"
+    for verb in (
+        ("verify", disk),
+        ("dump", disk / "txn-0/00000000000000000000.txnindex"),
+        ("copy", disk, tmp_path / "bucket"),
+        ("verify", tmp_path / "bucket"),
+    ):
+        outcome = tierlog(*verb)
+        assert outcome.code == 0, (verb, outcome.text, outcome.err)
+    seen = tierlog("cat", disk, "--format", "raw", "--isolation", "read_committed").text
+    words = [line.split()[0] for line in seen.splitlines()]
+    counts = {"before": 2, "committed": 3, "between": 4, "after": 2, "end": 2, "next": 2}
+    assert words == [word for word, count in counts.items() for _ in range(count)]
+
+
 def test_every_disk_of_a_real_broker_is_sound(tierlog: Run, fixtures: pathlib.Path) -> None:
     """Otherwise verify calls faulty what Kafka itself wrote, running or stopped."""
     disks = [

@@ -55,6 +55,30 @@ def test_what_kafka_would_refuse_is_not_written(rows: list[tuple[int, int, int, 
         encode_transaction_index(np.array(rows, TRANSACTION_DTYPE))
 
 
+@pytest.mark.parametrize(
+    ("row", "is_sound"),
+    [
+        ((1, 6, 9, 14), True),  # as a follower writes it that knows of a transaction behind the marker
+        ((1, 6, 9, 2**63 - 1), True),
+        ((1, 6, 9, 0), True),
+        ((1, 6, 9, -1), False),
+        ((1, 10, 9, 10), False),
+        ((1, -1, 9, 10), False),
+        ((-1, 6, 9, 10), False),
+        ((1, 1, 4, 5), False),
+    ],
+)
+def test_what_an_entry_may_say(row: tuple[int, int, int, int], is_sound: bool) -> None:
+    """Else a follower's segment can never be copied, or damage in an entry is."""
+    data = b"\0\0" + b"".join(value.to_bytes(8, "big", signed=True) for value in row)
+    if is_sound:
+        TransactionIndex(data, 5).check()
+        assert TransactionIndex(data).entries().tolist() == [row]
+    else:
+        with pytest.raises(CorruptIndexError):
+            TransactionIndex(data, 5).check()
+
+
 def test_malformed_files(data: Path) -> None:
     """Else damage in the index shows up as wrong records instead of an error."""
     for name in ("21-truncated", "22-version-7", "23-nonmonotonic"):

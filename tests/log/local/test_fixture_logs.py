@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from tierlog.log.local.log_offsets import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    FetchIsolation,
 )
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
@@ -138,6 +140,25 @@ def test_all_logs_that_were_stopped_cleanly(fixtures: pathlib.Path, tmp_path: pa
     assert len(done) > 60
     assert asked > 400
     assert rows > 5000
+
+
+def test_a_followers_transaction_index_stays_as_it_is(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Of one whose fetch held an abort marker and the next transaction behind it: else each clean start recovers the
+    segment, and its entries are no longer those of the broker that wrote them.
+    """
+    folder = tmp_path / "logs" / "txn-0"
+    shutil.copytree(data / "follower" / "txn-0", folder)
+    before = contents(folder)
+    with UnifiedLog.open(str(folder), machine=machine_of_the_run(), had_clean_shutdown=True) as log:
+        assert not [action for action in log.recovery_report.actions if action.kind != "deleted"]  # a stray snapshot
+        high_watermark = log.update_high_watermark(log.log_end_offset)
+        assert high_watermark == 23
+        assert log.read(0, max_bytes=9999, isolation=FetchIsolation.TXN_COMMITTED).aborted_transactions == (
+            (1, 6),
+            (2, 14),
+        )
+    del before["00000000000000000002.snapshot"]
+    assert contents(folder) == before
 
 
 # ---- of a running broker

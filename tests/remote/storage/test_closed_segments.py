@@ -231,3 +231,16 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: pathlib.Path) -> Non
     (tmp_path / "orders-0").write_bytes(b"")
     with pytest.raises(ObjectNotFoundError, match="no such folder"):
         list(closed_segments(tmp_path / "orders-0"))
+
+
+def test_a_followers_segment_is_taken(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Else the leader that was a follower when a marker and the next transaction came in one fetch never copies that
+    segment, and its disk fills up.
+    """
+    folder = data / "follower" / "txn-0"
+    ((metadata, parts),) = closed_segments(folder, broker_id=2)
+    with TieredStorageManager() as manager:
+        manager.configure({"storage.backend.class": FILE_SYSTEM, "storage.root": str(tmp_path), "chunk.size": 4 << 20})
+        manager.copy_log_segment_data(metadata, parts)
+        with manager.fetch_index(metadata, IndexType.TRANSACTION) as stream:
+            assert stream.read() == (folder / "00000000000000000000.txnindex").read_bytes()
