@@ -62,7 +62,8 @@ bool tl_order_previous_reaching(tl_order_cursor *cursor, int64_t offset);
 bool tl_order_read(const tl_order_cursor *cursor, tl_order_entry *out);
 
 /* The writer's. An entry for one epoch of a row, with its marks; *overlaps: a neighbour of that epoch has some of its
- * offsets too. What stands behind all others costs no search. TL_NO_MEMORY, TL_OVER_LIMIT: nothing was changed. */
+ * offsets too, or the span begins behind its end, so that entries before it may end behind it. What stands behind all
+ * others costs no search. TL_NO_MEMORY, TL_OVER_LIMIT: nothing was changed. */
 tl_status tl_order_insert(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal,
                           const tl_epoch_span *span, const uint64_t id[2], uint32_t marks, bool *overlaps);
 /* Takes the entry for one epoch of a row out; false if the order has none. */

@@ -350,7 +350,7 @@ static tl_status insert_at_place(tl_cells *cells, tl_order *order, const item *w
     bool is_last =
         at.node[0] == order->tail && at.index[0] == tl_node_count(tl_cell_own(cells, order->tail), order->tail, true);
     bool apart = is_last && what->span.start_offset > what->before_max;
-    *overlaps = !apart && touches_neighbours(&at, what, id);
+    *overlaps |= !apart && touches_neighbours(&at, what, id);
     if (s.root) first_key(cells, order, &first);
     raise_path(&p, what->span.end_offset);
     insert_from_leaf(&p, &s, what, &first);
@@ -360,7 +360,7 @@ static tl_status insert_at_place(tl_cells *cells, tl_order *order, const item *w
 tl_status tl_order_insert(tl_cells *cells, tl_order *order, tl_cell row_cell, uint32_t ordinal,
                           const tl_epoch_span *span, const uint64_t id[2], uint32_t marks, bool *overlaps) {
     item what = {.span = *span, .before_max = order->end_offset_max};
-    *overlaps = false;
+    *overlaps = span->start_offset > span->end_offset;
     tl_status status = entry_of(cells, row_cell, ordinal, marks, &what.entry);
     if (status != TL_OK) return status;
     if (!order->root) {

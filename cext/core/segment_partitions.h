@@ -18,7 +18,7 @@ enum {
     TL_PARTITION_WORDS = 8,
     TL_PARTITION_CLASS = 3,    /* cells of 64 bytes */
     TL_PARTITION_USED = 1,     /* it is one */
-    TL_PARTITION_OVERLAPS = 2, /* segments of one epoch overlap, or did */
+    TL_PARTITION_OVERLAPS = 2, /* ends of an epoch's segments do not ascend with their starts, or did not */
     TL_DIRECTORY_TABLES = 1024,
     TL_PARTITION_PAGE = 1024,
     TL_PARTITION_PAGES_MAX = 1 << 14,

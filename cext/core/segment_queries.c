@@ -142,8 +142,8 @@ int64_t tl_derived_highest(const tl_cells *cells, const uint8_t *partition, int3
     return highest;
 }
 
-int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t epoch) {
-    int64_t highest = tl_derived_highest(cells, partition, epoch, 0);
+int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t epoch, tl_cell left_out) {
+    int64_t highest = tl_derived_highest(cells, partition, epoch, left_out);
     uint64_t word = tl_cell_load(partition, 5);
     tl_cell cell = (tl_cell)word;
     const uint8_t *records = tl_cell_at(cells, cell);
@@ -167,7 +167,7 @@ int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t e
 int64_t tl_segment_table_highest(const tl_segment_table *table, const tl_partition_id *id, int32_t epoch) {
     view v = {.table = table};
     while (begin(&v, id)) {
-        int64_t highest = tl_highest_of(table->cells, v.partition, epoch);
+        int64_t highest = tl_highest_of(table->cells, v.partition, epoch, 0);
         if (holds(&v)) return highest;
     }
     return -1;

@@ -173,15 +173,14 @@ tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *i
     return add_to(table, id, (guess){0}, segment, outcome, found_state);
 }
 
-/* Kafka's finished segment: entries of its epoch that begin at it or behind are no longer found, if none reaches
- * further than it does; one that begins with it is in no list of the epoch any more. */
-static void refer_as_kafka(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t ordinal,
-                           int64_t highest_before) {
+/* Kafka's finished segment, as often as it is finished: entries of its epoch that begin at it or behind are no longer
+ * found, if no other reached further than it does; one that begins with it is in no list of the epoch any more. */
+static void refer_as_kafka(tl_segment_table *table, uint8_t *partition, tl_cell row_cell, uint32_t ordinal) {
     tl_order_cursor at, other;
     tl_order_entry entry, found;
     if (!go_to(table, partition, row_cell, ordinal, &at, &entry)) return;
     tl_order order = tl_partition_order(partition);
-    if (highest_before <= entry.span.end_offset &&
+    if (tl_highest_of(table->cells, partition, entry.span.epoch, row_cell) <= entry.span.end_offset &&
         tl_order_floor(table->cells, order, entry.span.epoch, INT64_MAX, &other)) {
         do {
             if (!tl_order_read(&other, &found) || found.span.epoch != entry.span.epoch) break;
@@ -258,20 +257,11 @@ static tl_status change_within(tl_segment_table *table, uint8_t *partition, tl_c
         if (status == TL_OK) drop_row(table, partition, row_cell);
         return status;
     }
-    bool finishes = change->state == TL_COPY_FINISHED && tl_row_state(row) == TL_COPY_STARTED;
-    if (!table->as_kafka || !finishes) {
-        tl_status status = tl_row_change(table->cells, row_cell, change);
-        if (status == TL_OK && table->as_kafka && change->state == TL_DELETE_STARTED)
-            unrefer(table, partition, row_cell, epochs);
-        return status;
-    }
-    int64_t before[TL_EPOCHS_AS_KAFKA_MAX];
-    if (epochs > TL_EPOCHS_AS_KAFKA_MAX) return TL_OVER_LIMIT;
-    tl_epoch_span span;
-    for (uint32_t i = 0; tl_row_span(table->cells, row, i, &span); i++)
-        before[i] = tl_highest_of(table->cells, partition, span.epoch);
     tl_status status = tl_row_change(table->cells, row_cell, change);
-    for (uint32_t i = 0; status == TL_OK && i < epochs; i++) refer_as_kafka(table, partition, row_cell, i, before[i]);
+    if (status != TL_OK || !table->as_kafka) return status;
+    if (change->state == TL_DELETE_STARTED) unrefer(table, partition, row_cell, epochs);
+    for (uint32_t i = 0; change->state == TL_COPY_FINISHED && i < epochs; i++)
+        refer_as_kafka(table, partition, row_cell, i);
     return status;
 }
 

@@ -5,8 +5,6 @@
 #include "segment_ids.h"
 #include "segment_partitions.h"
 
-enum { TL_EPOCHS_AS_KAFKA_MAX = 4096 };
-
 struct tl_segment_table {
     tl_cells *cells;
     tl_segment_ids ids;
@@ -21,9 +19,9 @@ bool tl_segment_is_sound(const tl_segment *segment);
 /* Into the caller's hands; TL_FULL where its room is too small. */
 tl_status tl_row_copy(const tl_cells *cells, const tl_row *row, tl_segment_room *room, tl_segment_copy *out);
 
-/* The largest last offset in an epoch of a segment that was readable once; -1. What was remembered of segments that
- * went does not count in the first, nor does the row that is left out. */
+/* The largest last offset in an epoch of a segment that was readable once, without the row `left_out`; -1. The first
+ * takes it from the rows that are there; the second counts those too that have gone. */
 int64_t tl_derived_highest(const tl_cells *cells, const uint8_t *partition, int32_t epoch, tl_cell left_out);
-int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t epoch);
+int64_t tl_highest_of(const tl_cells *cells, const uint8_t *partition, int32_t epoch, tl_cell left_out);
 
 #endif

@@ -195,7 +195,7 @@ static void change_one(model *m, tl_segment_table *table, uint64_t *random) {
     k->segment.broker_id = change.broker_id;
     k->segment.event_timestamp_ms = change.event_timestamp_ms;
     k->segment.custom_size = change.custom_size;
-    if (to == TL_COPY_FINISHED && from == TL_COPY_STARTED) finish_in_model(m, k);
+    if (to == TL_COPY_FINISHED) finish_in_model(m, k);
     if (to == TL_DELETE_STARTED) memset(k->referenced, 0, sizeof k->referenced), memset(k->lost, 0, sizeof k->lost);
     if (to == TL_DELETE_FINISHED) k->there = false;
 }

@@ -93,8 +93,6 @@ class KafkaModel(Model):
         for epoch, start, end in spans_of(after):
             ids, others = self.referenced.setdefault(epoch, {}), self.unreferenced.setdefault(epoch, set())
             if after.state is FINISHED:
-                if before.state is FINISHED:
-                    continue
                 while ids and max(ids) >= start and self.highest.get(epoch, -1) <= end:
                     others.add(ids.pop(max(ids)))
                 ids[start] = mine

@@ -299,6 +299,33 @@ def test_an_epoch_that_begins_behind_its_segment_holds_nobody_up(table: SegmentT
     assert table.next_with_txn_index(ORDERS, 0, 2**39) is None
 
 
+@pytest.mark.parametrize("longer_first", [True, False])
+def test_an_epoch_that_begins_behind_its_end_hides_nothing(table: SegmentTable, longer_first: bool) -> None:
+    """What a leader has copied so far is the highest offset: one too low is copied again, or kept on disk for ever."""
+    longer = segment(1, 20, 24, {6: 20}, state=FINISHED)
+    malformed = segment(2, 10, 22, {6: 50, 7: 23}, state=FINISHED)  # of epoch 6: 50 to 22
+    for put in (longer, malformed) if longer_first else (malformed, longer):
+        table.put(put)
+    assert table.highest_offset(ORDERS, 6) == 24
+    assert table.find_many(ORDERS, [6, 6], [24, 50]).found.tolist() == [True, False]
+    table.apply_record(update(1, DELETING))
+    table.apply_record(update(1, DELETED))
+    assert table.highest_offset(ORDERS, 6) == 24
+
+
+def test_kafkas_displaced_segment_comes_back_when_it_is_finished_again() -> None:
+    """A broker that repeats its update finds in Kafka's cache what the repeat brought back, and so it must in ours."""
+    with SegmentTable(as_kafka=True) as table:
+        table.assign(ORDERS)
+        table.put(segment(1, 5, 9, {0: 5}, state=FINISHED))
+        table.put(segment(2, 0, 20, {0: 0}, state=FINISHED))
+        assert table.find(ORDERS, 0, 7) == segment(2, 0, 20, {0: 0}, state=FINISHED)
+        table.apply_record(update(1, FINISHED))
+        assert table.find(ORDERS, 0, 7) == table.get(segment_id(1))
+        assert (table.find(ORDERS, 0, 15), table.highest_offset(ORDERS, 0)) == (None, 20)
+        assert len(list(table.list(ORDERS, 0))) == 2
+
+
 def test_a_closed_table_says_so_and_calls_under_way_end_first() -> None:
     """A broker shuts down while requests are being answered."""
     for _ in range(5):
