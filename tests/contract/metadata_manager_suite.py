@@ -420,6 +420,11 @@ class MetadataManagerContract:
         assert listed(leader, 0) == [2, 1, 3]
         assert leader.highest_offset_for_epoch(PARTITION, 0) == 200
 
+    def test_an_epochs_list_ascends_by_the_segments_start(self, leader: RemoteLogMetadataManager) -> None:
+        """Retention deletes the list's beginning, and stops at the first segment that is to stay."""
+        finish(leader, segment(1, 0, 100, {0: 0, 1: 50}), segment(2, 20, 90, {0: 20, 1: 30}))
+        assert (listed(leader, 0), listed(leader, 1)) == ([1, 2], [1, 2])
+
     def test_the_same_range_twice(self, leader: RemoteLogMetadataManager) -> None:
         """The one that is not read must stay listed, or its objects are never deleted."""
         finish(leader, segment(1, 0, 9), segment(2, 0, 9))

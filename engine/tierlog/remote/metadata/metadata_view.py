@@ -60,8 +60,7 @@ class MetadataView:
 
     def readable(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
         """The segments of a partition in state COPY_SEGMENT_FINISHED, ascending by start offset."""
-        found = (segment for segment in self.table.list(partition) if segment.state is _FINISHED)
-        yield from sorted(found, key=lambda segment: segment.start_offset)
+        return (segment for segment in self.table.list(partition) if segment.state is _FINISHED)
 
     def segments(self) -> Iterator[RemoteLogSegmentMetadata]:
         """All segments in all states but DELETE_SEGMENT_FINISHED."""

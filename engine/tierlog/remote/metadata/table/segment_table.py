@@ -229,12 +229,12 @@ class SegmentTable(NativeSegmentTable):
         return SegmentColumns(rows=rows, found=found)
 
     def list(self, partition: TopicIdPartition, epoch: int | None = None) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments in all states but DELETE_SEGMENT_FINISHED, each as of a moment of its own.
+        """The segments in all states but DELETE_SEGMENT_FINISHED, ascending by start offset, each as of a moment of its
+        own.
 
         Args:
             partition: Of which partition.
-            epoch: Those with offsets of this leader epoch, ascending by the first of them. None: all, ascending by
-                their first leader epoch and their first offset.
+            epoch: Those with this leader epoch; None: all.
         """
         rows = self.columns(partition, epoch).rows
         for at in range(0, len(rows), _LISTED_AT_ONCE):
@@ -245,6 +245,9 @@ class SegmentTable(NativeSegmentTable):
         if epoch is not None and epoch < 0:
             raise ValueError(f"leader epoch {epoch} is negative")
         rows = self._list_rows(partition, -1 if epoch is None else epoch)
+        starts = rows["start_offset"]
+        if (starts[1:] < starts[:-1]).any():  # the native order is that of the epoch's own offsets
+            rows = rows[np.argsort(starts, kind="stable")]
         return SegmentColumns(rows=rows, found=np.ones(len(rows), np.bool_))
 
     def partitions(self) -> builtins.list[TopicIdPartition]:
