@@ -31,16 +31,22 @@ EPOCHS = "leader-epoch-checkpoint"
 
 
 class KafkaPeer:
-    """A peer of bench/peers, in the package of Kafka's log: one answer a line.
+    """A peer of bench/peers, in a package of Kafka's: one answer a line.
 
     Args:
         folder: Where the peer is compiled.
         program: The name of its class.
+        package: Of the class.
     """
 
-    def __init__(self, folder: pathlib.Path, program: str = "LogPeer") -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        program: str = "LogPeer",
+        package: str = "org.apache.kafka.storage.internals.log",
+    ) -> None:
         command = [install.java(), "-Xmx256m", "-cp", java_class_path(f"{program}.java", folder)]
-        command.append(f"org.apache.kafka.storage.internals.log.{program}")
+        command.append(f"{package}.{program}")
         pipe, self.errors = subprocess.PIPE, folder / "errors.txt"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
