@@ -70,6 +70,6 @@ def _list_tier(options: ReadOptions, path: str) -> TierListing:
 
         client_keys = {name: value.get_secret_value() for name, value in options.metadata_client.items()}
         known = open_metadata(options.metadata, client_keys=client_keys)
-    with open_tier(path, layout=options.layout, config=tier_config(options), known=known) as tier:
+    with open_tier(path, layout=options.layout, config=tier_config(options), known=known, list_once=True) as tier:
         histories, warnings = list_histories(tier, scan_request(options))
         return TierListing(path, tier.layout, tuple(histories), tuple(warnings))

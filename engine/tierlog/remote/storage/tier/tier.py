@@ -59,6 +59,7 @@ class Tier:
         machine: Machine | None = None,
         url: str = "",
         scope: Scope | None = None,
+        listed: Iterable[ObjectInfo] | None = None,
     ) -> None:
         self.url = url
         self.scope = scope or Scope()
@@ -66,6 +67,7 @@ class Tier:
         self._layout = layout
         self._key_ring = key_ring or KeyRing({})
         self._machine = machine or Machine()
+        self._listed = listed
         self._calls = OrderedCalls(CONCURRENCY, self._machine)
 
     @property
@@ -159,6 +161,8 @@ class Tier:
         Raises:
             StoreError and its kinds.
         """
+        if objects is None:  # who opened the tier may have listed it just now
+            objects, self._listed = self._listed, None
         return self._layout.find_candidates(wanted or SegmentFilter(), objects)
 
     def iter_loads(

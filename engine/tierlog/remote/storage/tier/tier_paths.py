@@ -27,7 +27,7 @@ from tierlog.remote.storage.store_stack import as_it_is, open_configured_store, 
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.stores.store_urls import local_path, split_last
 from tierlog.runtime.stores.wrappers.masked_store import MASK
 
@@ -67,6 +67,7 @@ def open_tier(
     wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
     limited: bool = False,
     known: KnownSegments | None = None,
+    list_once: bool = False,
 ) -> Tier:
     """Open a tier for reading.
 
@@ -80,6 +81,8 @@ def open_tier(
         limited: Keep to the configuration's download limit, which else is the storage manager's alone.
         known: The segments that the tier has, from metadata: it shows these and no others, and nothing is listed unless
             ``layout`` is auto and none of them can be found.
+        list_once: What was listed to find the layout, if that is all that lies there and at most 1,000 objects, is the
+            first listing of the tier: for a caller that lists the tier at once.
 
     Returns:
         A Tier; close it (it is a context manager).
@@ -108,10 +111,11 @@ def open_tier(
             _refuse_other_files(path, machine.files)
         store = opened(folder)
         return Tier(store, SingleFileLayout(store, name, path), key_ring=key_ring, machine=machine, url=folder)
-    url, scope, found = _look(path, layout, tier_config, machine)
+    url, scope, found, listed = _look(path, layout, tier_config, machine)
     store = opened(url)
     made = _layout(found, store, scope, key_ring, machine)
-    return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope)
+    first = listed if list_once else None
+    return Tier(store, made, key_ring=key_ring, machine=machine, url=url, scope=scope, listed=first)
 
 
 def _open_known(
@@ -125,7 +129,7 @@ def _open_known(
 ) -> Tier:
     found = _find_known(path, layout, config, opened, known)
     if found is None:
-        url, scope, name = _look(path, layout, config, machine)
+        url, scope, name, _ = _look(path, layout, config, machine)
         if name not in KEYED_LAYOUTS:
             raise ConfigError(f"{path} is no bucket (layout {name}): metadata says what a bucket holds")
         found = url, _scope_by_keys(url, scope, name, opened, known), name
@@ -210,15 +214,18 @@ def _refuse_other_files(path: str, files: Files) -> None:
         )
 
 
-def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tuple[str, Scope, str]:
-    """The URL of the store, where in it the segments are, and their layout."""
+def _look(
+    path: str, layout: str, config: StorageConfig, machine: Machine
+) -> tuple[str, Scope, str, list[ObjectInfo] | None]:
+    """The URL of the store, where in it the segments are, their layout, and all objects there if they were listed."""
     prefix = config.key_prefix
     places = _places_of(path, layout, config)
     found, place = layout, places[0]
+    seen = _SeenObjects()
     if layout == "auto" or len(places) > 1:
         store = stack_store(open_configured_store(path, config, machine=machine), config, machine=machine)
         try:
-            keys = (info.key[len(prefix) :] for info in store.iter_objects(prefix))
+            keys = (info.key[len(prefix) :] for info in seen.passed_on(store.iter_objects(prefix)))
             recognised = _recognise(keys, path, layout, places)
             if not recognised:
                 # The first copy is under way, or died: a tier without segments, and something for `orphans`.
@@ -230,7 +237,29 @@ def _look(path: str, layout: str, config: StorageConfig, machine: Machine) -> tu
                 raise _nothing_found(path, config, recognised)
         else:
             found, place = recognised
-    return place.folder, _scope(place, config), found
+    return place.folder, _scope(place, config), found, seen.below(place)
+
+
+class _SeenObjects:
+    """What passes by of a listing that others look at."""
+
+    def __init__(self) -> None:
+        self._objects: list[ObjectInfo] = []
+        self._is_whole = False
+
+    def passed_on(self, objects: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+        """The objects one by one; as many are kept as are believed to show a layout."""
+        for info in objects:
+            if len(self._objects) <= _RECOGNISED_MAX:
+                self._objects.append(info)
+            yield info
+        self._is_whole = len(self._objects) <= _RECOGNISED_MAX
+
+    def below(self, place: Place) -> list[ObjectInfo] | None:
+        """All objects, their keys as from that folder; None unless the listing was read to its end and short."""
+        if not self._is_whole:
+            return None
+        return [replace(info, key=place.inner + info.key) for info in self._objects]
 
 
 def _places_of(path: str, layout: str, config: StorageConfig) -> list[Place]:
