@@ -7,13 +7,18 @@ import datetime
 import json
 import pathlib
 import re
+import time
+import zoneinfo
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import tierlog
 from tests.conftest import DATA, FIXTURES
+from tests.support.fault_proxy import FaultProxy
 from tests.support.golden import (
     ROW_COLUMNS,
     Case,
@@ -26,7 +31,9 @@ from tests.support.golden import (
     tiered_topics,
 )
 from tests.support.kip_scripts import SCRIPTS
+from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError, UnknownTopicError
+from tierlog.reading import _timestamp_ms
 
 CASES = [*tiered_topics(DATA), *(tiered_topics(FIXTURES) if (FIXTURES / "README.md").is_file() else ())]
 LOGS = [*log_folders(DATA), *(log_folders(FIXTURES) if (FIXTURES / "README.md").is_file() else ())]
@@ -156,12 +163,82 @@ class TestBounds:
         last = tierlog.read(path, "fx-epochs", end=moment, columns=["offset"]).read_all()["offset"][-1].as_py()
         assert (first, last) == (191, 190)
 
-    def test_a_time_without_a_zone_is_refused(self, data: pathlib.Path) -> None:
-        """A local time would be taken for UTC, hours off."""
-        with pytest.raises(ConfigError, match="time zone"):
-            tierlog.read(data / "main-plain" / "objects", "fx-epochs", start=datetime.datetime(2023, 1, 1))  # noqa: DTZ001
+    @pytest.mark.parametrize(
+        "moment",
+        [
+            "2023-11-14T22:16:22.286Z",
+            "2023-11-14T22:16:22.285001",  # rounded up: no record before the time comes
+            "2023-11-14 23:16:22.286+01:00",
+            datetime.datetime(2023, 11, 14, 22, 16, 22, 286_000, datetime.UTC),
+            datetime.datetime(2023, 11, 14, 22, 16, 22, 286_000),  # noqa: DTZ001 - naive is UTC
+            datetime.datetime(2023, 11, 14, 23, 16, 22, 286_000, zoneinfo.ZoneInfo("Europe/Berlin")),
+            np.datetime64("2023-11-14T22:16:22.286"),
+            np.datetime64("2023-11-14T22:16:22.285000001"),
+            pd.Timestamp("2023-11-14T22:16:22.286"),
+            pd.Timestamp("2023-11-14T22:16:22.285000001Z"),
+            pd.Timestamp("2023-11-14T17:16:22.286", tz="America/New_York"),
+        ],
+        ids=repr,
+    )
+    def test_each_form_of_a_time(self, data: pathlib.Path, moment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The user would have to convert what pandas or Spark showed, or read hours beside it."""
+        monkeypatch.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        try:
+            path = data / "main-plain" / "objects"
+            first = tierlog.read(path, "fx-epochs", start=moment, columns=["offset"]).read_all()["offset"][0].as_py()
+            last = tierlog.read(path, "fx-epochs", end=moment, columns=["offset"]).read_all()["offset"][-1].as_py()
+            assert (first, last) == (191, 190)
+        finally:
+            monkeypatch.undo()
+            time.tzset()
 
-    @pytest.mark.parametrize("offset", [-1, -2, -7, 2**63])
+    def test_both_hours_of_a_night_when_clocks_are_put_back(self) -> None:
+        """A read of that hour would begin an hour early or late."""
+        berlin = zoneinfo.ZoneInfo("Europe/Berlin")
+        twice = [datetime.datetime(2023, 10, 29, 2, 30, fold=fold, tzinfo=berlin) for fold in (0, 1)]
+        assert [_timestamp_ms("start", each) for each in twice] == [1698539400000, 1698543000000]
+
+    @pytest.mark.parametrize(
+        ("moment", "wanted"),
+        [
+            (np.datetime64("2023"), 1672531200000),
+            (np.datetime64("1969-12"), -2678400000),
+            (np.datetime64(2, "25s"), 50_000),
+            (np.datetime64(-1, "ns"), 0),
+            (np.datetime64(-(10**15), "as"), -1),
+            (np.datetime64(3, "W"), 1814400000),
+            (np.datetime64(2**62, "ms"), 2**62),
+            (datetime.datetime.max.replace(tzinfo=datetime.UTC), 253402300800000),
+            (datetime.datetime.min.replace(tzinfo=datetime.UTC), -62135596800000),
+            (pd.Timestamp.max, 9223372036855),
+        ],
+        ids=repr,
+    )
+    def test_units_and_ends(self, moment: Any, wanted: int) -> None:
+        """A wrapped-around time would read everything, or nothing."""
+        assert _timestamp_ms("start", moment) == wanted
+
+    @pytest.mark.parametrize(
+        ("moment", "text"),
+        [
+            ("yesterday", "no time of ISO 8601"),
+            ("1655000010000", "no time of ISO 8601"),
+            ("", "no time of ISO 8601"),
+            (pd.NaT, "NaT"),
+            (np.datetime64("NaT"), "NaT"),
+            (np.datetime64(2**62, "s"), "out of range"),
+            (np.datetime64(2**62, "Y"), "out of range"),
+            (np.datetime64(-(2**62), "W"), "out of range"),
+        ],
+        ids=repr,
+    )
+    def test_what_is_no_time_is_refused(self, data: pathlib.Path, moment: Any, text: str) -> None:
+        """The read would begin anywhere."""
+        with pytest.raises(ConfigError, match=f"end.*{text}"):
+            tierlog.read(data / "main-plain" / "objects", "fx-epochs", end=moment)
+
+    @pytest.mark.parametrize("offset", [-1, -2, -7])
     def test_what_is_no_offset_is_refused(self, data: pathlib.Path, offset: int) -> None:
         """A computed end of -1 would read everything, where 0 reads nothing: Spark's words for latest and earliest."""
         path = data / "main-plain" / "objects"
@@ -170,7 +247,7 @@ class TestBounds:
             for given in (offset, {0: offset}, {"fx-epochs": {0: offset}}):
                 if name == "log_start_offsets" and given == offset:
                     continue  # a TypeError: they are always by partition
-                with pytest.raises(ConfigError, match=rf"{name}.* is an offset, 0 to 2\*\*63 - 1, not {offset}"):
+                with pytest.raises(ConfigError, match=rf"{name}.* is an offset, at least 0, not {offset}"):
                     tierlog.read(path, "fx-epochs", **{name: given})
 
     def test_partitions(self, data: pathlib.Path) -> None:
@@ -182,6 +259,16 @@ class TestBounds:
             tierlog.read(path, "fx-local-json", partitions=[7])
         with pytest.raises(UnknownTopicError, match=r"there are: .*fx-local-json"):
             tierlog.read(path, "fx-local-jsno")
+
+
+def test_a_bucket_is_listed_once(s3: StoreServer, data: pathlib.Path) -> None:
+    """Each read would pay several round trips to the store, and see the bucket at several times."""
+    path = s3.upload(data / "main-plain" / "objects", "read-lists-once")
+    with FaultProxy.before(s3) as proxy:
+        config = {**s3.options, "store.endpoint": proxy.endpoint}
+        assert tierlog.read(path, "fx-epochs", config=config).read_all().num_rows == 2201
+        lists = [seen.query for seen in proxy.seen if "list-type" in seen.query]
+    assert len(lists) == 1, lists
 
 
 class TestSeveralTopics:

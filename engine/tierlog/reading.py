@@ -6,10 +6,15 @@ import datetime
 import os
 import re
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import partial
+from typing import Final
+
+import numpy as np
 
 from tierlog.arguments import (
     INT64_MAX,
+    INT64_MIN,
     require_flag,
     require_int,
     require_int_map,
@@ -47,8 +52,25 @@ Topics = str | Iterable[str] | re.Pattern[str]
 #: By partition where one topic is read, else by topic and partition.
 ByPartition = Mapping[int, int] | Mapping[str, Mapping[int, int]]
 
-#: Where to begin or end: an offset, offsets by partition, or a time.
-Bound = int | ByPartition | datetime.datetime
+#: Where to begin or end: an offset, offsets by partition, or a time (a ``pandas.Timestamp`` is a datetime).
+Bound = int | ByPartition | str | datetime.datetime | np.datetime64
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MONTHS: Final = {"Y": 12, "M": 1}
+#: Units of numpy.datetime64 in a millisecond.
+_PER_MS: Final = {
+    "W": Fraction(1, 7 * 86_400_000),
+    "D": Fraction(1, 86_400_000),
+    "h": Fraction(1, 3_600_000),
+    "m": Fraction(1, 60_000),
+    "s": Fraction(1, 1_000),
+    "ms": Fraction(1),
+    "us": Fraction(10**3),
+    "ns": Fraction(10**6),
+    "ps": Fraction(10**9),
+    "fs": Fraction(10**12),
+    "as": Fraction(10**15),
+}
 
 Config = Mapping[str, str] | str | os.PathLike[str]
 
@@ -82,10 +104,11 @@ def read(
         topic: Its name; ``<topic id>:<topic>`` where a bucket holds two topics of that name. Several names, or a
             compiled pattern (``re.compile("orders-.*")``) that the whole name must match.
         partitions: The partitions to read, of each topic; None for all.
-        start: First offset, or first offset by partition, or a time with a time zone: then each partition begins at its
-            first record of that time or later. If the tier no longer holds that offset, the read begins with the first
-            offset that it holds. By partition of several topics: ``{topic: {partition: offset}}``. No offset is
-            negative: None reads from the first one.
+        start: First offset, or first offset by partition, or a time: then each partition begins at its first record of
+            that time or later. If the tier no longer holds that offset, the read begins with the first offset that it
+            holds. By partition of several topics: ``{topic: {partition: offset}}``. No offset is negative: None reads
+            from the first one. A time is a text of ISO 8601, a ``datetime``, a ``pandas.Timestamp`` or a
+            ``numpy.datetime64``; without a zone it is of UTC, as the column ``timestamp`` is, whatever the machine's.
         end: The same, exclusive: 0 reads nothing, None all that there is.
         columns: Which columns, in which order. There are key, value (binary), topic (string), partition (int32), offset
             (int64), timestamp (timestamp[ms, UTC]), timestampType (int32: 0 CreateTime, 1 LogAppendTime, -1 none),
@@ -157,7 +180,7 @@ def read(
 
         client_keys = require_type("metadata_client", metadata_client or {}, Mapping, "a mapping of str to str")
         known = open_metadata(_sources(metadata), machine=machine, client_keys=client_keys)
-    tier = open_tier(where, layout=named_layout, config=keys, machine=machine, known=known)
+    tier = open_tier(where, layout=named_layout, config=keys, machine=machine, known=known, list_once=True)
     try:
         plan = plan_scan(tier, request)
         if isinstance(topic, re.Pattern) and not plan.bounds:
@@ -193,25 +216,62 @@ def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[Per
     """(offsets, timestamp in ms): at most one of them is given."""
     if given is None:
         return None, None
-    if isinstance(given, datetime.datetime):
-        if given.tzinfo is None:
-            raise ConfigError(f"{which} is a time without a time zone: {given.isoformat()}")
-        since = given - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        # Rounded up: the first millisecond that is not before the time given.
-        return None, -(-since // datetime.timedelta(milliseconds=1))
+    if isinstance(given, str | datetime.datetime | np.datetime64):
+        return None, _timestamp_ms(which, given)
     if isinstance(given, Mapping):
         return _by_topic(which, given, topics), None
     try:
         number = require_int(which, given)
     except TypeError:
-        raise wrong_type(which, given, "an int, a mapping of ints by partition, or a datetime") from None
+        raise wrong_type(which, given, "an int, a mapping of ints by partition, or a time") from None
     return _offset(which, number), None
+
+
+def _timestamp_ms(which: str, given: str | datetime.datetime | np.datetime64) -> int:
+    """The first millisecond since 1970 that is not before the time.
+
+    Raises:
+        ConfigError: a text that is not ISO 8601, NaT, or a time whose milliseconds no int64 holds.
+    """
+    if isinstance(given, str):
+        try:
+            moment: datetime.datetime | np.datetime64 = datetime.datetime.fromisoformat(given)
+        except ValueError:
+            raise ConfigError(f"{which} {given[:80]!r} is no time of ISO 8601, as 2022-06-12T02:13:30Z is") from None
+    else:  # pandas.Timestamp is a datetime; only its own conversion has its nanoseconds
+        moment = getattr(given, "to_datetime64", lambda: given)()
+    if isinstance(moment, np.datetime64):
+        milliseconds = _ceil_ms(which, moment)
+    else:
+        aware = moment if moment.utcoffset() is not None else moment.replace(tzinfo=datetime.UTC)
+        milliseconds = -(-(aware - _EPOCH) // datetime.timedelta(milliseconds=1))
+    if not INT64_MIN <= milliseconds <= INT64_MAX:
+        raise ConfigError(f"{which} {given} is out of range: its milliseconds since 1970 do not fit into 64 bits")
+    return milliseconds
+
+
+def _ceil_ms(which: str, given: np.datetime64) -> int:
+    """By exact arithmetic: numpy's own conversion wraps around. Raises ConfigError: NaT, or no unit."""
+    if np.isnat(given):
+        raise ConfigError(f"{which} is NaT, which is no time")
+    unit, step = np.datetime_data(given.dtype)
+    number = int(given.astype(np.int64)) * step
+    if unit in _MONTHS:
+        months = number * _MONTHS[unit]
+        year, month = divmod(months, 12)
+        if not 1 <= 1970 + year <= 9999:
+            raise ConfigError(f"{which} {given} is out of range: years are 1 to 9999")
+        number, unit = (datetime.date(1970 + year, month + 1, 1) - _EPOCH.date()).days, "D"
+    if unit not in _PER_MS:
+        raise ConfigError(f"{which} is a numpy.datetime64 without a unit")
+    per_ms = _PER_MS[unit]
+    return -(-number * per_ms.denominator // per_ms.numerator)
 
 
 def _offset(name: str, number: int) -> int:
     """The offset. Negative ones are refused: Spark's words for earliest and latest are no offsets here."""
-    if not 0 <= number <= INT64_MAX:
-        raise ConfigError(f"{name} is an offset, 0 to 2**63 - 1, not {number}")
+    if number < 0:
+        raise ConfigError(f"{name} is an offset, at least 0, not {number}")
     return number
 
 

@@ -59,7 +59,7 @@ def parse_moment(text: str | None, option: str, default: int, *, now_ms: int) ->
         raise ConfigError(f"{option} {text!r}: not ISO 8601 ({error}), nor how long ago (1h), nor ms") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - _EPOCH) // _MILLISECOND
+    return -(-(moment - _EPOCH) // _MILLISECOND)  # rounded up: no record before the time is of that time or later
 
 
 def _plausible(text: str, option: str) -> int:
