@@ -34,15 +34,18 @@ def jar_path() -> str:
 
 
 def why_python_reads() -> str:
-    """A message that explains why Python workers read if no engine was asked for; ``explain()`` shows only
-    ``(Python)``.
+    """A message that explains why Python workers read if no engine was asked for, and how to switch; ``explain()``
+    shows only ``(Python)``.
     """
     why = "Python workers read, (Python) in explain(): Spark has no tierlog jar on its class path"
     try:
-        found = f"with spark.jars={jar_path()} reads are several times faster"
+        found = (
+            "with it reads are several times faster: pyspark_tierlog.enable(spark), or before the session starts "
+            f"spark.jars={jar_path()}"
+        )
     except ConfigError:
         found = "nor has this install of tierlog"
-    return f"{why}, {found}; option engine=python says that this is meant"
+    return f"{why}, {found}; option engine=python says that this is meant (told once)"
 
 
 def enable(spark: SparkSession) -> None:

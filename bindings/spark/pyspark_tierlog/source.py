@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_tierlog.plain_errors import hide_traceback, told_in_one_line
 from pyspark_tierlog.refusals import NoStream, is_written_to, refuse_writing
+from pyspark_tierlog.spark_workers import is_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -125,7 +126,8 @@ def _checked(options: Mapping[str, str], *, creating_table: bool = False) -> Rea
     if checked.engine == "auto" and checked.table == "records" and not creating_table:
         from pyspark_tierlog.jar import why_python_reads
 
-        logger.warning("tierlog: %s", why_python_reads())
+        if is_first("python-reads"):
+            logger.warning("tierlog: %s", why_python_reads())
     if warning:
         logger.warning("tierlog: %s", warning)
     return checked

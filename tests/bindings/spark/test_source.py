@@ -11,6 +11,7 @@ import pytest
 from pyspark_tierlog import DefaultSource
 from tests.bindings.spark.conftest import Read, in_milliseconds
 from tests.conftest import DATA, FIXTURES
+from tests.support.fault_proxy import FaultProxy
 from tests.support.golden import (
     ROW_COLUMNS,
     Case,
@@ -24,6 +25,7 @@ from tests.support.golden import (
     tiered_topics,
 )
 from tests.support.kip_scripts import SCRIPTS
+from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,6 +146,36 @@ def test_who_reads_is_told_without_the_jar(caplog: pytest.LogCaptureFixture) -> 
     DefaultSource({"path": str(TXN), "subscribe": "fx-txn", "engine": "python"})
     DefaultSource({"path": str(TXN), "subscribe": "fx-txn", "table": "segments"})
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("prefix", ["lists-once", "lists-once-7"])  # a number ends the folder of a partition, too
+def test_load_lists_the_bucket_once(read: Read, engine: str, s3: StoreServer, data: pathlib.Path, prefix: str) -> None:
+    """Each load() would pay several round trips to the store, and see the bucket at several times."""
+    prefix = f"{prefix}-{engine}"
+    path = s3.upload(data / "main-plain" / "objects", prefix)
+    with FaultProxy.before(s3) as proxy:
+        frame = read(path, subscribe="fx-txn", **{**s3.options, "store.endpoint": proxy.endpoint})
+        assert frame.count() == read(TXN, subscribe="fx-txn").count()
+        lists = [seen.query for seen in proxy.seen if "list-type" in seen.query]
+    assert len(lists) == 1, lists
+
+
+def test_who_reads_is_told_once_a_session(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """A notebook would show the same four lines under each cell that loads; other sessions would not be told."""
+    for session in ("blockmgr-1", "blockmgr-2"):
+        (tmp_path / session).mkdir()
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / session},{tmp_path / 'other'}")  # as Spark sets it
+        for _ in range(3):
+            DefaultSource({"path": str(TXN), "subscribe": "fx-txn"})
+        (line,) = caplog.messages
+        assert "pyspark_tierlog.enable(spark)" in line or "nor has this install" in line
+        caplog.clear()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))  # a cluster's setting, which outlives the application
+    for _ in range(2):
+        DefaultSource({"path": str(TXN), "subscribe": "fx-txn"})
+    assert len(caplog.messages) == 2
 
 
 def test_sql_view(spark: SparkSession, read: Read, engine: str) -> None:
