@@ -44,6 +44,8 @@ class Format(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
     RAW = "raw"
+    CSV = "csv"
+    TSV = "tsv"
     PARQUET = "parquet"
     ARROW = "arrow"
     ARROW_FILE = "arrow-file"

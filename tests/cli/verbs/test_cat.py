@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import io
 import json
@@ -12,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -166,6 +168,64 @@ def test_text_and_raw(tierlog: Run, tmp_path: pathlib.Path) -> None:
         "orders-3\t13\t2023-11-14T22:14:20.001Z\tk4\t\\xff\\x00",
     ]
     assert tierlog("cat", path, "--format", "raw").out == b"alpha\nbeta\ngamma\n\xff\x00\n"
+
+
+@pytest.mark.parametrize(("form", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_csv_and_tsv(tierlog: Run, tmp_path: pathlib.Path, form: str, delimiter: str) -> None:
+    """Otherwise a spreadsheet or a database loads other values than the records have, or null for an empty text."""
+    values = (b"plain", None, b"", b'say "a,b"\tc\r\nd', b"\xff", b'{"base64":"/w=="}', " ü".encode(), b"NULL", b"\\N")
+    path = log_of(tmp_path, [Batch(0, values, keys=(b"k,",) * 9, timestamp_ms=1_700_000_000_000)])
+    out = tierlog("cat", path, "--format", form, "--columns", "offset,timestamp,key,value,headers,topic").text
+    lines = out.replace("\t", ",") if form == "tsv" else out
+    assert lines.startswith(
+        "offset,timestamp,key,value,headers,topic\n"
+        + ("0,2023-11-14T22:13:20.000Z," + ('"k,"' if form == "csv" else "k,") + ",plain,,orders\n")
+    )
+    read = list(csv.DictReader(io.StringIO(out, newline=""), delimiter=delimiter))
+    assert [row["value"] for row in read] == [
+        "plain",
+        "",
+        "",
+        'say "a,b"\tc\r\nd',
+        '{"base64":"/w=="}',
+        '{"base64":"eyJiYXNlNjQiOiIvdz09In0="}',
+        " ü",
+        "NULL",
+        "\\N",
+    ]
+    options = pacsv.ConvertOptions(
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        column_types={"value": pa.string()},
+    )
+    parsing = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    table = pacsv.read_csv(io.BytesIO(out.encode()), parse_options=parsing, convert_options=options)
+    assert table["value"].to_pylist()[:4] == ["plain", None, "", 'say "a,b"\tc\r\nd']
+    coded = tierlog("cat", path, "--format", form, "--columns", "value", "--value-as", "base64").text.splitlines()
+    assert coded[:4] == ["value", "cGxhaW4=", "", '""']
+    assert tierlog("cat", path, "--format", form, "--value-as", "json").code == 2
+
+
+def test_csv_of_no_records_has_its_head(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise a load of an empty answer fails, or takes the first record of the next file for its head."""
+    path = log_of(tmp_path, LOG)
+    assert tierlog("cat", path, "--format", "csv", "--from", "99").text == ",".join(KEYS) + "\n"
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids=str)
+def test_csv_holds_the_same_as_json(tierlog: Run, tmp_path: pathlib.Path, case: Case) -> None:
+    """Otherwise CSV loses headers, or a column is another one's."""
+    given = ["cat", case.objects, case.topic, *config_file(case.run, tmp_path), "--key-as", "base64"]
+    lines = tierlog(*given, "--format", "json", "--value-as", "base64").lines
+    out = tierlog(*given, "--format", "csv", "--value-as", "base64").text
+    read = list(csv.DictReader(io.StringIO(out, newline="")))
+    assert [(row["key"], row["value"], row["headers"]) for row in read] == [
+        (line["key"] or "", line["value"] or "", json.dumps(line["headers"], separators=(",", ":")).replace("[]", ""))
+        for line in lines
+    ]
+    for name in ("topic", "partition", "offset", "timestampType", "leaderEpoch"):
+        assert [row[name] for row in read] == [str(line[name]) for line in lines]
 
 
 def test_parquet_and_arrow_hold_the_same(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:

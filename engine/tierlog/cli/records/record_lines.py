@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -180,6 +181,77 @@ _TEXT_CELLS: dict[str, Callable[[pa.RecordBatch], list[str]]] = {
         ",".join(map(readable, headers)) for headers in joined_headers(rows.column("headers"), null=b"null")
     ],
 }
+
+
+class DelimitedLines:
+    """CSV or TSV, quoted as RFC 4180 has it, a line feed behind each record.
+
+    Null is an empty field, an empty text is ``""``. Keys and values are UTF-8; what is not, and what begins with
+    ``{"base64":`` itself, comes as ``{"base64":"…"}``, so that no two values look the same. Times are ISO 8601 in UTC;
+    headers are the JSON of ``--format json``.
+
+    Args:
+        columns: The columns in order.
+        delimiter: One character.
+        key_as, value_as: "utf8" or "base64".
+
+    Attributes:
+        head: The line of the columns' names.
+
+    Raises:
+        ConfigError: an encoding is another one.
+    """
+
+    def __init__(self, columns: Sequence[str], delimiter: str, *, key_as: str = "utf8", value_as: str = "utf8") -> None:
+        self._delimiter = delimiter
+        self._special = re.compile(f'[{delimiter}"\r\n]')
+        encodings = {"key": key_as, "value": value_as}
+        for name, encoding in encodings.items():
+            if encoding not in ("utf8", "base64"):
+                raise ConfigError(f"--{name}-as {encoding} does not go together with --format csv and tsv")
+        self._cells = [(name, self._cells_of(name, encodings.get(name))) for name in columns]
+        self.head = (delimiter.join(columns) + "\n").encode("ascii")
+
+    def render(self, rows: pa.RecordBatch, /) -> bytes:
+        pieces: list[str | Sequence[str]] = []
+        for _, cells in self._cells:
+            pieces += [cells(rows), self._delimiter]
+        pieces[-1] = "\n"
+        return "".join(interleaved(pieces, rows.num_rows)).encode("utf-8")
+
+    def _cells_of(self, name: str, encoding: str | None) -> Callable[[pa.RecordBatch], list[str]]:
+        if encoding is not None:
+            shown = _lossless_text if encoding == "utf8" else _bare_base64
+            return lambda rows: [self._field(shown(value)) for value in rows.column(name).to_pylist()]
+        if name == "timestamp":
+            return lambda rows: ["" if ms == -1 else utc_text(ms) for ms in timestamps_ms(rows)]
+        if name == "headers":
+            return lambda rows: ["" if text == "[]" else self._field(text) for text in _header_texts(rows)]
+        if name in ("topic", "segment"):
+            return lambda rows: list(map(self._field, rows.column(name).to_pylist()))
+        return _TEXT_CELLS[name]
+
+    def _field(self, text: str | None) -> str:
+        if text is None:
+            return ""
+        if text and self._special.search(text) is None:
+            return text
+        return f'"{text.replace(chr(34), chr(34) * 2)}"'
+
+
+def _lossless_text(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    if not value.startswith(b'{"base64":'):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            pass  # as base64
+    return f'{{"base64":{base64_text(value)}}}'
+
+
+def _bare_base64(value: bytes | None) -> str | None:
+    return None if value is None else b2a_base64(value, newline=False).decode("ascii")
 
 
 class RawLines:

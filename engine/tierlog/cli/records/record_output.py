@@ -15,7 +15,7 @@ import pyarrow as pa
 from typing_extensions import Buffer
 
 from tierlog.cli.options import Format
-from tierlog.cli.records.record_lines import TEXT_COLUMNS, JsonLines, RawLines, TextLines
+from tierlog.cli.records.record_lines import TEXT_COLUMNS, DelimitedLines, JsonLines, RawLines, TextLines
 from tierlog.cli.records.record_template import TemplateLines
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine import Machine
@@ -31,6 +31,7 @@ LINE_TARGET_BYTES = 1 << 18
 TABLE_TARGET_BYTES = 8 << 20
 
 
+DELIMITERS = {Format.CSV: ",", Format.TSV: "\t"}
 TABLES = frozenset({Format.PARQUET, Format.ARROW, Format.ARROW_FILE})
 
 
@@ -90,16 +91,19 @@ class _Unbuffered:
 
 
 class LineWriter:
-    """Writes lines of text, a record batch at a time."""
+    """Writes lines of text, a record batch at a time, and a head of them if there is one."""
 
     def __init__(self, sink: Sink, lines: LineFormat) -> None:
         self._sink = sink
         self._lines = lines
+        self._head = lines.head if isinstance(lines, DelimitedLines) else b""
 
     def write(self, rows: pa.RecordBatch) -> None:
         self._sink.write(self._lines.render(rows))
 
     def __enter__(self) -> Self:
+        if self._head:
+            self._sink.write(self._head)
         return self
 
     def __exit__(
@@ -222,8 +226,8 @@ class RecordOutput:
         columns: str | None = None,
         template: str | None = None,
         count: bool = False,
-        key_as: str = "base64",
-        value_as: str = "base64",
+        key_as: str | None = None,
+        value_as: str | None = None,
     ) -> RecordOutput:
         """The output that the options describe. Raises ConfigError: an unknown column, encoding or letter, or
         contradictions.
@@ -243,8 +247,11 @@ class RecordOutput:
             _refuse_beside("--format raw", (columns is not None, "--columns"))
             return cls(form, ("value",), RawLines())
         chosen = chosen or COLUMNS
-        lines = JsonLines(chosen, key_as=key_as, value_as=value_as) if form is Format.JSON else None
-        return cls(form, chosen, lines)
+        if form in DELIMITERS:
+            encodings = {"key_as": key_as or "utf8", "value_as": value_as or "utf8"}
+            return cls(form, chosen, DelimitedLines(chosen, DELIMITERS[form], **encodings))
+        encodings = {"key_as": key_as or "base64", "value_as": value_as or "base64"}
+        return cls(form, chosen, JsonLines(chosen, **encodings) if form is Format.JSON else None)
 
     @property
     def target_bytes(self) -> int:

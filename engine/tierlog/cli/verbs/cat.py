@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from tierlog.scan.scan_range import ScanRange
     from tierlog.scan.scan_request import ScanRequest
 
-_AS_HELP = 'How JSON lines show it; what is not of that form comes as {"base64": …}.'
+_AS_HELP = (
+    "How JSON lines (by default base64), CSV and TSV (by default utf8, never json) show it; what is not of that form "
+    'comes as {"base64": …}.'
+)
 _TIME_HELP = "ISO 8601 (UTC), how long ago (90s, 15m, 1h, 7d), or ms since 1970."
 
 
@@ -120,8 +123,8 @@ def cat(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records in all.")] = None,
-    key_as: Annotated[Encoding, typer.Option("--key-as", help=_AS_HELP)] = Encoding.BASE64,
-    value_as: Annotated[Encoding, typer.Option("--value-as", help=_AS_HELP)] = Encoding.BASE64,
+    key_as: Annotated[Encoding | None, typer.Option("--key-as", help=_AS_HELP)] = None,
+    value_as: Annotated[Encoding | None, typer.Option("--value-as", help=_AS_HELP)] = None,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
 ) -> None:
@@ -129,7 +132,8 @@ def cat(
 
     JSON lines: {"topic","partition","offset","timestamp","timestampType","leaderEpoch","key","value","headers"}, bytes
     as base64. Text: partition, offset, time, key and value, parted by tabs, and the headers behind them where a record
-    has any. Raw: the values, a line feed behind each.
+    has any. Raw: the values, a line feed behind each. CSV and TSV: a line of names, then the columns of JSON, quoted as
+    RFC 4180 has it; null is an empty field, an empty text is "".
 
     If there is no record, stderr says why. If something fails midway, the records before it have been printed and the
     command ends with 3.
