@@ -132,3 +132,43 @@ def test_several_topics(tierlog: Run, data: pathlib.Path) -> None:
     assert topics("^fx-.*o") == {"fx-epochs", "fx-lso"}
     assert "no topic matches ^zz" in tierlog("ls", bucket, "^zz").err
     assert tierlog("ls", bucket, "^fx", "nothing").code == 3
+
+
+def test_totals_by_topic(tierlog: Run, data: pathlib.Path) -> None:
+    """Otherwise who asks what fills a bucket adds up hundreds of lines by hand."""
+    path = data / "main-plain/objects"
+    segments = tierlog("ls", path, "--output", "json").lines
+    totals = {str(line["topic"]): line for line in tierlog("ls", path, "--totals", "--output", "json").lines}
+    assert totals.keys() == {line["topic"] for line in segments}
+    for name, total in totals.items():
+        of_topic = {line["object"]: line for line in segments if line["topic"] == name}
+        counting = [line for line in segments if line["topic"] == name and line["firstOffset"] is not None]
+        assert total == {
+            "topic": name,
+            "topicId": counting[0]["topicId"],
+            "partitions": len({line["partition"] for line in of_topic.values()}),
+            "segments": len(of_topic),
+            "records": sum(int(str(line["lastOffset"])) + 1 - int(str(line["firstOffset"])) for line in counting),
+            "sizeBytes": sum(int(str(line["sizeBytes"])) for line in of_topic.values()),
+            "storedBytes": sum(int(str(line["storedBytes"])) for line in of_topic.values()),
+            "maxTimestamp": max(int(str(line["maxTimestamp"])) for line in counting),
+        }
+    head, *rows, last = tierlog("ls", path, "--totals").text.splitlines()
+    assert head.split()[-1] == "TOPIC"
+    assert [row.split()[-1] for row in rows] == sorted(totals)
+    assert last.split()[-1] == "total"
+    assert int(last.split()[3]) == sum(int(row.split()[3]) for row in rows)
+
+
+def test_the_largest_come_first(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise the one topic that fills the bucket is somewhere in a long list."""
+    made = {"many": (9, b"x", 5), "late": (1, b"x", 900), "large": (2, b"x" * 5000, 7)}
+    for at, (topic, (count, value, time_ms)) in enumerate(made.items()):
+        bucket = Bucket(tmp_path, topic=topic, partition=at)
+        bucket.segment(topic, [Batch(0, (value,) * count, timestamp_ms=time_ms)], lineage={0: 0})
+    for order, first in (("size", "large"), ("records", "many"), ("time", "late")):
+        lines = tierlog("ls", tmp_path, "--totals", "--sort", order, "--output", "json").lines
+        assert lines[0]["topic"] == first
+        assert tierlog("ls", tmp_path, "--sort", order).text.startswith(f"{first}-")
+    assert tierlog("ls", tmp_path, "--sort", "name").code == 2
+    assert tierlog("ls", tmp_path, "--totals", "--topics").code == 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,7 +41,16 @@ Row = Mapping[str, Any]
 
 _HEADINGS = ("START", "END", "BYTES", "STORED", "FIRST TIME", "LAST TIME", "EPOCHS", "STATE", "SEGMENT")
 _COMPARED_HEADINGS = ("START", "END", "BYTES", "STORED", "STATE", "IN", "OBJECTS", "SEGMENT")
+_TOTALS_HEADINGS = ("PARTITIONS", "SEGMENTS", "RECORDS", "BYTES", "STORED", "LAST TIME", "TOPIC")
 _TIMES = ("maxTimestamp", "eventTimestamp", "lastModified")
+
+
+class Order(enum.StrEnum):
+    """Values of --sort."""
+
+    SIZE = "size"
+    RECORDS = "records"
+    TIME = "time"
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +75,18 @@ def ls(
             "--times", help="Also the time of each segment's first record, by one small read for each segment."
         ),
     ] = False,
+    totals: Annotated[
+        bool,
+        typer.Option(
+            "--totals",
+            help="One line for each topic: its partitions, segments, records (offsets that count: markers and "
+            "compaction leave some without a record), bytes of the logs, bytes stored, and latest time.",
+        ),
+    ] = False,
+    sort: Annotated[
+        Order | None,
+        typer.Option("--sort", help="Partitions, or topics with --totals: the largest, or the latest, first."),
+    ] = None,
 ) -> ExitCode:
     """List segments: offsets, sizes, times, leader epochs, ids, and whether they count.
 
@@ -71,8 +94,9 @@ def ls(
     (a duplicate after a failover, or a branch that was abandoned: no reader shows it).
 
     JSON: one object for each segment; a segment that counts in several runs of offsets has one for each run. With
-    --topics one object for each topic: {"topic","topicId","partitions"}. Ends with 3 if a segment's description cannot
-    be read; stderr names it.
+    --topics one object for each topic: {"topic","topicId","partitions"}; with --totals {"topic","topicId","partitions",
+    "segments","records","sizeBytes","storedBytes","maxTimestamp"}. Ends with 3 if a segment's description cannot be
+    read; stderr names it.
 
     With --metadata the bucket is compared with it instead: each segment with its state, and whether it is known to
     both, to the metadata alone, or has objects in the bucket alone. Ends with 1 if a segment that the metadata calls
@@ -86,12 +110,14 @@ def ls(
     check_command_config(metadata, command_config)
     choice = TopicChoice.of(path, topic)
     if metadata:
-        if topics or times:
-            raise ConfigError("--metadata goes with neither --topics nor --times")
+        if topics or times or totals or sort:
+            raise ConfigError("--metadata goes with none of --topics, --times, --totals, --sort")
         with open_path(path, layout=layout, config=config) as tier:
             return _compare(
                 tier, lambda: read_metadata(metadata, command_config, remember_departed=True), choice, partition, output
             )
+    if (topics and (totals or sort)) or (totals and times):
+        raise ConfigError("--topics goes with neither --totals nor --sort, and --totals not with --times")
     faults: list[TierlogError] = []
     with open_path(path, layout=layout, config=config) as tier:
         if topics:
@@ -100,7 +126,11 @@ def ls(
         found = _histories(TierHistory(tier, faults=faults), choice, partition)
         for pattern in choice.unmatched_patterns(tier, (each.topic for each in found)):
             complain(f"no topic matches {pattern}")
-        for each in found:
+        if sort:
+            found.sort(key=lambda each: _Total.of([each]).key(sort), reverse=True)
+        if totals:
+            _print_totals(found, sort, output)
+        for each in found if not totals else ():
             rows = _plain(segments_table([each]).to_pylist())
             firsts = _first_times(tier, each) if times else {}
             for row in rows:
@@ -226,6 +256,74 @@ def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, 
             print(one_line(each.name if names.count(each.name) == 1 else f"{each.topic_id}:{each.name}"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """What some partitions hold. A segment counts once, also one that no reader shows; records are offsets that count.
+
+    Attributes:
+        max_timestamp_ms: The latest time of segments that count; -1 if none has one.
+    """
+
+    partitions: int
+    segments: int
+    records: int
+    size_bytes: int
+    stored_bytes: int
+    max_timestamp_ms: int
+
+    @classmethod
+    def of(cls, histories: Sequence[PartitionHistory]) -> _Total:
+        live = [span.segment for each in histories for span in each.lineage.spans]
+        others = (segment for each in histories for segment in each.unreferenced)
+        segments = {segment.name: segment for segment in (*live, *others)}.values()
+        return cls(
+            partitions=len(histories),
+            segments=len(segments),
+            records=sum(span.end_offset_exclusive - span.first_offset for each in histories for span in each.spans),
+            size_bytes=sum(segment.size_bytes for segment in segments),
+            stored_bytes=sum(segment.log.size_bytes for segment in segments),
+            max_timestamp_ms=max((segment.metadata.max_timestamp_ms for segment in live), default=-1),
+        )
+
+    def key(self, order: Order) -> int:
+        return {Order.SIZE: self.size_bytes, Order.RECORDS: self.records, Order.TIME: self.max_timestamp_ms}[order]
+
+    def cells(self, name: str) -> tuple[str, ...]:
+        counts = (self.partitions, self.segments, self.records, self.size_bytes, self.stored_bytes)
+        return (*map(str, counts), utc_text(self.max_timestamp_ms), one_line(name))
+
+
+def _print_totals(found: Sequence[PartitionHistory], order: Order | None, output: Output) -> None:
+    """Print one line for each topic, and in text one of all where there are several."""
+    by_topic: dict[tuple[str, str], list[PartitionHistory]] = {}
+    for each in sorted(found, key=lambda each: each.topic_id_partition):
+        by_topic.setdefault((each.topic, str(each.topic_id_partition.topic_id)), []).append(each)
+    totals = [(topic, _Total.of(histories)) for topic, histories in by_topic.items()]
+    if order:
+        totals.sort(key=lambda item: item[1].key(order), reverse=True)
+    if output is Output.JSON:
+        for (name, topic_id), total in totals:
+            latest = None if total.max_timestamp_ms == -1 else total.max_timestamp_ms
+            told = {
+                "topic": name,
+                "topicId": topic_id,
+                "partitions": total.partitions,
+                "segments": total.segments,
+                "records": total.records,
+                "sizeBytes": total.size_bytes,
+                "storedBytes": total.stored_bytes,
+                "maxTimestamp": latest,
+            }
+            print(json.dumps(told, ensure_ascii=False))
+        return
+    names = Counter(name for name, _ in by_topic)
+    rows = [total.cells(name if names[name] == 1 else f"{topic_id}:{name}") for (name, topic_id), total in totals]
+    if len(rows) > 1:
+        rows.append(_Total.of(found).cells("total"))
+    for line in _table([_TOTALS_HEADINGS, *rows], numbers=5):
+        print(line)
+
+
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for JSON: times as milliseconds, epochs as an object."""
     for row in rows:
@@ -302,12 +400,12 @@ def _state(row: Row) -> str:
     return "live" if row["closed"] else "active"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as their widest cell; the first four are numbers, to the right."""
+def _table(rows: Sequence[Sequence[str]], *, numbers: int = 4) -> Iterator[str]:
+    """Columns as wide as their widest cell; the first ones are numbers, to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            cell.rjust(width) if place < 4 else cell.ljust(width)
+            cell.rjust(width) if place < numbers else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
