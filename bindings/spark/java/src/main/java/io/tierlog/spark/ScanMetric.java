@@ -2,6 +2,7 @@ package io.tierlog.spark;
 
 import java.util.Arrays;
 import java.util.Locale;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
@@ -15,7 +16,14 @@ abstract class ScanMetric implements CustomMetric {
     this.description = description;
   }
 
+  /**
+   * The metrics; none if the UI could not load their classes, which it looks for in the class loader of the application.
+   * One of a session (ADD JAR, artifacts) has them for nobody else, and Spark would log five stack traces a query.
+   */
   static CustomMetric[] all() {
+    if (!inApplication()) {
+      return new CustomMetric[0];
+    }
     return new CustomMetric[] {
       new BytesFetchedMetric(),
       new BytesDecodedMetric(),
@@ -23,6 +31,15 @@ abstract class ScanMetric implements CustomMetric {
       new BatchesSkippedMetric(),
       new CrcTimeMetric()
     };
+  }
+
+  private static boolean inApplication() {
+    ClassLoader application = SparkSession.active().sharedState().jarClassLoader().getParent();
+    try {
+      return Class.forName(ScanMetric.class.getName(), false, application) == ScanMetric.class;
+    } catch (ClassNotFoundException e) {
+      return false;
+    }
   }
 
   /** One task's value of the metric of this name. */
