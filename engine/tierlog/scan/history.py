@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from tierlog.errors import (
@@ -22,6 +23,7 @@ from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.remote.api import IndexType, TopicIdPartition, Uuid
 from tierlog.remote.metadata.lineage import Gap, Lineage, Span, newest_segment, resolve_lineage, resolve_single_log
 from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.storage.layouts import Candidate, SegmentFilter
 from tierlog.remote.storage.objects.object_keys import key_prefix_hint
 from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
@@ -34,6 +36,8 @@ SINGLE_LOG_LAYOUTS = frozenset({"log-dir", "file"})
 
 
 StoredSpan = Span[StoredSegment]
+#: Segments by path and start offset, with the listing that showed them.
+_Kept = dict[tuple[str, int], tuple[Candidate, StoredSegment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ class TierHistory:
         log_start_offsets: Topic -> partition -> offset below which records are deleted.
         faults: Where errors of single segments go: unreadable manifests, whose segments are then left out, and newest
             checkpoints that no key opens; None raises.
+        keep: Keep the descriptions of the segments of the last call: the next one fetches those alone whose objects
+            are listed with another size, time or etag. One call at a time then.
 
     Thread safety: any number of threads.
     """
@@ -113,10 +119,12 @@ class TierHistory:
         *,
         log_start_offsets: Mapping[str, Mapping[int, int]] | None = None,
         faults: list[TierlogError] | None = None,
+        keep: bool = False,
     ) -> None:
         self._tier = tier
         self._log_start_offsets = log_start_offsets or {}
         self._faults = faults
+        self._kept: _Kept | None = {} if keep else None
 
     def partitions(
         self,
@@ -149,9 +157,28 @@ class TierHistory:
 
     def _grouped(self, pattern: str | re.Pattern[str] | None) -> dict[TopicIdPartition, list[StoredSegment]]:
         found: dict[TopicIdPartition, list[StoredSegment]] = {}
-        for segment in self._tier.iter_segments(topic_pattern=pattern, faults=self._faults):
+        for segment in self._segments(pattern):
             found.setdefault(segment.topic_id_partition, []).append(segment)
         return dict(sorted(found.items(), key=lambda item: (item[0].topic, item[0].partition)))
+
+    def _segments(self, pattern: str | re.Pattern[str] | None) -> Iterator[StoredSegment]:
+        if self._kept is None:
+            yield from self._tier.iter_segments(topic_pattern=pattern, faults=self._faults)
+            return
+        listed = self._tier.find_candidates(SegmentFilter.of(None, pattern, None))
+        candidates = {(each.segment_path, each.start_offset): each for each in listed}
+        same = {key: kept for key, kept in self._kept.items() if candidates.get(key) == kept[0]}
+        fresh = {key: each for key, each in candidates.items() if key not in same}
+        self._kept = same
+        with closing(self._tier.iter_loads(fresh.values())) as loads:
+            for key, loaded in zip(fresh, loads, strict=True):
+                if isinstance(loaded, TierlogError):
+                    if self._faults is None:
+                        raise loaded
+                    self._faults.append(loaded)
+                elif loaded is not None:
+                    same[key] = fresh[key], loaded
+        yield from (segment for _, segment in same.values())
 
     def history_of(self, partition: TopicIdPartition, segments: Sequence[StoredSegment]) -> PartitionHistory:
         """The history of one partition, by its segments: at least one, in any order.

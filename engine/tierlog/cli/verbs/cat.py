@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tierlog.cli.exits import complain, guarded
+from tierlog.cli.exits import ExitCode, TerminatedError, complain, guarded
 from tierlog.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -27,7 +28,7 @@ from tierlog.cli.options import (
 )
 from tierlog.cli.progress import ByteProgress
 from tierlog.cli.tiers import open_path
-from tierlog.errors import ConfigError
+from tierlog.errors import ConfigError, TierlogError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,17 +124,31 @@ def cat(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N records in all.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Go on: list again and again, and print what came. Ends with 0 at ^C and SIGTERM while it waits.",
+        ),
+    ] = False,
+    refresh: Annotated[
+        float, typer.Option("--refresh", metavar="SECONDS", min=0.1, help="With --follow: time between two listings.")
+    ] = 10.0,
     key_as: Annotated[Encoding | None, typer.Option("--key-as", help=_AS_HELP)] = None,
     value_as: Annotated[Encoding | None, typer.Option("--value-as", help=_AS_HELP)] = None,
     log_start: LogStartOption = None,
     fail_on_data_loss: FailOnDataLossOption = True,
-) -> None:
+) -> ExitCode:
     """Print records, ordered by topic, partition and offset.
 
     JSON lines: {"topic","partition","offset","timestamp","timestampType","leaderEpoch","key","value","headers"}, bytes
     as base64. Text: partition, offset, time, key and value, parted by tabs, and the headers behind them where a record
     has any. Raw: the values, a line feed behind each. CSV and TSV: a line of names, then the columns of JSON, quoted as
     RFC 4180 has it; null is an empty field, an empty text is "".
+
+    With --follow each record comes once, those of one listing by topic, partition and offset, those of a later listing
+    behind them. What retention deletes before it was printed is named on stderr; a partition waits in front of offsets
+    that no segment holds. A log directory is followed into the active segment, by whole batches.
 
     If there is no record, stderr says why. If something fails midway, the records before it have been printed and the
     command ends with 3.
@@ -148,6 +163,8 @@ def cat(
 
     output = RecordOutput.of(form, columns=columns, template=template, count=count, key_as=key_as, value_as=value_as)
     output.check_target(out)
+    if follow:
+        _check_follow(output, {"--to": end, "--until": until, "--out": out, "--metadata": metadata, "--count": count})
     search = None if grep is None else RecordSearch(grep)
     choice = TopicChoice.of(path, topic)
     with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
@@ -164,6 +181,8 @@ def cat(
             fail_on_data_loss=fail_on_data_loss,
             now_ms=tier.machine.clock.time_ms(),
         )
+        if follow:
+            return _follow(tier, request, choice, output, search, label, last=last, limit=limit, refresh=refresh)
         histories, left_out = list_histories(tier, request)
         for pattern in choice.unmatched_patterns(tier, (history.topic for history in histories)):
             complain(f"no topic matches {pattern}")
@@ -183,6 +202,60 @@ def cat(
         if not shown and limit != 0:
             for line in empty_answer(request, histories, plan.bounds, searched=search is not None):
                 complain(line)
+    return ExitCode.DONE
+
+
+def _check_follow(output: RecordOutput, others: Mapping[str, object]) -> None:
+    """Raises ConfigError: what can only be written, or answered, when all records have come."""
+    given = [name for name, value in others.items() if value is not None and value is not False]
+    if output.lines is None and not output.counts:
+        given.append(f"--format {output.form}")
+    if given:
+        raise ConfigError(f"--follow does not go together with {', '.join(given)}")
+
+
+def _follow(
+    tier: Tier,
+    request: ScanRequest,
+    choice: TopicChoice,
+    output: RecordOutput,
+    search: RecordSearch | None,
+    label: str | None,
+    *,
+    last: int | None,
+    limit: int | None,
+    refresh: float,
+) -> ExitCode:
+    """Print what is there, then what comes, until a signal or the limit ends it."""
+    from tierlog.cli.records.following import FollowedTier
+    from tierlog.cli.records.record_output import open_sink
+
+    followed = FollowedTier(tier, request, complain)
+    first, histories = followed.first_plan(lambda asked, found: _last(tier, asked, found, last, search))
+    for pattern in choice.unmatched_patterns(tier, (history.topic for history in histories)):
+        complain(f"no topic matches {pattern}")
+    plan: ScanPlan | None = first
+    left, progress = limit, ByteProgress("cat")
+    with open_sink(None) as sink, output.writer(sink) as writer:
+        while True:
+            try:
+                plan = plan or followed.next_plan()
+                with closing(_scan(tier, plan, output, search, label, progress, more=FollowedTier.COLUMNS)) as found:
+                    for rows in _limited(found if search is None else search.matching(found), left):
+                        writer.write(rows)
+                        followed.printed(rows)
+                        left = None if left is None else left - rows.num_rows
+                followed.finish(plan)
+            except TierlogError as error:
+                followed.fail(error)
+            sys.stdout.flush()
+            if left == 0:
+                return ExitCode.DONE
+            plan = None
+            try:
+                tier.machine.clock.sleep(refresh)
+            except (KeyboardInterrupt, TerminatedError):
+                return ExitCode.DONE  # all of it has been printed
 
 
 def _labelled(tier: Tier, choice: TopicChoice) -> tuple[str | None, TopicChoice]:
@@ -225,6 +298,8 @@ def _scan(
     search: RecordSearch | None,
     label: str | None,
     progress: ByteProgress,
+    *,
+    more: tuple[str, ...] = (),
 ) -> ParallelScan:
     """The record batches of the plan in order, decoded on other threads than the one that writes lines."""
     import pyarrow as pa
@@ -233,7 +308,7 @@ def _scan(
     from tierlog.scan.reading.parallel_scan import ParallelScan
     from tierlog.scan.reading.read import read_scan_range
 
-    columns = tuple(dict.fromkeys([*output.columns, *(SEARCHED_COLUMNS if search is not None else ())]))
+    columns = tuple(dict.fromkeys([*output.columns, *(SEARCHED_COLUMNS if search is not None else ()), *more]))
     place = columns.index("topic") if label is not None and "topic" in columns else None
 
     def read(scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
