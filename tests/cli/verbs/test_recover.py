@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -139,6 +141,33 @@ def test_a_log_that_cannot_be_recovered_does_not_keep_the_others(tierlog: Run, l
     assert (logs / "orders-1" / f"{0:020d}.index").exists()
     (logs / "orders-0" / "leader-epoch-checkpoint").unlink()
     assert tierlog("recover", logs).code == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"version: 0\ntopic_id: xx\n"])
+def test_a_log_whose_topic_id_cannot_be_read_is_not_recovered(tierlog: Run, logs: pathlib.Path, content: bytes) -> None:
+    """Otherwise the directory is called clean, and the broker's start ends at that file."""
+    (logs / "orders-0" / "partition.metadata").write_bytes(content)
+    for path in (logs, logs / "orders-0"):
+        outcome = tierlog("recover", path)
+        assert (outcome.code, "partition.metadata" in outcome.err) == (3, True), outcome.text
+    assert not (logs / ".kafka_cleanshutdown").exists()
+    assert (logs / "orders-1" / f"{0:020d}.index").exists()
+    (logs / "orders-0" / "partition.metadata").write_bytes(b"version: 0\ntopic_id: ASNFZ4mrze8RIjNEVWZ3iA")
+    assert tierlog("recover", logs).code == 0
+
+
+def test_a_dry_run_over_a_read_only_mount(logs: pathlib.Path) -> None:
+    """Otherwise a snapshot of a broker's disk cannot be looked at: there is a .lock on it that cannot be locked."""
+    (logs / ".lock").touch()
+    script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2" -m tierlog recover --dry-run "$1"'
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", str(logs), sys.executable]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no unshare")
+    if "unshare" in ran.stderr or "mount:" in ran.stderr:
+        pytest.skip(ran.stderr)
+    assert (ran.returncode, "cut: " in ran.stdout) == (1, True), ran.stderr
 
 
 def test_one_partitions_folder(tierlog: Run, logs: pathlib.Path) -> None:

@@ -264,7 +264,7 @@ def store_error(error: OSError, path: str) -> StoreError:
     text = f"{path}: {error.strerror or error}"
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
         return ObjectNotFoundError(text)
-    if error.errno in (errno.EACCES, errno.EPERM):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorePermissionError(text)
     if error.errno in _PASSING:
         return StoreUnavailableError(text)

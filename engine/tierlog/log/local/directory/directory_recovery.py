@@ -32,6 +32,7 @@ from tierlog.log.local.directory.directory_lock import lock_directory
 from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_identity import agreed_topic_id
 from tierlog.log.local.producers.producer_state import ProducerState
 from tierlog.log.local.recovery.log_loader import LogCheckpoints, load_log
 from tierlog.log.local.recovery.recovery_report import RecoveryReport
@@ -243,6 +244,7 @@ def _recovered(
     is_tiered: bool,
 ) -> RecoveredLog:
     try:
+        agreed_topic_id(machine, path, None)  # a broker does not load a log whose topic it cannot tell
         loaded = load_log(
             path,
             machine=machine,
