@@ -21,6 +21,8 @@ from tl_core cimport (
     TL_APPEND_COUNT,
     TL_APPEND_COUNT_RANGE,
     TL_APPEND_CRC,
+    TL_APPEND_EPOCH,
+    TL_APPEND_LOG_END,
     TL_APPEND_MAGIC,
     TL_APPEND_NEXT_OFFSET,
     TL_APPEND_OFFSET_RANGE,
@@ -119,6 +121,8 @@ _RULES = {
     TL_APPEND_ORDER: "order",
     TL_APPEND_NEXT_OFFSET: "next_offset",
     TL_APPEND_RECORD_OFFSETS: "record_offsets",
+    TL_APPEND_LOG_END: "log_end",
+    TL_APPEND_EPOCH: "epoch",
 }
 _RECORD_RULES = {
     TL_RECORD_NO_KEY: "no_key",

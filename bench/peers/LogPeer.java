@@ -211,7 +211,7 @@ public final class LogPeer {
     }
 
     private String answer(String[] asked) throws Exception {
-        long number = asked.length > 1 && asked[1].matches("-?\\d{1,18}") ? Long.parseLong(asked[1]) : -1;
+        long number = asked.length > 1 && asked[1].matches("-?\\d{1,19}") ? Long.parseLong(asked[1]) : -1;
         LogStartOffsetIncrementReason reason = LogStartOffsetIncrementReason.ClientRecordDeletion;
         switch (asked[0]) {
             case "time":

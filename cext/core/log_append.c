@@ -38,7 +38,9 @@ int16_t tl_append_error_code(tl_append_rule rule) {
     case TL_APPEND_CODEC:
     case TL_APPEND_COMPRESSED:
     case TL_APPEND_ORDER:
-    case TL_APPEND_NEXT_OFFSET: return -1;
+    case TL_APPEND_NEXT_OFFSET:
+    case TL_APPEND_LOG_END:
+    case TL_APPEND_EPOCH: return -1;
     }
     return -1;
 }
@@ -248,7 +250,7 @@ tl_status tl_leader_append(uint8_t *data, size_t size, const tl_leader_options *
     tl_batch_header *header = &out->header;
     status = check_header(header, options, &out->rule, fault);
     if (status != TL_OK) return status;
-    if (options->first_offset < 0 || options->first_offset > INT64_MAX - header->last_offset_delta)
+    if (options->first_offset < 0)
         return broken(&out->rule, TL_APPEND_SOUND, TL_BAD_ARGUMENT, fault, 0, header->base_offset, 0,
                       options->first_offset);
     status = take_content(data, options, scratch, out, &content, &content_size, fault);
@@ -264,6 +266,12 @@ tl_status tl_leader_append(uint8_t *data, size_t size, const tl_leader_options *
         fault->record = seen.first_wrong_offset;
         return TL_BAD_OFFSET;
     }
+    if (options->first_offset > INT64_MAX - 1 - header->last_offset_delta)
+        return broken(&out->rule, TL_APPEND_LOG_END, TL_BAD_OFFSET, fault, 0, header->base_offset, INT64_MAX,
+                      options->first_offset);
+    if (options->leader_epoch < 0)
+        return broken(&out->rule, TL_APPEND_EPOCH, TL_BAD_ENTRY, fault, 0, header->base_offset, 0,
+                      options->leader_epoch);
     int codec = header->attributes & TL_ATTRIBUTE_CODEC;
     bool as_it_is = options->target_codec < 0 || options->target_codec == codec ||
                     (codec == TL_CODEC_NONE && (header->attributes & TL_ATTRIBUTE_CONTROL));
@@ -281,8 +289,11 @@ tl_status tl_leader_append(uint8_t *data, size_t size, const tl_leader_options *
  */
 
 void tl_follower_begin(tl_follower_check *check, int64_t next_offset, int32_t leader_epoch) {
-    *check = (tl_follower_check){
-        .next_offset = next_offset, .leader_epoch = leader_epoch, .first_offset = -1, .last_offset = -1};
+    *check = (tl_follower_check){.next_offset = next_offset,
+                                 .leader_epoch = leader_epoch,
+                                 .first_offset = -1,
+                                 .last_offset = -1,
+                                 .without_epoch_at = -1};
 }
 
 tl_status tl_follower_append(tl_follower_check *check, const uint8_t *data, size_t size, size_t *at,
@@ -305,6 +316,8 @@ tl_status tl_follower_append(tl_follower_check *check, const uint8_t *data, size
             return broken(&check->rule, TL_APPEND_ORDER, TL_BAD_OFFSET, fault, *at, base, check->last_offset + 1,
                           wrapped((uint64_t)base + (uint64_t)delta));
         tl_batch_table_append(table, &header, (int64_t)*at, true);
+        if (header.magic == 2 && header.leader_epoch < 0 && check->without_epoch_at < 0)
+            check->without_epoch_at = (int64_t)*at;
         if (check->first_offset < 0) check->first_offset = base;
         check->last_offset = base + delta;
         *at += (size_t)header.size_bytes;
@@ -313,6 +326,10 @@ tl_status tl_follower_append(tl_follower_check *check, const uint8_t *data, size
     if (check->first_offset >= 0 && check->first_offset < check->next_offset)
         return broken(&check->rule, TL_APPEND_NEXT_OFFSET, TL_BAD_OFFSET, fault, 0, check->first_offset,
                       check->next_offset, check->first_offset);
+    if (check->without_epoch_at >= 0)
+        return broken(&check->rule, TL_APPEND_EPOCH, TL_BAD_ENTRY, fault, (size_t)check->without_epoch_at,
+                      tl_load_i64(data + check->without_epoch_at), 0,
+                      (int32_t)tl_load_i32(data + check->without_epoch_at + LEADER_EPOCH_AT));
     return TL_OK;
 }
 
@@ -329,17 +346,23 @@ tl_status tl_marker_parse(const uint8_t *data, const tl_batch_header *header, tl
     int64_t base = header->base_offset;
     *found = false;
     if (header->magic != 2 || header->record_count == 0) return TL_OK;
+    if (header->record_count < 0)
+        return broken(&ignored, TL_APPEND_SOUND, TL_BAD_COUNT, fault, 0, base, 0, header->record_count);
     if (header->attributes & TL_ATTRIBUTE_CODEC)
         return broken(&ignored, TL_APPEND_SOUND, TL_BAD_CODEC, fault, 0, base, 0,
                       header->attributes & TL_ATTRIBUTE_CODEC);
     tl_status status = tl_record_parse(data + TL_HEADER_SIZE_V2, data + header->size_bytes, &record, &next, &inner);
     if (status != TL_OK) return broken(&ignored, TL_APPEND_SOUND, status, fault, 0, base, inner.expected, inner.found);
+    if (record.key_length < 0)
+        return broken(&ignored, TL_APPEND_SOUND, TL_BAD_ENTRY, fault, 0, base, KEY_SIZE, record.key_length);
     if (record.key_length < KEY_SIZE || tl_load_i16(record.key) < 0)
         return broken(&ignored, TL_APPEND_SOUND, TL_BAD_CONTROL, fault, 0, base, KEY_SIZE, record.key_length);
     int16_t type = tl_load_i16(record.key + 2);
     if (type != ABORT && type != COMMIT) return TL_OK;
-    if (record.value_length < VALUE_SIZE || tl_load_i16(record.value) < 0)
-        return broken(&ignored, TL_APPEND_SOUND, TL_BAD_CONTROL, fault, 0, base, VALUE_SIZE, record.value_length);
+    if (record.value_length >= 2 && tl_load_i16(record.value) < 0)
+        return broken(&ignored, TL_APPEND_SOUND, TL_BAD_CONTROL, fault, 0, base, 0, tl_load_i16(record.value));
+    if (record.value_length < VALUE_SIZE)
+        return broken(&ignored, TL_APPEND_SOUND, TL_BAD_ENTRY, fault, 0, base, VALUE_SIZE, record.value_length);
     marker->is_commit = type == COMMIT;
     marker->coordinator_epoch = tl_load_i32(record.value + 2);
     marker->timestamp = header->attributes & TL_ATTRIBUTE_LOG_APPEND_TIME

@@ -17,32 +17,34 @@ extern "C" {
 /* The rule of an append that a batch breaks. Numbers are part of the C ABI. */
 typedef enum tl_append_rule {
     TL_APPEND_SOUND = 0,
-    TL_APPEND_SIZE = 1,           /* of the batch, below what its format needs */
-    TL_APPEND_MAGIC = 2,          /* none that is known */
-    TL_APPEND_CRC = 3,            /* fault: stored as expected, computed as found */
-    TL_APPEND_CODEC = 4,          /* none that is known */
-    TL_APPEND_TOO_LARGE = 5,      /* above max_message_bytes */
-    TL_APPEND_BASE_OFFSET = 6,    /* of a client's batch, not 0 */
-    TL_APPEND_BATCHES = 7,        /* more than one, to a leader */
-    TL_APPEND_OLD_FORMAT = 8,     /* magic 0 or 1, to a leader */
-    TL_APPEND_OFFSET_RANGE = 9,   /* the last offset delta is negative */
-    TL_APPEND_COUNT = 10,         /* of records, not above 0 */
-    TL_APPEND_COUNT_RANGE = 11,   /* of records, not that of the offsets */
-    TL_APPEND_CONTROL = 12,       /* control records from a client */
-    TL_APPEND_SEQUENCE = 13,      /* a producer id and a negative sequence */
-    TL_APPEND_COMPRESSED = 14,    /* the stream of records is corrupt */
-    TL_APPEND_CONTENT_SIZE = 15,  /* its content is larger than decompressed_limit */
-    TL_APPEND_RECORD = 16,        /* a record is malformed, or bytes are left over: fault->record, and the status */
-    TL_APPEND_RECORDS = 17,       /* records that may not be here: tl_record_errors, none of them a timestamp's */
-    TL_APPEND_TIMESTAMPS = 18,    /* the same, and one of them is */
-    TL_APPEND_ORDER = 19,         /* a follower's offsets do not rise: at least fault->expected, but fault->found */
-    TL_APPEND_NEXT_OFFSET = 20,   /* a follower's first offset, fault->found, lies below its end, fault->expected */
-    TL_APPEND_RECORD_OFFSETS = 21 /* of a leader's records: not 0, 1, 2 … */
+    TL_APPEND_SIZE = 1,            /* of the batch, below what its format needs */
+    TL_APPEND_MAGIC = 2,           /* none that is known */
+    TL_APPEND_CRC = 3,             /* fault: stored as expected, computed as found */
+    TL_APPEND_CODEC = 4,           /* none that is known */
+    TL_APPEND_TOO_LARGE = 5,       /* above max_message_bytes */
+    TL_APPEND_BASE_OFFSET = 6,     /* of a client's batch, not 0 */
+    TL_APPEND_BATCHES = 7,         /* more than one, to a leader */
+    TL_APPEND_OLD_FORMAT = 8,      /* magic 0 or 1, to a leader */
+    TL_APPEND_OFFSET_RANGE = 9,    /* the last offset delta is negative */
+    TL_APPEND_COUNT = 10,          /* of records, not above 0 */
+    TL_APPEND_COUNT_RANGE = 11,    /* of records, not that of the offsets */
+    TL_APPEND_CONTROL = 12,        /* control records from a client */
+    TL_APPEND_SEQUENCE = 13,       /* a producer id and a negative sequence */
+    TL_APPEND_COMPRESSED = 14,     /* the stream of records is corrupt */
+    TL_APPEND_CONTENT_SIZE = 15,   /* its content is larger than decompressed_limit */
+    TL_APPEND_RECORD = 16,         /* a record is malformed, or bytes are left over: fault->record, and the status */
+    TL_APPEND_RECORDS = 17,        /* records that may not be here: tl_record_errors, none of them a timestamp's */
+    TL_APPEND_TIMESTAMPS = 18,     /* the same, and one of them is */
+    TL_APPEND_ORDER = 19,          /* a follower's offsets do not rise: at least fault->expected, but fault->found */
+    TL_APPEND_NEXT_OFFSET = 20,    /* a follower's first offset, fault->found, lies below its end, fault->expected */
+    TL_APPEND_RECORD_OFFSETS = 21, /* of a leader's records: not 0, 1, 2 … */
+    TL_APPEND_LOG_END = 22,        /* the log would end behind the greatest offset: its end is fault->found */
+    TL_APPEND_EPOCH = 23           /* the leader's epoch, or that of a follower's batch of magic 2, is negative */
 } tl_append_rule;
 
 /* Kafka's error code for a rule (org.apache.kafka.common.protocol.Errors): 2 CORRUPT_MESSAGE, 10 MESSAGE_TOO_LARGE,
  * 32 INVALID_TIMESTAMP, 87 INVALID_RECORD, -1 UNKNOWN_SERVER_ERROR, which is what a broker answers to an unknown codec,
- * a broken stream and to a follower's offsets. 0 for TL_APPEND_SOUND. */
+ * a broken stream, a negative epoch and to a follower's offsets. 0 for TL_APPEND_SOUND. */
 TL_API int16_t tl_append_error_code(tl_append_rule rule);
 
 /* A rule that one record of a batch breaks. */
@@ -111,7 +113,8 @@ typedef struct tl_follower_check {
     size_t valid_bytes;   /* of batches to append; they begin at 0 */
     int64_t first_offset; /* of them, -1 if there is none */
     int64_t last_offset;
-    tl_append_rule rule; /* the one that was broken: nothing may be appended */
+    int64_t without_epoch_at; /* position of the first batch of magic 2 whose epoch is negative, -1 if there is none */
+    tl_append_rule rule;      /* the one that was broken: nothing may be appended */
     bool is_passing_over;
 } tl_follower_check;
 
@@ -133,8 +136,11 @@ typedef struct tl_marker {
 
 /* The marker of a control batch, whose header was parsed. *found is false where compaction left none, or where it is a
  * control record of another kind.
- *   TL_BAD_CONTROL   too short, or of a negative version; or what tl_record_parse found
- *   TL_BAD_CODEC     compressed: no broker writes that */
+ *   TL_BAD_CONTROL   the key is too short, or a version negative; or what tl_record_parse found
+ *   TL_BAD_COUNT     the batch says that it has a negative number of records
+ *   TL_BAD_ENTRY     no key, or a value that is too short
+ *   TL_BAD_CODEC     compressed: no broker writes that
+ * A broker answers the last two with UNKNOWN_SERVER_ERROR, all others with INVALID_RECORD. */
 TL_API tl_status tl_marker_parse(const uint8_t *data, const tl_batch_header *header, tl_marker *marker, bool *found,
                                  tl_fault *fault);
 

@@ -4,6 +4,7 @@
 
 #include "metadata_record.h"
 #include "segment_snapshot_parts.h"
+#include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,8 @@ static tl_status load_partition(tl_snapshot_loader *loader, tl_metadata_partitio
                                  (int64_t)tl_le64(c->last_applied + 8 * i));
     if (tl_partition_find(&table->partitions, table->cells, &id) || (names && tl_metadata_partitions_find(names, &id)))
         return tl_snapshot_fault(fault, TL_BAD_ENTRY, at, 0, id.partition);
+    if (!tl_utf8_is_valid(c->names, tl_le32(c->name_size + 4 * i)))
+        return tl_snapshot_fault(fault, TL_BAD_ENTRY, position_of(section, c->names), 0, id.partition);
     if (names) {
         status =
             tl_metadata_partitions_add(names, &id, (const char *)c->names, tl_le32(c->name_size + 4 * i),

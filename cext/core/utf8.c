@@ -52,6 +52,15 @@ int64_t tl_utf8_replaced_size(const uint8_t *data, size_t size) {
     return out;
 }
 
+bool tl_utf8_is_valid(const uint8_t *data, size_t size) {
+    for (size_t i = ascii_prefix(data, size); i < size;) {
+        int length = sequence(data + i, size - i);
+        if (length < 0) return false;
+        i += (size_t)length;
+    }
+    return true;
+}
+
 void tl_utf8_replace(const uint8_t *data, size_t size, uint8_t *out) {
     size_t i = ascii_prefix(data, size);
     memcpy(out, data, i);

@@ -38,6 +38,19 @@ def machine() -> Machine:
     return Machine(files=MemoryFiles())
 
 
+def test_nobody_opens_a_log_beside_the_directory_that_has_it(tmp_path: pathlib.Path) -> None:
+    """Else a tool that opens one partition writes into the log of a broker that runs."""
+    folder = str(tmp_path / "logs" / "orders-0")
+    with LogDirectory.open(str(tmp_path / "logs")) as directory:
+        append(directory.log("orders", 0), b"one")
+        for other in (folder, f"{folder}/", str(tmp_path / "logs" / "new-0")):
+            with pytest.raises(StoreUnavailableError, match="has its log directory open"):
+                UnifiedLog.open(other)
+        assert not (tmp_path / "logs" / "new-0").exists()
+    with UnifiedLog.open(folder, had_clean_shutdown=True) as log:
+        assert log.log_end_offset == 1
+
+
 def append(log: UnifiedLog, *values: bytes, timestamp_ms: int = 1_700_000_000_000) -> None:
     builder = RecordBatchBuilder(0)
     for value in values:

@@ -164,6 +164,7 @@ def test_a_hole_that_compaction_made_stays() -> None:
     for base_offset in (0, 4, 5):
         data = batch()
         data[:8] = base_offset.to_bytes(8)
+        data[12:16] = bytes(4)  # the leader's epoch
         log.append_as_follower(data, leader_epoch=0)
     log.roll(9)
     data[:8] = (9).to_bytes(8)

@@ -14,7 +14,10 @@ from tests.support.living_logs import NOW_MS, batch_of, contents_of, machine_of,
 from tierlog._native.checksums import crc32c
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
+from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
+from tierlog.records.control import ControlRecordType
 from tierlog.runtime.machine import Machine
 
 ATTRIBUTES_AT, MAGIC_AT = 21, 16
@@ -170,6 +173,18 @@ def sent(base_offset: int, *, epoch: int = 4, value: bytes = b"f") -> bytearray:
     return data
 
 
+ABORT = bytes(6)
+
+
+def control(base_offset: int, key: bytes, value: bytes | None) -> bytearray:
+    """A control batch of producer 8, which has a transaction, as a leader of epoch 4 sends it."""
+    builder = RecordBatchBuilder(
+        base_offset, producer_id=8, producer_epoch=0, transactional=True, control=True, leader_epoch=4
+    )
+    builder.append(key, value, timestamp_ms=NOW_MS)
+    return bytearray(builder.build())
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -182,16 +197,19 @@ def sent(base_offset: int, *, epoch: int = 4, value: bytes = b"f") -> bytearray:
         ("a negative size", "CORRUPT_MESSAGE"),
         ("more than a segment", "RECORD_LIST_TOO_LARGE"),
         ("outside of the open transaction", "INVALID_TXN_STATE"),
-        ("a broken marker", "CORRUPT_MESSAGE"),
+        ("a marker without its key", "INVALID_RECORD"),
+        ("a marker of a negative version", "INVALID_RECORD"),
+        ("a marker without its value", "UNKNOWN_SERVER_ERROR"),
+        ("control records of another kind", "UNKNOWN_SERVER_ERROR"),
+        ("a marker that has no record", "INVALID_RECORD"),
+        ("no epoch behind one with", "UNKNOWN_SERVER_ERROR"),
+        ("behind the greatest offset", "UNKNOWN_SERVER_ERROR"),
     ],
 )
 def test_a_follower_refuses(log: UnifiedLog, machine: Machine, name: str, error: str) -> None:
     """Else a replica differs from its leader, and nobody can tell which of the two is right."""
     end = log.log_end_offset
     good = sent(end)
-    marker = batch_of(b"x", producer_id=8, producer_epoch=0, base_sequence=-1, transactional=1)
-    marker = patched(patched(marker, ATTRIBUTES_AT, ">h", 0x30), 0, ">q", end)  # its key says nothing of a marker
-    marker[12:16] = bytes(4)
     outside = batch_of(b"x", producer_id=5, producer_epoch=0, base_sequence=1)
     struct.pack_into(">q", outside, 0, end)
     struct.pack_into(">i", outside, 12, 4)
@@ -205,7 +223,13 @@ def test_a_follower_refuses(log: UnifiedLog, machine: Machine, name: str, error:
         "a negative size": patched(sent(end), 8, ">i", -1, right=False),
         "more than a segment": sent(end, value=bytes(9_000)),
         "outside of the open transaction": outside,
-        "a broken marker": marker,
+        "a marker without its key": control(end, b"\0", ABORT),
+        "a marker of a negative version": control(end, b"\0\0\0\0", b"\xff\xff" + ABORT[2:]),
+        "a marker without its value": control(end, b"\0\0\0\0", None),
+        "control records of another kind": control(end, b"\0\0\0\2", ABORT),
+        "a marker that has no record": patched(control(end, b"\0\0\0\0", ABORT), 57, ">i", -1),
+        "no epoch behind one with": good + sent(end + 1, epoch=-1),
+        "behind the greatest offset": sent(2**63 - 1),
     }[name]
     before = everything(machine, log)
     with pytest.raises(AppendRefusedError) as caught:
@@ -214,6 +238,50 @@ def test_a_follower_refuses(log: UnifiedLog, machine: Machine, name: str, error:
     assert everything(machine, log) == before
     log.append_as_follower(good, leader_epoch=4)
     assert served(log).endswith(good)
+
+
+@pytest.mark.parametrize("end", [2**63 - 1, 2**63 - 2])
+def test_a_leader_ends_at_the_greatest_offset(machine: Machine, end: int) -> None:
+    """Else the end wraps to a negative offset, and the next start cuts the record or does not come to an end."""
+    log = opened(machine)
+    log.truncate_fully_and_start_at(end)
+    if end < 2**63 - 1:
+        log.append_as_leader(batch_of(b"last"), leader_epoch=0)
+    before = everything(machine, log)
+    for data in (
+        batch_of(b"x"),
+        batch_of(b"x", b"y"),
+        batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=0),
+    ):
+        with pytest.raises(AppendRefusedError, match="UNKNOWN_SERVER_ERROR: the log ends at"):
+            log.append_as_leader(data, leader_epoch=0)
+    assert everything(machine, log) == before
+    log.close()
+    again = opened(machine)
+    assert again.log_end_offset == before[0].log_end_offset
+
+
+def test_what_a_caller_cannot_mean_is_told_by_name(log: UnifiedLog, machine: Machine) -> None:
+    """Else a bug in a broker ends in an error that nobody expects, in the midst of an append."""
+    marker = build_end_transaction_marker(
+        0,
+        ControlRecordType.ABORT,
+        producer_id=5,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp_ms=NOW_MS,
+    )
+    before = everything(machine, log)
+    with pytest.raises(AppendRefusedError, match=r"UNKNOWN_SERVER_ERROR.*without its transaction version"):
+        log.append_as_leader(bytearray(marker), leader_epoch=4, origin=AppendOrigin.COORDINATOR)
+    with pytest.raises(AppendRefusedError, match="UNKNOWN_SERVER_ERROR: leader epoch -1"):
+        log.append_as_leader(batch_of(b"x"), leader_epoch=-1)
+    with pytest.raises(TypeError, match="data is a buffer that can be written to, not bytes"):
+        log.append_as_leader(bytes(batch_of(b"x")), leader_epoch=4)
+    with pytest.raises(ValueError, match="epoch"):
+        log.assign_epoch_start_offset(-1, log.log_end_offset)
+    assert everything(machine, log) == before
+    assert not log.is_offline
 
 
 def test_a_late_epoch_is_left_out_and_no_error() -> None:

@@ -17,7 +17,7 @@ from tierlog.log.local.log_errors import (
     LogOfflineError,
     OffsetOutOfRangeError,
 )
-from tierlog.log.local.log_offsets import FetchIsolation, LogOffsets
+from tierlog.log.local.log_offsets import MAX_TIMESTAMP, FetchIsolation, LogOffsets
 from tierlog.log.local.producers.producer_appends import AppendOrigin
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.unified_log import UnifiedLog
@@ -106,6 +106,29 @@ def test_a_small_read_has_one_whole_batch_or_says_that_it_has_not(machine: Machi
         part = log.read(0, max_bytes=10, isolation=END, min_one_message=False)
         assert part.records is not None
         assert (part.records.size_bytes, part.first_entry_incomplete) == (10, True)
+
+
+@pytest.mark.parametrize("isolation", FetchIsolation)
+def test_a_read_of_no_bytes_hands_out_nothing_in_part(machine: Machine, isolation: FetchIsolation) -> None:
+    """A fetch whose limit other partitions used up is no batch that is too large."""
+    log = UnifiedLog.open(FOLDER, machine=machine, is_sole_replica=True)
+    log.append_as_leader(batch(b"x"), leader_epoch=0)
+    found = log.read(0, max_bytes=0, isolation=isolation, min_one_message=False)
+    assert (found.records, found.first_entry_incomplete) == (None, False)
+    assert log.read(0, max_bytes=1, isolation=isolation, min_one_message=False).first_entry_incomplete
+    assert not log.read(0, max_bytes=0, isolation=isolation).first_entry_incomplete
+
+
+def test_the_greatest_timestamp_of_records_that_have_none(machine: Machine) -> None:
+    """Kafka answers with the first of them; else a tool that asks for the newest record is told that there is none."""
+    log = UnifiedLog.open(FOLDER, machine=machine)
+    assert log.fetch_offset_by_timestamp(MAX_TIMESTAMP) is None
+    for _ in range(2):
+        log.append_as_leader(batch(b"x", b"y", timestamp_ms=-1), leader_epoch=0)
+    found = log.fetch_offset_by_timestamp(MAX_TIMESTAMP)
+    assert found is not None
+    assert (found.timestamp_ms, found.offset, found.leader_epoch) == (-1, 0, 0)
+    assert log.fetch_offset_by_timestamp(-7) == found  # no special one: any time
 
 
 def test_listeners_learn_of_every_change(machine: Machine) -> None:

@@ -327,6 +327,7 @@ class LogDirectory:
                 is_sole_replica=self._is_sole_replica,
                 tasks=self._tasks,
                 on_offline=self._state.fail,
+                directory_lock=self._lock,
             )
 
     def _lowered(self) -> None:

@@ -1,19 +1,20 @@
-"""Finding out whose log a folder holds, before it is loaded."""
+"""Finding out whose log a folder holds, and whether it is free, before it is loaded."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tierlog.errors import CorruptIndexError, ObjectNotFoundError
+from tierlog.errors import CorruptIndexError, ObjectNotFoundError, StoreUnavailableError
 from tierlog.log.formats.partition_metadata import (
     PartitionMetadata,
     encode_partition_metadata,
     parse_partition_metadata,
 )
-from tierlog.log.formats.segment_files import PARTITION_METADATA, find_partition_folder
+from tierlog.log.formats.segment_files import LOCK, PARTITION_METADATA, find_partition_folder
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import Files
 
 _INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
@@ -43,6 +44,16 @@ def partition_of(folder: str) -> tuple[str, int]:
 
 def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:
     return broker_tiers and config.remote_storage_enable and not config.is_compacted and topic not in _INTERNAL_TOPICS
+
+
+def check_unlocked(files: Files, folder: str) -> None:
+    """Raises StoreUnavailableError: somebody has the log directory of a partition's folder open. StoreError."""
+    path = f"{folder.rstrip('/').rpartition('/')[0] or '.'}/{LOCK}"
+    if files.find(path) is not None:
+        held = files.try_record_lock(path)
+        if held is None:
+            raise StoreUnavailableError(f"{folder}: a broker, or another process, has its log directory open ({LOCK})")
+        held.release()
 
 
 def agreed_topic_id(machine: Machine, folder: str, topic_id: bytes | None) -> bytes | None:

@@ -196,12 +196,9 @@ def _earliest_pending_upload(offsets: LogOffsets) -> int:
 
 def _find_greatest(state: LogState) -> TimestampAndOffset | None:
     """The first record of the greatest timestamp in the local segments."""
-    best: tuple[int, LogSegment] | None = None
-    for segment in state.segments:
-        largest = segment.largest_record_timestamp
-        if largest is not None and (best is None or largest[0] > best[0]):
-            best = (largest[0], segment)
-    if best is None:
-        return None
-    timestamp_ms, segment = best
+    timestamp_ms, segment = NO_TIMESTAMP, state.segments.first
+    for each in state.segments:
+        largest = each.largest_record_timestamp
+        if largest is not None and largest[0] > timestamp_ms:
+            timestamp_ms, segment = largest[0], each
     return segment.find_offset_by_timestamp(timestamp_ms, segment.base_offset)

@@ -18,7 +18,8 @@ from typing import Self
 from typing_extensions import Buffer
 
 from tierlog._native.appends import AssignedBatch, LeaderAppends, Refusal
-from tierlog.errors import CorruptIndexError, CorruptRecordError, StoreError
+from tierlog.arguments import wrong_type
+from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.appending.recompression import taken_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
@@ -26,9 +27,8 @@ from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpoc
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
-from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.log_flusher import LogFlusher
-from tierlog.log.local.log_identity import LogIdentity, agreed_topic_id, is_tiered, partition_of
+from tierlog.log.local.log_identity import LogIdentity, agreed_topic_id, check_unlocked, is_tiered, partition_of
 from tierlog.log.local.log_offsets import OffsetsListener
 from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
 from tierlog.log.local.log_view import LogView
@@ -39,6 +39,7 @@ from tierlog.log.local.producers.transaction_verification import VerificationGua
 from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import FileLock
 
 
 class UnifiedLog(LogView):
@@ -111,6 +112,7 @@ class UnifiedLog(LogView):
         is_sole_replica: bool = False,
         tasks: BackgroundTasks | None = None,
         on_offline: Callable[[Exception], None] | None = None,
+        directory_lock: FileLock | None = None,
     ) -> Self:
         """Load the log of a folder, which is made if it does not exist, and mend it.
 
@@ -127,17 +129,20 @@ class UnifiedLog(LogView):
             is_sole_replica: The high watermark follows the end of the log: there is no follower to wait for.
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
             on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
+            directory_lock: The lock of the log directory, if the caller holds it; None: nobody may hold it now.
 
         Raises:
-            InconsistentTopicIdError: the folder has another topic's id. CorruptIndexError: the leader epoch checkpoint
-                or ``partition.metadata`` is malformed. ValueError: the folder's name is not that of a partition.
-                StoreError.
+            StoreUnavailableError: a broker, or a LogDirectory, has the directory open. InconsistentTopicIdError: the
+                folder has another topic's id. CorruptIndexError: the leader epoch checkpoint or ``partition.metadata``
+                is malformed. ValueError: the folder's name is not that of a partition. StoreError.
         """
         machine = machine or Machine()
         config = config or LogConfig()
         settings = producer_settings or ProducerSettings()
         checkpoints = checkpoints or LogCheckpoints()
         topic, _ = partition_of(folder)
+        if directory_lock is None:
+            check_unlocked(machine.files, folder)
         machine.files.make_directories(folder)
         known_id = agreed_topic_id(machine, folder, topic_id)
         opened: list[UnifiedLog] = []
@@ -213,10 +218,11 @@ class UnifiedLog(LogView):
             leader_epoch: This leader's.
             origin: CLIENT, or COORDINATOR for a broker's own batches and markers.
             verification_guard: What ``begin_transaction_verification`` gave for this batch.
-            transaction_version: Of a marker.
+            transaction_version: Of a marker, which needs one.
 
         Raises:
-            AppendRefusedError: with Kafka's error. LogOfflineError. LogClosedError.
+            AppendRefusedError: with Kafka's error. TypeError: data cannot be written to. LogOfflineError.
+                LogClosedError.
         """
         local = self._local
         with self._lock:
@@ -238,8 +244,8 @@ class UnifiedLog(LogView):
                     )
             except (StoreError, CorruptIndexError) as error:
                 raise local.fail(error) from error
-            except CorruptRecordError as error:
-                raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
+            except BufferError as error:
+                raise wrong_type("data", data, "a buffer that can be written to") from error
         if info.size_bytes:
             self._settle(appended=True)
         return info
@@ -321,8 +327,6 @@ class UnifiedLog(LogView):
                 self._contents.appended(prepared, last_offset + 1)
             except (StoreError, CorruptIndexError) as error:
                 raise self._local.fail(error) from error
-            except CorruptRecordError as error:
-                raise AppendRefusedError(KafkaError.CORRUPT_MESSAGE, str(error)) from error
             start = self._contents.log_start
         self._settle(appended=True)
         return LogAppendInfo(first_offset, last_offset, max_timestamp_ms, -1, start, size_bytes)
@@ -331,7 +335,7 @@ class UnifiedLog(LogView):
         """Begin a leader epoch: on becoming leader, at the log's end. It is durable on return.
 
         Raises:
-            LogOfflineError. LogClosedError.
+            ValueError: negative. LogOfflineError. LogClosedError.
         """
         with self._changing():
             self._contents.epochs.assign(leader_epoch, start_offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,23 @@ def test_transactions_and_the_last_stable_offset() -> None:
     assert state.first_unstable_offset is None
     append(state, batch(1, sequence=2, txn=True, at=15))
     assert append(state, marker(1, at=16, commit=False), origin=COORDINATOR, version=1) == [(1, 15, 16, 17)]
+
+
+def test_transactions_end_as_fast_however_many_are_open() -> None:
+    """Else a coordinator that comes back and aborts what its producers left holds each partition's log for minutes."""
+
+    def seconds(count: int) -> float:
+        state = ProducerState()
+        for producer in range(count):
+            append(state, batch(producer, txn=True, at=producer))
+        began = time.process_time()
+        for producer in range(count):
+            assert append(state, marker(producer, at=count + producer, commit=False), origin=COORDINATOR, version=0)
+            state.on_high_watermark(count + producer + 1)
+        assert state.first_unstable_offset is None
+        return time.process_time() - began
+
+    assert min(seconds(40_000), seconds(40_000)) < 12 * min(seconds(5_000), seconds(5_000))
 
 
 def test_a_marker_of_an_empty_transaction() -> None:

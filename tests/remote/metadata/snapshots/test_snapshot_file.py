@@ -261,6 +261,20 @@ def test_sections_that_do_not_belong_together_are_told() -> None:
     load_and_close(prefix + b"".join(sections))
 
 
+def test_a_topic_whose_name_is_no_text_is_told() -> None:
+    """A forged file with right checksums: else the table is loaded, and whoever lists it gets a UnicodeDecodeError."""
+    with lively_table(1, events=8) as table:
+        data = snapshot_of(table)
+    sections = sections_of(data)
+    assert PARTITION.topic.encode() in sections[2]
+    kind, number, count, more, size, _ = check_snapshot_section(sections[2])
+    forged = bytearray(sections[2].replace(PARTITION.topic.encode(), b"\xff" * len(PARTITION.topic)))
+    seal_snapshot_section(forged, kind, number, count, more, size)
+    with pytest.raises(CorruptIndexError) as error:
+        load(data[:16] + b"".join([*sections[:2], forged, *sections[3:]]))
+    assert error.value.fault == "BAD_ENTRY"
+
+
 @pytest.mark.parametrize(
     ("data", "fault"),
     [

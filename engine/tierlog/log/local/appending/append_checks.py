@@ -42,6 +42,8 @@ _WORDS: Final = {
     "order": "the batch ends at offset {found} where only {expected} and above can stand",
     "record_offsets": "the offsets of the records do not count from 0",
     "next_offset": "the first offset is {found}, the log ends at {expected}",
+    "log_end": "the log ends at {found}: with this batch it would end behind the greatest offset {expected}",
+    "epoch": "leader epoch {found}",
 }
 
 

@@ -141,7 +141,7 @@ class ProducerAppend:
     ) -> CompletedTransaction | None:
         if transaction_version is None:
             if self._origin is not AppendOrigin.REPLICATION:
-                raise ValueError("a marker needs its transaction version")
+                raise self._refused(KafkaError.UNKNOWN_SERVER_ERROR, batch, "a marker without its transaction version")
             transaction_version = 0  # the leader knew it, and checked more than this
         self._check_epoch(batch, transaction_version=transaction_version)
         updated = self.updated

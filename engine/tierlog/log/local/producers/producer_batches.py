@@ -8,7 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tierlog._native.appends import AssignedBatch, find_marker
+from tierlog._native.appends import AssignedBatch, Marker, find_marker
+from tierlog.errors import CorruptRecordError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_appends import ProducerBatch
 from tierlog.records.batch_table import CONTROL, TRANSACTIONAL
 
@@ -22,11 +24,14 @@ _COLUMNS: Final = (
     "attributes",
     "position",
     "size_bytes",
+    "record_count",
 )
+#: Faults of a marker that Kafka has no error for.
+_UNKNOWN: Final = frozenset(("BAD_ENTRY", "BAD_CODEC"))
 
 
 def producer_batch_of(batch: AssignedBatch, data: memoryview) -> ProducerBatch:
-    """A leader's batch. Raises CorruptRecordError: a control batch whose record is malformed."""
+    """A leader's batch. Raises AppendRefusedError: a control batch that is no marker."""
     is_control = bool(batch.attributes & CONTROL)
     return ProducerBatch(
         batch.producer_id,
@@ -37,7 +42,7 @@ def producer_batch_of(batch: AssignedBatch, data: memoryview) -> ProducerBatch:
         batch.max_timestamp,
         bool(batch.attributes & TRANSACTIONAL),
         is_control,
-        find_marker(data) if is_control else None,
+        _marker_of(data, batch.record_count) if is_control else None,
     )
 
 
@@ -49,18 +54,35 @@ def producer_batches_of(columns: Mapping[str, NDArray[np.generic]], data: memory
         data: The bytes that they describe; positions count from its start.
 
     Raises:
-        CorruptRecordError: a control batch whose record is malformed.
+        AppendRefusedError: a control batch that is no marker.
     """
     rows = np.flatnonzero(columns["producer_id"].astype(np.int64) >= 0)
     if not rows.size:
         return []
     found = []
     table = zip(*(columns[name][rows].tolist() for name in _COLUMNS), strict=True)
-    for producer_id, epoch, sequence, base, last, timestamp_ms, attributes, position, size_bytes in table:
+    for producer_id, epoch, sequence, base, last, timestamp_ms, attributes, position, size_bytes, count in table:
         is_control = bool(attributes & CONTROL)
-        marker = find_marker(data[position : position + size_bytes]) if is_control else None
+        marker = _marker_of(data[position : position + size_bytes], count) if is_control else None
         is_transactional = bool(attributes & TRANSACTIONAL)
         found.append(
             ProducerBatch(producer_id, epoch, sequence, base, last, timestamp_ms, is_transactional, is_control, marker)
         )
     return found
+
+
+def _marker_of(data: memoryview, record_count: int) -> Marker | None:
+    """The marker of a control batch; None where compaction emptied it.
+
+    Raises:
+        AppendRefusedError: as Kafka refuses a malformed record, and control records of other kinds from a producer.
+    """
+    try:
+        marker = find_marker(data)
+    except CorruptRecordError as cause:
+        error = KafkaError.UNKNOWN_SERVER_ERROR if cause.fault in _UNKNOWN else KafkaError.INVALID_RECORD
+        raise AppendRefusedError(error, f"a control record of a producer: {cause}") from cause
+    if marker is None and record_count:
+        text = "a control record of a producer that ends no transaction"
+        raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
+    return marker

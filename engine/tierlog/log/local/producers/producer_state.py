@@ -12,6 +12,7 @@ Source: Kafka ProducerStateManager, UnifiedLog#analyzeAndValidateProducerState (
 from __future__ import annotations
 
 from bisect import insort
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -97,8 +98,9 @@ class ProducerState:
         self._verifies = verifies
         self._producers: dict[int, ProducerStateEntry] = {}
         self._verifications: dict[int, VerificationStateEntry] = {}
-        #: First offset → producer id. A transaction begins behind all that are open: the first key is the least.
-        self._open: dict[int, int] = {}
+        #: First offset → producer id. A transaction begins behind all that are open: the first key is the least. It is
+        #: an OrderedDict, since a dict looks for its first key past all keys that were deleted before it.
+        self._open: OrderedDict[int, int] = OrderedDict()
         #: (first offset, marker's offset) of those that ended and may be behind the high watermark, ascending.
         self._unreplicated: list[tuple[int, int]] = []
         #: What a native append asks and changes: whether a batch continues its producer.
@@ -209,7 +211,7 @@ class ProducerState:
 
         Raises:
             AppendRefusedError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-                TRANSACTION_COORDINATOR_FENCED. ValueError: a broker's marker without its version.
+                TRANSACTION_COORDINATOR_FENCED, UNKNOWN_SERVER_ERROR: a broker's marker without its version.
         """
         prepared = PreparedAppend()
         for batch in batches:
@@ -242,16 +244,15 @@ class ProducerState:
             prepared: Of the append that was written; once.
             end_offset: Behind the last offset of the append.
         """
+        begun: list[tuple[int, int]] = []
         for producer_id, append in prepared.appends.items():
             known = self._producers.get(producer_id)
             if known is None:
                 self._producers[producer_id] = append.updated
             else:
                 known.update(append.updated)
-            for first_offset in append.begun:
-                self._open[first_offset] = producer_id
-        if len(prepared.appends) > 1:  # two producers in one append: their transactions may come in another order
-            self._open = dict(sorted(self._open.items()))
+            begun += [(first_offset, producer_id) for first_offset in append.begun]
+        self._open.update(sorted(begun))  # the producers of one append begin theirs in any order
         for producer_id in prepared.verified:
             self._verifications.pop(producer_id, None)
         aborted = [entry for entry in map(self._complete, prepared.completed) if entry is not None]
@@ -347,7 +348,7 @@ class ProducerState:
         loaded = [entry for entry in loaded if not self._is_expired(entry, now_ms)]
         producers = {entry.producer_id: entry for entry in loaded}
         begun = [(e.current_txn_first_offset, e.producer_id) for e in loaded if e.current_txn_first_offset is not None]
-        opened = dict(sorted(begun))
+        opened = OrderedDict(sorted(begun))
         if len(producers) != len(loaded) or len(opened) != len(begun):
             raise CorruptIndexError("a producer, or the begin of a transaction, is there twice", fault="BAD_ENTRY")
         self.restart(offset, snapshot_offset=offset)

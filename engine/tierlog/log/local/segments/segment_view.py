@@ -203,7 +203,7 @@ class SegmentView:
         most = max(max_bytes, first.size_bytes) if min_one_message else max_bytes
         size_bytes = max(0, min(most, end_position - first.position, self.end.size_bytes - first.position))
         records = LogSlice(self._log.opened(), self._log.path, first.position, size_bytes, self._cuts, cuts)
-        return SegmentRead(records, first.base_offset, most < first.size_bytes)
+        return SegmentRead(records, first.base_offset, 0 < most < first.size_bytes)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """The first record at or behind an offset whose timestamp is at or above one (``leader_epoch`` of its batch).
