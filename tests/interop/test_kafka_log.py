@@ -127,7 +127,6 @@ def test_managers_that_race_for_making_the_topic_share_it(logs: KafkaMetadataLog
         (PARTITIONS + 1, {}, "has 6 partitions, and .*num.partitions is 5"),
         (PARTITIONS, {"cleanup_policy": "compact"}, "cleanup.policy=compact"),
         (PARTITIONS, {"cleanup_policy": "compact,delete"}, "cleanup.policy=compact,delete"),
-        (PARTITIONS, {"min_insync_replicas": "2"}, "min.insync.replicas=2 and 1 replicas: nothing can be written"),
     ],
 )
 def test_a_topic_in_which_metadata_would_be_lost_is_refused(
@@ -137,6 +136,16 @@ def test_a_topic_in_which_metadata_would_be_lost_is_refused(
     make_topic(bootstrap, partitions=partitions, **config)
     with pytest.raises(ConfigError, match=text):
         logs.open(timeout_seconds=30)
+
+
+def test_more_replicas_in_sync_than_there_are_stop_nobody(
+    bootstrap: str, logs: KafkaMetadataLogs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's own manager makes the topic so on one broker, by default, and writes to it."""
+    make_topic(bootstrap, min_insync_replicas="2")
+    with logs.open(timeout_seconds=30) as log:
+        assert log.append(0, b"record").result(30) == 0
+    assert "min.insync.replicas=2 and 1 replicas" in caplog.text
 
 
 def test_retention_that_may_be_meant_is_told(

@@ -116,7 +116,7 @@ class TableMachine(RuleBasedStateMachine):
 
     def check_epoch(self, partition: TopicIdPartition, model: Model, epoch: int) -> None:
         listed = list(self.table.list(partition, epoch))
-        starts = [each.segment_leader_epochs[epoch] for each in listed]
+        starts = [each.start_offset for each in listed]
         assert starts == sorted(starts)
         assert len(listed) == len(set(listed))
         assert set(listed) == model.list(epoch)

@@ -62,7 +62,7 @@ class TopicBasedConfig(KeyGroup):
     )
     topic_min_isr: KafkaInt = key(
         "remote.log.metadata.topic.min.isr",
-        "The topic's `min.insync.replicas`, where it is made here.",
+        "The topic's `min.insync.replicas`, where it is made here; never more than its replicas.",
         default=2,
         minimum=1,
         maximum=INT32_MAX,

@@ -32,19 +32,11 @@ class TopicWishes:
 
     @classmethod
     def of(cls, config: TopicBasedConfig) -> TopicWishes:
-        """Those of the manager's configuration.
-
-        Raises:
-            ConfigError: more replicas in sync are demanded than there are, so that nothing could be written.
+        """Those of the manager's configuration; never more replicas in sync than replicas: brokers since 3.7 take the
+        smaller number themselves, older ones would refuse every write.
         """
-        replicas, in_sync = config.topic_replication_factor, config.topic_min_isr
-        if in_sync > replicas:
-            if "topic_min_isr" in config.model_fields_set:
-                raise ConfigError(
-                    f"remote.log.metadata.topic.min.isr is {in_sync} and remote.log.metadata.topic.replication.factor "
-                    f"{replicas}: nothing could be written"
-                )
-            in_sync = replicas
+        replicas = config.topic_replication_factor
+        in_sync = min(config.topic_min_isr, replicas)
         return cls(config.topic_num_partitions, replicas, config.topic_retention_ms, in_sync)
 
 
@@ -123,11 +115,16 @@ def check_topic(admin: TopicAdmin, found: TopicDescription, wishes: TopicWishes,
         )
     in_sync, replicas = int(config.get("min.insync.replicas", "1")), min(found.replicas, default=1)
     if in_sync > replicas:
-        raise ConfigError(
-            f"{METADATA_TOPIC} has min.insync.replicas={in_sync} and {replicas} replicas: nothing can be written to it"
+        _log.warning(
+            "%s has min.insync.replicas=%d and %d replicas: brokers take the smaller number, those before 3.7 refuse "
+            "every write",
+            *(METADATA_TOPIC, in_sync, replicas),
         )
-    if in_sync < wishes.min_insync_replicas:
-        _log.warning("%s has min.insync.replicas=%d, not %d", METADATA_TOPIC, in_sync, wishes.min_insync_replicas)
+    if min(in_sync, replicas) < wishes.min_insync_replicas:
+        _log.warning(
+            "%s has min.insync.replicas=%d, not %d",
+            *(METADATA_TOPIC, min(in_sync, replicas), wishes.min_insync_replicas),
+        )
     retention_ms = int(config.get("retention.ms", "-1"))
     if retention_ms != -1 and (wishes.retention_ms == -1 or retention_ms < wishes.retention_ms):
         _log.warning(
