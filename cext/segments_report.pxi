@@ -15,6 +15,7 @@ cdef class _Report:
         memset(&self.fault, 0, sizeof(self.fault))
         self.of.next_offset = -1
         self.of.newest_timestamp_ms = -1
+        self.of.oversized_offset = -1
         self.of.refusals_capacity = REFUSALS_MAX
         self.of.removals_capacity = REMOVALS_AT_ONCE
         self.of.refusals = <tl_metadata_refusal *>malloc(REFUSALS_MAX * sizeof(tl_metadata_refusal))
@@ -48,9 +49,10 @@ cdef class _Report:
         error = None
         if status == TL_NO_MEMORY:
             raise MemoryError("no memory for a segment")
-        if status == TL_OVER_LIMIT:    # a record's own size, not a setting of the caller's
+        if status == TL_OVER_LIMIT:    # a batch's own size, not a setting of the caller's
+            text = f"a batch of {self.fault.found} bytes, at most {self.fault.expected}"
             error = CorruptRecordError(
-                f"more than any segment has: {self.fault.found}, at most {self.fault.expected}",
+                text if self.fault.expected else "the segment table is full",
                 fault="OVER_LIMIT", base_offset=self.fault.base_offset, expected=self.fault.expected,
                 found=self.fault.found)
         elif status != TL_OK:
@@ -66,6 +68,8 @@ cdef class _Report:
             "applied": self.of.applied,
             "passed_over": self.of.passed_over,
             "tombstones": self.of.tombstones,
+            "oversized": self.of.oversized,
+            "oversized_offset": self.of.oversized_offset,
             "refused": refusals,
             "refused_count": self.of.refused,
             "removals": self._removals,

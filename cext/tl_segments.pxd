@@ -154,6 +154,8 @@ cdef extern from "metadata_events.h" nogil:
         uint64_t refused
         uint64_t passed_over
         uint64_t tombstones
+        uint64_t oversized
+        int64_t oversized_offset
         tl_metadata_refusal *refusals
         size_t refusals_capacity
         size_t refusals_count

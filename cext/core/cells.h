@@ -16,7 +16,7 @@ typedef uint32_t tl_cell;
 
 enum {
     TL_CELL_NUMBER_BITS = 27,
-    TL_CELL_POWERS = 18,                  /* classes of 8 << class bytes: 8 bytes … 1 MiB, */
+    TL_CELL_POWERS = 19,                  /* classes of 8 << class bytes: 8 bytes … 2 MiB, */
     TL_CELL_CLASSES = TL_CELL_POWERS + 7, /* then of 24 << more: 24 bytes … 1536 */
     TL_CELL_BYTES_MAX = 8 << (TL_CELL_POWERS - 1),
     TL_CELL_SLABS_MAX = 1 << 17, /* of one class: 8 GiB where a slab has 64 KiB */

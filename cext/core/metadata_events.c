@@ -10,7 +10,7 @@ enum {
     KEY_BYTES = 4 << 10,
     KEPT_BYTES_MAX = 4 << 20,
     ROOMY_EPOCHS = 4 * GROUP, /* of a group, so that they stay in the cache */
-    EPOCHS = ROOMY_EPOCHS + 2 * TL_METADATA_EPOCHS_MAX,
+    EPOCHS = ROOMY_EPOCHS + 2 * TL_SEGMENT_EPOCHS_MAX,
 };
 
 static const uint64_t DECOMPRESSED_LIMIT = 1u << 28;
@@ -221,6 +221,11 @@ static tl_status take_value(tl_metadata_feed *feed, const tl_metadata_value *val
         report->removals_count += status == TL_OK;
     } else {
         status = tl_metadata_take_event(&cursor, &head, feed->epochs + feed->epochs_count, event, fault);
+        if (status == TL_OVER_LIMIT) {
+            if (!report->oversized++) report->oversized_offset = value->offset;
+            entry->applied = value->offset;
+            return TL_OK;
+        }
     }
     if (status != TL_OK) {
         fault->position = (uint64_t)(cursor.at - value->data);

@@ -2,9 +2,10 @@
  * by one as a consumer has them.
  *
  * Events are taken in their order. The first record that cannot be read ends the run there: what came before it is
- * applied, nothing behind it is. Events of partitions that nobody assigned are passed over after their first fields.
- * A record's key is not looked at; one that has a key and no value is counted and passed over (KIP-1266 would write
- * such tombstones, with keys from which no segment's id can be told). */
+ * applied, nothing behind it is. One that is larger than a segment may be is counted and passed over: Kafka has no such
+ * limit, and what it wrote is no damage. Events of partitions that nobody assigned are passed over after their first
+ * fields. A record's key is not looked at; one that has a key and no value is counted and passed over (KIP-1266 would
+ * write such tombstones, with keys from which no segment's id can be told). */
 #ifndef TIERLOG_METADATA_EVENTS_H
 #define TIERLOG_METADATA_EVENTS_H
 
@@ -24,13 +25,15 @@ typedef struct tl_metadata_refusal {
     uint8_t state;      /* the one that was asked for */
 } tl_metadata_refusal;
 
-/* What came of a run. All counts begin at zero, newest_timestamp_ms and next_offset at -1. */
+/* What came of a run. All counts begin at zero, newest_timestamp_ms and offsets at -1. */
 typedef struct tl_metadata_report {
     int64_t next_offset;         /* the first that was not taken; -1: none was */
     int64_t newest_timestamp_ms; /* of the records that were looked at */
     uint64_t applied, refused;
     uint64_t passed_over; /* of partitions that are not assigned, or applied before */
     uint64_t tombstones;
+    uint64_t oversized;            /* records of more than a segment may have (segment_table.h), passed over */
+    int64_t oversized_offset;      /* of the first of them; -1 */
     tl_metadata_refusal *refusals; /* the first of them; what finds no room is counted alone */
     size_t refusals_capacity, refusals_count;
     tl_metadata_removal *removals; /* of partitions that are assigned; room for one at least */

@@ -55,7 +55,9 @@ static tl_status take_custom(tl_cursor *cursor, const uint8_t **out, int64_t *si
     TL_TRY(take_uvarint(cursor, &length));
     *size = (int64_t)length - 1;
     *out = NULL;
-    return length > 1 ? take_sized(cursor, length - 1, out, fault) : TL_OK;
+    if (length > 1) TL_TRY(take_sized(cursor, length - 1, out, fault));
+    return *size > TL_SEGMENT_CUSTOM_BYTES_MAX ? refuse(fault, TL_OVER_LIMIT, TL_SEGMENT_CUSTOM_BYTES_MAX, *size)
+                                               : TL_OK;
 }
 
 static tl_status take_state(tl_cursor *cursor, uint8_t greatest, uint8_t *out, tl_fault *fault) {
@@ -113,7 +115,7 @@ static tl_status take_epochs(tl_cursor *cursor, tl_segment_epoch *epochs, tl_seg
     size_t count = length - 1, kept = 0;
     if (count > tl_left(cursor) / EPOCH_BYTES)
         return refuse(fault, TL_BAD_COUNT, (int64_t)count, (int64_t)tl_left(cursor));
-    if (count > TL_METADATA_EPOCHS_MAX) return refuse(fault, TL_OVER_LIMIT, TL_METADATA_EPOCHS_MAX, (int64_t)count);
+    if (count > TL_SEGMENT_EPOCHS_MAX) return refuse(fault, TL_OVER_LIMIT, TL_SEGMENT_EPOCHS_MAX, (int64_t)count);
     for (size_t i = 0; i < count; i++) {
         const uint8_t *at;
         TL_TRY(take_sized(cursor, 12, &at, fault));
@@ -122,7 +124,7 @@ static tl_status take_epochs(tl_cursor *cursor, tl_segment_epoch *epochs, tl_seg
         TL_TRY(take_tags(cursor, NULL, fault));
     }
     if (!ascends) {
-        sort_epochs(epochs, count, epochs + TL_METADATA_EPOCHS_MAX);
+        sort_epochs(epochs, count, epochs + TL_SEGMENT_EPOCHS_MAX);
         for (size_t i = 0; i < count; i++)
             if (i + 1 == count || epochs[i].epoch != epochs[i + 1].epoch) epochs[kept++] = epochs[i];
         count = kept;

@@ -13,7 +13,6 @@ enum {
     TL_METADATA_UPDATE = 1,
     TL_METADATA_REMOVAL = 2,
     TL_METADATA_SNAPSHOT = 3,
-    TL_METADATA_EPOCHS_MAX = 1 << 16, /* of one segment: Kafka has no such limit, a segment of so many no sense */
 };
 
 /* The kind and the user partition of a record. `name`, the topic's, lies in the record. */
@@ -36,8 +35,9 @@ typedef struct tl_metadata_removal {
 /* Up to the partition's number and the tags behind it. The name is not looked at. TL_BAD_VERSION for a snapshot record
  * too: no version writes it into the topic. */
 tl_status tl_metadata_take_head(tl_cursor *cursor, tl_metadata_head *head, tl_fault *fault);
-/* The rest of a segment's record or an update. `epochs` has room for TL_METADATA_EPOCHS_MAX, and as many behind them to
- * sort in; the event points into it and into the record. TL_OVER_LIMIT: more epochs than that. */
+/* The rest of a segment's record or an update. `epochs` has room for TL_SEGMENT_EPOCHS_MAX, and as many behind them to
+ * sort in; the event points into it and into the record. TL_OVER_LIMIT: more epochs than that, or more custom
+ * metadata than TL_SEGMENT_CUSTOM_BYTES_MAX; what stands behind them was not looked at. */
 tl_status tl_metadata_take_event(tl_cursor *cursor, const tl_metadata_head *head, tl_segment_epoch *epochs,
                                  tl_segment_event *event, tl_fault *fault);
 tl_status tl_metadata_take_removal(tl_cursor *cursor, const tl_metadata_head *head, tl_metadata_removal *removal,

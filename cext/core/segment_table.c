@@ -32,6 +32,8 @@ bool tl_segment_is_sound(const tl_segment *segment) {
     if (segment->start_offset < 0 || segment->end_offset < segment->start_offset || segment->size_bytes < 0)
         return false;
     if (segment->state > TL_DELETE_STARTED || !segment->epoch_count || !segment->epochs) return false;
+    if (segment->epoch_count > TL_SEGMENT_EPOCHS_MAX || segment->custom_size > TL_SEGMENT_CUSTOM_BYTES_MAX)
+        return false;
     for (size_t i = 0; i < segment->epoch_count; i++) {
         if (segment->epochs[i].epoch < 0 || segment->epochs[i].start_offset < 0) return false;
         if (i && segment->epochs[i].epoch <= segment->epochs[i - 1].epoch) return false;
@@ -206,16 +208,40 @@ static void unrefer(tl_segment_table *table, uint8_t *partition, tl_cell row_cel
     }
 }
 
-/* What an epoch's readable segments reached, kept when the one that reached it goes. */
+/* The first of the remembered epochs that is not below one. */
+static uint32_t remembered_at(const uint8_t *records, uint32_t count, int32_t epoch) {
+    uint32_t low = 0;
+    while (low < count) {
+        uint32_t middle = low + (count - low) / 2;
+        if ((int32_t)tl_cell_load(records, 2 * (size_t)middle) < epoch) {
+            low = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+    return low;
+}
+
+enum { REMEMBERED_MAX = TL_CELL_BYTES_MAX / 16, FORGOTTEN_AT_ONCE = REMEMBERED_MAX / 8 };
+
+/* What an epoch's readable segments reached, kept when the one that reached it goes. Once the largest cell is full the
+ * lowest epochs are forgotten, which nobody asks for any more. */
 static tl_status remember(tl_segment_table *table, uint8_t *partition, int32_t epoch, int64_t end) {
     uint64_t word = tl_cell_load(partition, 5);
     tl_cell cell = (tl_cell)word;
-    uint32_t count = (uint32_t)(word >> 32), at = 0;
+    uint32_t count = (uint32_t)(word >> 32);
     uint8_t *records = tl_cell_at(table->cells, cell);
-    while (at < count && (int32_t)tl_cell_load(records, 2 * at) < epoch) at++;
+    uint32_t at = remembered_at(records, count, epoch);
     if (at < count && (int32_t)tl_cell_load(records, 2 * at) == epoch) {
         if ((int64_t)tl_cell_load(records, 2 * at + 1) < end) tl_cell_store(records, 2 * at + 1, (uint64_t)end);
         return TL_OK;
+    }
+    if (count == REMEMBERED_MAX) {
+        if (at < FORGOTTEN_AT_ONCE) return TL_OK;
+        count -= FORGOTTEN_AT_ONCE;
+        at -= FORGOTTEN_AT_ONCE;
+        for (size_t i = 0; i < 2 * (size_t)count; i++)
+            tl_cell_store(records, i, tl_cell_load(records, i + 2 * (size_t)FORGOTTEN_AT_ONCE));
     }
     if (!cell || (count + 1) * (size_t)16 > tl_cell_size(cell)) {
         tl_cell wider;
@@ -268,6 +294,7 @@ static tl_status change_within(tl_segment_table *table, uint8_t *partition, tl_c
 static tl_status change_in(tl_segment_table *table, const tl_partition_id *partition_id, guess g,
                            const tl_segment_change *change, tl_event_outcome *outcome, int *found_state) {
     if (change->state == TL_COPY_STARTED || change->state > TL_DELETE_FINISHED) return TL_BAD_ARGUMENT;
+    if (change->custom_size > TL_SEGMENT_CUSTOM_BYTES_MAX) return TL_BAD_ARGUMENT;
     uint64_t id[2];
     memcpy(id, change->id, 16);
     g = aim(table, partition_id, id, g);

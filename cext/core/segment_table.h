@@ -27,6 +27,9 @@ typedef struct tl_segment_epoch {
     int64_t start_offset;
 } tl_segment_epoch;
 
+/* Of one segment. Kafka has no such limits; a table has one memory for all brokers' segments. */
+enum { TL_SEGMENT_EPOCHS_MAX = 1 << 16, TL_SEGMENT_CUSTOM_BYTES_MAX = 1 << 20 };
+
 /* One segment. `custom`: the storage's bytes; NULL with `custom_size` -1 where it left none. Both offsets inclusive. */
 typedef struct tl_segment {
     uint8_t id[16];
@@ -72,7 +75,8 @@ TL_API void tl_segment_table_destroy(tl_segment_table *table);
 /* ---- the writer's ---- */
 
 /* A new segment, in state COPY_STARTED; one that is there in that state is replaced. TL_BAD_ARGUMENT: offsets, epochs
- * or state that cannot be; TL_NO_MEMORY, TL_OVER_LIMIT: nothing was changed. */
+ * or state that cannot be, or more than the limits; TL_NO_MEMORY, TL_OVER_LIMIT (the table is full): nothing was
+ * changed. */
 TL_API tl_status tl_segment_table_add(tl_segment_table *table, const tl_partition_id *partition,
                                       const tl_segment *segment, tl_event_outcome *outcome, int *found_state);
 /* The change of a segment's state; COPY_STARTED is no such change. */

@@ -457,7 +457,43 @@ static void test_many_in_one_partition(int way) {
     tl_segment_table_destroy(table);
 }
 
+/* ---- segments of as many epochs as there may be: what is remembered of those that went is bounded too ---- */
+
+static void test_many_epochs(bool as_kafka) {
+    enum { GONE = 3 };
+    static tl_segment_epoch epochs[TL_SEGMENT_EPOCHS_MAX + 1];
+    tl_segment_table *table;
+    tl_partition_id id = partition_of(0);
+    tl_event_outcome outcome;
+    int state;
+    CHECK_STATUS(tl_segment_table_create(&table, (tl_segment_table_options){4, as_kafka}), TL_OK);
+    for (uint8_t n = 0; n < GONE; n++) {
+        for (int32_t i = 0; i <= TL_SEGMENT_EPOCHS_MAX; i++)
+            epochs[i] = (tl_segment_epoch){n * TL_SEGMENT_EPOCHS_MAX + i, 2 * i};
+        tl_segment segment = {.id = {n},
+                              .end_offset = 2 * TL_SEGMENT_EPOCHS_MAX,
+                              .epochs = epochs,
+                              .epoch_count = TL_SEGMENT_EPOCHS_MAX + 1,
+                              .custom_size = -1};
+        CHECK_STATUS(tl_segment_table_add(table, &id, &segment, &outcome, &state), TL_BAD_ARGUMENT);
+        segment.epoch_count--;
+        CHECK_STATUS(tl_segment_table_add(table, &id, &segment, &outcome, &state), TL_OK);
+        tl_segment_change change = {.id = {n}, .state = TL_COPY_FINISHED, .custom_size = -1};
+        for (; change.state <= TL_DELETE_FINISHED; change.state++) {
+            CHECK_STATUS(tl_segment_table_change(table, &id, &change, &outcome, &state), TL_OK);
+            CHECK_EQUAL(outcome, TL_EVENT_APPLIED);
+        }
+        CHECK_EQUAL(tl_segment_table_highest(table, &id, n * TL_SEGMENT_EPOCHS_MAX + 7), 15);
+    }
+    CHECK_EQUAL(tl_segment_table_highest(table, &id, 7), -1);
+    CHECK_EQUAL(tl_segment_table_highest(table, &id, TL_SEGMENT_EPOCHS_MAX), 1);
+    CHECK_EQUAL(tl_segment_table_highest(table, &id, TL_SEGMENT_EPOCHS_MAX - 1), -1);
+    tl_segment_table_destroy(table);
+}
+
 int main(void) {
+    test_many_epochs(false);
+    test_many_epochs(true);
     for (int way = 0; way < 4; way++) test_many_in_one_partition(way);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         test_batches(seed, false, 1);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -132,6 +133,41 @@ class TestConsuming:
                     manager.remote_log_size(partition, 0)
             manager.add_remote_log_segment_metadata(segment(5, 0, 9, partition=elsewhere)).result(10)
             assert len(list(manager.list_remote_log_segments(elsewhere))) == 1
+
+    @pytest.mark.parametrize("kafka_semantics", [False, True])
+    def test_a_segment_of_as_many_epochs_as_there_may_be(self, kafka_semantics: bool) -> None:
+        """Kafka has no limit; what is above ours must stop nobody else's partition, and no broker of ours writes it."""
+        most = segment(1, 0, 2**20, {epoch: 10 * epoch for epoch in range(65_536)})
+        more = segment(2, 0, 2**20, {epoch: 10 * epoch for epoch in range(65_537)})
+        with rig() as made:
+            manager = made.leader("/data", PARTITION, kafka_semantics=kafka_semantics)
+            with pytest.raises(ValueError, match=r"a segment has at most 65,536 leader epochs, not 65,537"):
+                manager.add_remote_log_segment_metadata(more)
+            manager.add_remote_log_segment_metadata(most).result(30)
+            manager.update_remote_log_segment_metadata(to(most, FINISHED)).result(30)
+            assert (found(manager, 65_535, 2**20), manager.highest_offset_for_epoch(PARTITION, 3)) == (1, 39)
+            manager.update_remote_log_segment_metadata(to(most, DELETING)).result(30)
+            manager.update_remote_log_segment_metadata(to(most, DELETED)).result(30)
+            assert (listed(manager), manager.highest_offset_for_epoch(PARTITION, 3)) == ([], 39)
+
+    @pytest.mark.parametrize("as_batches", [True, False])
+    @pytest.mark.parametrize("what", ["epochs", "custom metadata", "custom metadata of an update"])
+    def test_a_record_that_is_too_large(self, what: str, as_batches: bool, caplog: pytest.LogCaptureFixture) -> None:
+        """Another broker's, or Kafka's, which has no such limits: one segment is lost to us, not a partition."""
+        of = segment(1, 0, 2**20, {epoch: 10 * epoch for epoch in range(65_537)} if what == "epochs" else None)
+        custom = bytes((1 << 20) + 1)
+        with rig(as_batches=as_batches) as made:
+            store(made, replace(of, custom_metadata=custom) if what == "custom metadata" else of)
+            store(made, to(of, FINISHED, custom if "update" in what else None), segment(2, 0, 9))
+            with caplog.at_level(logging.ERROR):
+                manager = made.leader()
+            assert listed(manager) == ([1, 2] if "update" in what else [2])
+            manager.add_remote_log_segment_metadata(segment(3, 10, 19)).result(30)
+            assert found(manager, 0, 5) is None
+            assert metric(manager, "events_refused_total") >= 1
+        assert "1 records too large for a segment are passed over, the first at offset" in caplog.text
+        with rig() as made, pytest.raises(ValueError, match=r"a segment has at most"):
+            made.leader().update_remote_log_segment_metadata(to(of, FINISHED, custom))
 
     def test_a_tombstone_and_unknown_segments(self) -> None:
         """KIP-1266's tombstones, and what is left of segments whose beginning has expired, are no faults."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -31,6 +32,11 @@ from tierlog.remote.metadata.table.segment_row import SegmentRow
 from tierlog.remote.metadata.table.table_snapshot import TableSnapshot
 from tierlog.runtime.machine import Machine
 
+_log = logging.getLogger(__name__)
+
+#: What one segment may have, in every mode; Kafka has no such limits (``cext/core/segment_table.h``).
+EPOCHS_MAX: Final = 65_536
+CUSTOM_MAX: Final = 1 << 20
 _LISTED_AT_ONCE: Final = 256
 
 _PartitionKey = tuple[bytes, int, str]
@@ -62,6 +68,8 @@ class AppliedRun:
         applied: Events that the table has taken.
         passed_over: Events of partitions that are not assigned, or that had been applied before.
         tombstones: Records with a key and no value, which say nothing here (KIP-1266, not accepted).
+        oversized: Records of more leader epochs or custom metadata than a segment may have, which are passed over.
+        oversized_offset: Of the first of them; -1: there was none.
         refused: The first 1,000 of the events that were refused.
         refused_count: All of them.
         removals: (offset, record) of the partition deletes of partitions that are assigned; the table keeps none.
@@ -74,6 +82,8 @@ class AppliedRun:
     applied: int
     passed_over: int
     tombstones: int
+    oversized: int
+    oversized_offset: int
     refused: tuple[RefusedEvent, ...]
     refused_count: int
     removals: tuple[tuple[int, RemotePartitionDeleteMetadata], ...]
@@ -150,16 +160,25 @@ class SegmentTable(NativeSegmentTable):
                 found = self._apply_batches(run.partition, run.batches)
             else:
                 found = self._apply_values(run.partition, run.offsets, run.timestamps_ms, run.keys, run.values)
-        return _applied_run(run.next_offset, found)
+        applied = _applied_run(run.next_offset, found)
+        if applied.oversized:
+            _log.error(
+                "metadata partition %d: %d records too large for a segment are passed over, the first at offset %d: "
+                "it has at most %s leader epochs and %s bytes of custom metadata",
+                *(run.partition, applied.oversized, applied.oversized_offset, f"{EPOCHS_MAX:,}", f"{CUSTOM_MAX:,}"),
+            )
+        return applied
 
     def apply_record(self, record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate) -> None:
         """Apply one event that has no offset.
 
         Raises:
+            ValueError: as ``require_room`` says.
             InvalidTransitionError: the segment's state does not allow it, or a new segment is in another state than
                 COPY_SEGMENT_STARTED. RemoteResourceNotFoundException: there is no such segment, or its partition is
                 not assigned.
         """
+        require_room(record)
         begins = record.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
         if isinstance(record, RemoteLogSegmentMetadata) != begins:
             raise InvalidTransitionError(f"{record.remote_log_segment_id}: no event leads to {record.state.name} so")
@@ -174,9 +193,11 @@ class SegmentTable(NativeSegmentTable):
         """Put a segment in as it stands, in any state but DELETE_SEGMENT_FINISHED.
 
         Raises:
+            ValueError: as ``require_room`` says.
             InvalidTransitionError: the id is there in a later state, or the state is DELETE_SEGMENT_FINISHED.
             RemoteResourceNotFoundException: its partition is not assigned.
         """
+        require_room(metadata)
         if metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             raise InvalidTransitionError(f"{metadata.remote_log_segment_id} is deleted")
         with self._writing:
@@ -273,6 +294,17 @@ class SegmentTable(NativeSegmentTable):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def require_room(record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate) -> None:
+    """Refuse a record of more than a segment may have: readers of the topic would pass it over. Raises ValueError."""
+    epochs = len(record.segment_leader_epochs) if isinstance(record, RemoteLogSegmentMetadata) else 0
+    if epochs > EPOCHS_MAX:
+        raise ValueError(f"a segment has at most {EPOCHS_MAX:,} leader epochs, not {epochs:,}")
+    if record.custom_metadata is not None and len(record.custom_metadata) > CUSTOM_MAX:
+        raise ValueError(
+            f"a segment has at most {CUSTOM_MAX:,} bytes of custom metadata, not {len(record.custom_metadata):,}"
+        )
 
 
 def _partition(topic_id: bytes, number: int, topic: str) -> TopicIdPartition:

@@ -262,8 +262,8 @@ class ConsumerTask:
         self._metrics.add("metadata_events_applied_total", applied.applied + removals)
         self._metrics.add("metadata_events_passed_over_total", applied.passed_over)
         refused = applied.refused_count + len(refusals) - len(applied.refused)
+        self._metrics.add("metadata_events_refused_total", refused + applied.oversized)
         if refused:
-            self._metrics.add("metadata_events_refused_total", refused)
             _log.warning("metadata partition %d: %d events refused, the first: %s", number, refused, refusals[0].error)
         self._own_events.consumed(
             number,

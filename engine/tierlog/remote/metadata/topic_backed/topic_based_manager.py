@@ -27,6 +27,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
 )
 from tierlog.remote.metadata.records.record_serde import encode_record
+from tierlog.remote.metadata.table.segment_table import require_room
 from tierlog.remote.metadata.topic_backed.assignment import Assigned, Assignment
 from tierlog.remote.metadata.topic_backed.consumer_task import ConsumerTask
 from tierlog.remote.metadata.topic_backed.metadata_log import OffsetsLostError
@@ -172,6 +173,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         require_type("metadata", metadata, RemoteLogSegmentMetadata, "a RemoteLogSegmentMetadata")
         if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             raise ValueError(f"a segment is added in state COPY_SEGMENT_STARTED, not {metadata.state.name}")
+        require_room(metadata)
         return self._publish(metadata, metadata.topic_id_partition)
 
     def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> Future[None]:
@@ -182,6 +184,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         require_type("update", update, RemoteLogSegmentMetadataUpdate, "a RemoteLogSegmentMetadataUpdate")
         if update.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
             raise ValueError("a segment is not updated to state COPY_SEGMENT_STARTED; it is added in it")
+        require_room(update)
         return self._publish(update, update.remote_log_segment_id.topic_id_partition)
 
     def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> Future[None]:
