@@ -18,7 +18,8 @@ def test_a_scrape_tells_what_is_served_and_how_old_it_is(data: pathlib.Path, tmp
     """Otherwise an operator learns from her users that a replica has stopped following its bucket."""
     port = free_port()
     with replica(data / "main-plain" / "objects", tmp_path, "--monitor", f"127.0.0.1:{port}", "--refresh", "0.2"):
-        assert urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10).status == 200
+        for path in ("livez", "readyz", "healthz"):
+            assert urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10).status == 200
         deadline = time.monotonic() + 20
         while True:
             text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()

@@ -63,6 +63,7 @@ class Replica:
         self._machine = machine or Machine()
         self._parts = AsyncExitStack()
         self._server: Server | None = None
+        self._is_listening = False
 
     async def start(self) -> tuple[str, int]:
         """List the bucket and begin to listen; returns host and port.
@@ -123,12 +124,18 @@ class Replica:
                     ReplicaMetrics(catalog, machine.clock).registry,
                     GroupMetrics(coordinator).registry,
                 ),
-                health=partial(_health, catalog),
+                health=partial(self._unready_reason, catalog),
                 machine=machine,
             )
             await endpoint.start()
             self._parts.push_async_callback(endpoint.stop)
-        return await server.start()
+        address = await server.start()
+        self._is_listening = True
+        return address
+
+    def _unready_reason(self, catalog: BucketCatalog) -> str:
+        """Why clients are better off elsewhere; "" if they are not."""
+        return catalog.unready_reason if self._is_listening else "the server does not listen yet"
 
     def _when_ended(self, worker: Worker, close: Callable[[], None]) -> None:
         """Have what may block closed in a thread at the end."""
@@ -194,11 +201,6 @@ def _metadata_of(config: ReplicaConfig, machine: Machine) -> ReadsMetadata | Non
     from tierlog.broker.replica.catalog.followed_metadata import FollowedMetadata
 
     return FollowedMetadata(config.metadata.sources, client_keys=config.metadata.client_keys, machine=machine)
-
-
-def _health(catalog: BucketCatalog) -> str:
-    """Why the server is not usable; "" if it is."""
-    return "" if catalog.is_usable else "the bucket has not been listed"
 
 
 def serve_replica(

@@ -78,7 +78,7 @@ def replica(
     monitor: Annotated[
         str | None,
         typer.Option(
-            "--monitor", metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /healthz there, over HTTP."
+            "--monitor", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /livez and /readyz there, over HTTP."
         ),
     ] = None,
 ) -> ExitCode:

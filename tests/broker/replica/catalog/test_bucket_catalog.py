@@ -32,6 +32,8 @@ from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
 from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import Uuid
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
 from tierlog.scan.history import TierHistory
 
 ORDERS = Uuid.from_text(topic_uuid("orders"))
@@ -322,7 +324,6 @@ def test_a_listing_that_fails_keeps_what_is_known(tmp_path: pathlib.Path, caplog
                 for _ in range(3):
                     await relisted(catalog)
             assert "503" in str(catalog.refresh_error)
-            assert catalog.is_usable
             assert histories.current is history
             assert [topic.name for topic in catalog.topics()] == ["orders"]
             assert sum("cannot be listed" in record.message for record in caplog.records) == 1
@@ -331,6 +332,33 @@ def test_a_listing_that_fails_keeps_what_is_known(tmp_path: pathlib.Path, caplog
             await relisted(catalog)
             assert catalog.refresh_error is None
             await until(lambda: histories.current is not history)
+
+    run_on("uvloop", main)
+
+
+@pytest.mark.parametrize(("refresh_seconds", "limit_seconds"), [(1.0, 30.0), (60.0, 180.0)])
+def test_a_server_is_ready_while_its_listing_is_young(
+    refresh_seconds: float, limit_seconds: float, tmp_path: pathlib.Path
+) -> None:
+    """A balancer goes on to send clients to a server whose bucket is gone, and they read what is no longer true."""
+    segment(Bucket(tmp_path), 0)
+    clock, watching = ManualClock(), Watching()
+    settings = CatalogSettings(refresh_seconds=refresh_seconds, segments_ahead_max=0)
+
+    async def main() -> None:
+        machine = Machine(clock=clock)
+        async with opened_catalog(tmp_path, settings, wrap_store=watching, machine=machine) as catalog:
+            assert catalog.unready_reason == ""
+            watching.store.broken = StoreUnavailableError("503 of the store")
+            clock.advance(limit_seconds - 1)
+            await relisted(catalog)
+            assert catalog.unready_reason == ""
+            clock.advance(1)
+            expected = f"the last listing of the bucket is {limit_seconds:g} s old; {limit_seconds:g} s are allowed"
+            assert catalog.unready_reason == f"{expected}: 503 of the store"
+            watching.store.broken = None
+            await relisted(catalog)
+            assert catalog.unready_reason == ""
 
     run_on("uvloop", main)
 
@@ -372,7 +400,7 @@ def test_a_start_over_a_store_that_fails_says_so(tmp_path: pathlib.Path) -> None
             catalog = BucketCatalog(tier, lambda histories: histories)  # type: ignore[arg-type, return-value]
             with pytest.raises(StoreUnavailableError):
                 await catalog.start()
-            assert not catalog.is_usable
+            assert "since the start" in catalog.unready_reason
             await catalog.close()
 
     run_on("uvloop", main)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -106,6 +107,8 @@ def test_health_is_what_the_server_says() -> None:
         assert found.get("/healthz") == (200, "ok\n")
         reasons[0] = "the bucket has not been listed for 90 s"
         assert found.get("/healthz") == (503, "the bucket has not been listed for 90 s\n")
+        assert found.get("/readyz") == (503, "the bucket has not been listed for 90 s\n")
+        assert found.get("/livez") == (200, "ok\n")  # to start it anew would bring no bucket back
 
 
 def test_a_loop_that_stands_still_answers_no_health_check() -> None:
@@ -161,6 +164,34 @@ def test_more_connections_than_it_has_places_are_served_one_after_another() -> N
         assert found.get("/healthz")[0] == 200
 
 
+def test_a_probe_is_answered_beside_connections_that_say_nothing() -> None:
+    """Two hundred half requests hold a probe up for seconds, and the server is taken for dead."""
+    with listening() as found, contextlib.ExitStack() as held:
+        for _ in range(200):
+            idle = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=10))
+            idle.sendall(b"GET /metr")
+        began = time.monotonic()
+        assert found.get("/livez") == (200, "ok\n")
+        assert time.monotonic() - began < 2
+
+
+def test_a_host_has_a_share_of_the_places() -> None:
+    """One host whose readers take no answers would hold all places, against the probes of others."""
+    registry = CollectorRegistry()
+    Counter("large", "x" * 20_000_000, registry=registry)
+    with listening(registry) as found, contextlib.ExitStack() as held:
+        for _ in range(80):
+            stuck = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=10))
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        wait_until(lambda: found.endpoint.busy_count == 16)
+        with socket.create_connection(
+            ("127.0.0.1", found.port), timeout=10, source_address=("127.0.0.2", 0)
+        ) as elsewhere:
+            elsewhere.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            assert elsewhere.recv(12) == b"HTTP/1.1 200"
+
+
 def test_a_connection_that_hangs_is_closed_in_time() -> None:
     """A scraper that dies in the midst of its request would keep one of the few places for ever."""
     registry = CollectorRegistry()
@@ -169,6 +200,6 @@ def test_a_connection_that_hangs_is_closed_in_time() -> None:
         for sent in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", found.port), timeout=10) as client:
                 client.sendall(sent)
-                wait_until(lambda: len(found.endpoint._tasks) == 1)
-                wait_until(lambda: not found.endpoint._tasks)
+                wait_until(lambda: len(found.endpoint._clients) == 1)
+                wait_until(lambda: not found.endpoint._clients)
         assert found.get("/healthz")[0] == 200

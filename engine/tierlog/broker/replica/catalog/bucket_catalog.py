@@ -33,6 +33,9 @@ _RISE_SECONDS: Final = 0.02
 #: How long a saved listing is served before the bucket is listed: a server that starts has its first readers to answer,
 #: and a listing of ten thousand segments takes half a second of the same interpreter.
 _SAVED_SECONDS: Final = 1.0
+#: A server is ready while the last listing is younger than so many pauses between listings, and than this at least.
+_READY_REFRESHES: Final = 3.0
+_READY_SECONDS_MIN: Final = 30.0
 #: What a close waits for the thread that follows.
 _CLOSE_SECONDS: Final = 5.0
 
@@ -114,7 +117,6 @@ class BucketCatalog:
         self._refreshed_at: float | None = None
         self._refresh_error: TierlogError | None = None
         self._listings = 0
-        self._is_usable = False
         self._is_rising = False
         self._is_closed = False
         self._has_ended_waits = False
@@ -178,11 +180,6 @@ class BucketCatalog:
         return self._listings
 
     @property
-    def is_usable(self) -> bool:
-        """Whether a listing is at hand, be it a saved one."""
-        return self._is_usable
-
-    @property
     def refresh_age_seconds(self) -> float | None:
         """How long ago the newest listing came to an end; None before the first of this process."""
         return None if self._refreshed_at is None else self._machine.clock.monotonic_seconds() - self._refreshed_at
@@ -191,6 +188,20 @@ class BucketCatalog:
     def refresh_error(self) -> TierlogError | None:
         """Why the newest listing failed; None if it did not."""
         return self._refresh_error
+
+    @property
+    def unready_reason(self) -> str:
+        """Why what is served may not be what the bucket holds: the last listing is older than three pauses between
+        listings, and than 30 s, or is a saved one. "" if it is none of these.
+        """
+        age_seconds = self.refresh_age_seconds
+        limit_seconds = max(_READY_REFRESHES * self._settings.refresh_seconds, _READY_SECONDS_MIN)
+        if age_seconds is not None and age_seconds < limit_seconds:
+            return ""
+        text = "the bucket has not been listed since the start"
+        if age_seconds is not None:
+            text = f"the last listing of the bucket is {age_seconds:.0f} s old; {limit_seconds:g} s are allowed"
+        return text if self._refresh_error is None else f"{text}: {self._refresh_error}"
 
     @property
     def newest_segment_ms(self) -> int:
@@ -269,7 +280,6 @@ class BucketCatalog:
             self._serve(look)
 
     def _serve(self, look: _Look) -> None:
-        self._is_usable = True
         before, self._topics = self._topics, look.topics
         self._by_id = look.by_id
         self._listed = look.listing.partitions

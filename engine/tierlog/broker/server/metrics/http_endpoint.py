@@ -1,4 +1,4 @@
-"""The listener for scrapes and health checks: ``/metrics`` and ``/healthz``.
+"""The listener for scrapes and health checks: ``/metrics``, ``/livez``, ``/readyz`` and ``/healthz``.
 
 On the server's loop, so that a loop that stands still answers no health check. Not prometheus_client's own server: it
 has a thread for each connection, for as long as a client likes, and no place for a second path.
@@ -10,7 +10,7 @@ import asyncio  # noqa: TID251 - this room is the loop's
 import logging
 import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
@@ -28,7 +28,9 @@ _log = logging.getLogger(__name__)
 
 _REQUEST_BYTES_MAX: Final = 16 << 10
 _CONNECTIONS_MAX: Final = 64
-_BACKLOG: Final = 64
+#: Connections of one host, and those that are accepted beyond the limit, as each of them ends one that says nothing.
+_CONNECTIONS_A_HOST: Final = 16
+_CONNECTIONS_BEYOND: Final = 16
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -43,13 +45,29 @@ class _AllRegistries:
             yield from registry.collect()
 
 
+@dataclass(slots=True)
+class _Client:
+    """A connection, until it is closed.
+
+    Attributes:
+        is_idle: Its request is not there yet, and it may be closed for another that wants its place.
+    """
+
+    host: str
+    accepted: socket.socket
+    is_idle: bool = True
+
+
 class HttpEndpoint:
-    """Answers ``GET /metrics`` in Prometheus's formats, and ``GET /healthz``.
+    """Answers ``GET /metrics`` in Prometheus's formats, and health checks.
+
+    ``/livez`` answers 200 as long as the loop turns, ``/readyz`` and ``/healthz`` as ``health`` says. Where a host has
+    its share of the connections, or all are taken, the oldest that has not asked yet is closed for a new one.
 
     Args:
         host, port: Where to listen; port 0 for any free one.
         registries: What ``/metrics`` shows; no series is in two of them.
-        health: Why the server is not usable; "" if it is: ``/healthz`` answers 200 then, else 503 and the reason.
+        health: Why the server is not usable; "" if it is: ``/readyz`` answers 200 then, else 503 and the reason.
             Called on the loop; it must not wait.
         machine: Has the threads: series are collected and written out in one.
         deadline_seconds: A connection is closed after so long, whatever has become of it.
@@ -69,7 +87,7 @@ class HttpEndpoint:
     ) -> None:
         self._deadline_seconds = deadline_seconds
         self._config = ServerConfig(
-            host=host, port=port, max_connections=_CONNECTIONS_MAX, socket_listen_backlog_size=_BACKLOG
+            host=host, port=port, max_connections=_CONNECTIONS_MAX + _CONNECTIONS_BEYOND
         )
         self._registries = _AllRegistries(registries)
         self._health = health
@@ -77,7 +95,13 @@ class HttpEndpoint:
         self._refusals = Refusals(machine)
         self._acceptor: Acceptor | None = None
         self._worker: Worker | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: The oldest first.
+        self._clients: dict[asyncio.Task[None], _Client] = {}
+
+    @property
+    def busy_count(self) -> int:
+        """Connections that have asked."""
+        return sum(not client.is_idle for client in self._clients.values())
 
     async def start(self) -> tuple[str, int]:
         """Begin to listen; returns the host and the port.
@@ -105,28 +129,48 @@ class HttpEndpoint:
         worker, self._worker = self._worker, None
         if acceptor is not None:
             acceptor.close()
-        for task in self._tasks:
+        for task in self._clients:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._clients:
+            await asyncio.wait(tuple(self._clients))
         if worker is not None:
             worker.close()
 
     def _accepted(self, accepted: socket.socket, host: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(accepted))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._served, host))
+        client = _Client(host, accepted)
+        coroutine = self._serve(client) if self._make_room(host) else self._refuse(host)
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._clients[task] = client
+        task.add_done_callback(self._served)
 
-    def _served(self, host: str, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _make_room(self, host: str) -> bool:
+        """Whether there is a place for one more connection of a host, be it that of an idle one, which is closed."""
+        of_host = {task: client for task, client in self._clients.items() if client.host == host}
+        has_share = len(of_host) >= _CONNECTIONS_A_HOST
+        if not has_share and len(self._clients) < _CONNECTIONS_MAX:
+            return True
+        for task, client in (of_host if has_share else self._clients).items():
+            if client.is_idle:
+                client.is_idle = False
+                task.cancel()
+                return True
+        return False
+
+    async def _refuse(self, host: str) -> None:
+        self._refusals.tell("connections_per_ip", host, f"{_CONNECTIONS_A_HOST} requests of it are being answered")
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Close a connection whose task has ended, maybe before it began."""
+        client = self._clients.pop(task)
+        client.accepted.close()
         if self._acceptor is not None:
-            self._acceptor.closed(host)
+            self._acceptor.closed(client.host)
         if not task.cancelled():
             task.result()
 
-    async def _serve(self, accepted: socket.socket) -> None:
-        """Answer one request, and close the connection."""
-        loop = asyncio.get_running_loop()
+    async def _serve(self, client: _Client) -> None:
+        """Answer one request."""
+        loop, accepted = asyncio.get_running_loop(), client.accepted
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 request = b""
@@ -135,12 +179,11 @@ class HttpEndpoint:
                     if not part:
                         return
                     request += part
+                client.is_idle = False
                 await loop.sock_sendall(accepted, await self._answer(request))
                 accepted.shutdown(socket.SHUT_WR)
         except (OSError, TimeoutError) as error:  # the client went, or hangs: it asks again if it likes
             _log.debug("event=scrape_lost reason=%r", str(error))
-        finally:
-            accepted.close()
 
     async def _answer(self, request: bytes) -> bytes:
         head, separator, _ = request.partition(b"\r\n\r\n")
@@ -156,8 +199,8 @@ class HttpEndpoint:
         if path == "/metrics":
             headers = dict(line.lower().split(":", 1) for line in lines[1:] if ":" in line)
             answer = await self._metrics(headers.get("accept", "").strip())
-        elif path == "/healthz":
-            reason = self._health()
+        elif path in ("/livez", "/readyz", "/healthz"):
+            reason = "" if path == "/livez" else self._health()
             status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
             answer = _response(status, f"{reason or 'ok'}\n".encode())
         else:

@@ -1,0 +1,60 @@
+"""A replica's parts in the order in which they begin."""
+
+from __future__ import annotations
+
+import pathlib
+import socket
+
+from tests.support.buckets import Bucket
+from tests.support.catalogs import segment
+from tests.support.loops import run_on
+from tests.support.replica_server import free_port
+from tierlog.broker.replica.replica_config import ReplicaConfig
+from tierlog.broker.replica.serving import Replica
+from tierlog.broker.server.server_config import ServerConfig
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.posix_files import PosixFiles
+
+
+class Knocking(PosixFiles):
+    """Files; at each look into the state directory it is noted whether a port is open."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.port = port
+        self.found: dict[str, bool] = {}
+
+    def knock(self, path: str) -> None:
+        with socket.socket() as client:
+            self.found[path.rpartition("/")[2]] = client.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def make_directories(self, path: str, *, durable: bool = True, private: bool = False) -> None:
+        self.knock(path)
+        super().make_directories(path, durable=durable, private=private)
+
+    def read_whole(self, path: str, *, limit_bytes: int = 1 << 30) -> bytes:
+        if path.endswith("/bucket-listing"):
+            self.knock(path)
+        return super().read_whole(path, limit_bytes=limit_bytes)
+
+
+def test_no_client_gets_in_before_the_state_is_read(tmp_path: pathlib.Path) -> None:
+    """A member that asks too early finds no group, and a consumer begins anew at the start of its topics."""
+    segment(Bucket(tmp_path / "bucket"), 0)
+    files = Knocking(free_port())
+    config = ReplicaConfig(
+        str(tmp_path / "bucket"),
+        ServerConfig(port=files.port),
+        "cluster",
+        layout="aiven",
+        state=str(tmp_path / "state"),
+    )
+
+    async def main() -> None:
+        server = Replica(config, Machine(files=files))
+        await server.start()
+        files.knock("after the start")
+        await server.stop()
+
+    run_on("uvloop", main)
+    assert files.found == {"state": False, "bucket-listing": False, "after the start": True}
