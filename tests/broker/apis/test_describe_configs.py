@@ -16,11 +16,22 @@ TOPIC, BROKER, LOGGERS, METRICS, GROUP = 2, 4, 8, 16, 32
 ALL_VERSIONS = DescribeConfigsHandler.versions
 
 
-def ask(version: int, *resources: tuple[int, str], keys: list[str] | None = None, synonyms: bool = False) -> Any:
+#: What the replica makes true of every topic, with Kafka's types of the keys.
+TOPIC_CONFIGS = {
+    "cleanup.policy": ("delete", 7),
+    "compression.type": ("producer", 2),
+    "min.insync.replicas": ("1", 3),
+    "remote.storage.enable": ("true", 1),
+    "retention.bytes": ("-1", 5),
+    "retention.ms": ("-1", 5),
+}
+
+
+def ask(version: int, *resources: tuple[int, str], keys: list[str] | None = None, asks_more: bool = False) -> Any:
     topics = MemoryCatalog()
     topics.add("orders")
     asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name in resources]
-    request = make_request(32, version, resources=asked, include_synonyms=synonyms)
+    request = make_request(32, version, resources=asked, include_synonyms=asks_more, include_documentation=asks_more)
     answer = call(DescribeConfigsHandler(topics, ServerIdentity("cluster", 5, "rack-a")), version, request)
     assert [(one.resource_type, one.resource_name) for one in answer.results] == list(resources)
     return answer.results
@@ -30,12 +41,17 @@ def ask(version: int, *resources: tuple[int, str], keys: list[str] | None = None
 def test_topics(version: int) -> None:
     """MirrorMaker copies what is not a default to other clusters: a guess would become their configuration."""
     (result,) = ask(version, (TOPIC, "orders"))
-    assert {c.name: c.value for c in result.configs} == {"cleanup.policy": "delete", "remote.storage.enable": "true"}
+    assert {c.name: c.value for c in result.configs} == {name: value for name, (value, _) in TOPIC_CONFIGS.items()}
     assert all(c.read_only and not c.is_sensitive and c.config_source == 5 for c in result.configs)
     if version >= 3:
-        assert {c.name: c.config_type for c in result.configs} == {"cleanup.policy": 2, "remote.storage.enable": 1}
-    (result,) = ask(version, (TOPIC, "orders"), keys=["cleanup.policy", "retention.ms"], synonyms=True)
+        assert {c.name: c.config_type for c in result.configs} == {
+            name: kind for name, (_, kind) in TOPIC_CONFIGS.items()
+        }
+        assert {c.documentation for c in result.configs} == {None}
+    (result,) = ask(version, (TOPIC, "orders"), keys=["cleanup.policy", "segment.bytes"], asks_more=True)
     assert [c.name for c in result.configs] == ["cleanup.policy"]
+    if version >= 3:
+        assert [c.documentation for c in result.configs] == ["Kafka copies no compacted topic to a tier."]
     assert [(s.name, s.value, s.source) for c in result.configs for s in c.synonyms] == [
         ("cleanup.policy", "delete", 5)
     ]

@@ -16,12 +16,13 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from tests.support.api_calls import call, make_request
 from tests.support.kafka_entities import requests
-from tierlog.broker.apis.refusals import TEXT, refusals
+from tierlog.broker.apis.refusals import CONSUMER_PROTOCOL_TEXT, TEXT, refusals
 from tierlog.broker.protocol.api_errors import ApiError
 
 HANDLERS = {handler.api_key: handler for handler in refusals()}
 EVERY_VERSION = [(key, version) for key, handler in HANDLERS.items() for version in handler.versions]
-LIST_REASSIGNMENTS = 46
+#: What is not there is listed: reassignments, quotas, transactions, configurations that somebody has set.
+LISTS = (46, 48, 66, 74)
 TIMEOUT = datetime.timedelta(seconds=1)
 
 
@@ -57,9 +58,9 @@ def test_no_refusal_is_one_that_clients_try_again(data: st.DataObject) -> None:
     has_items = any(
         getattr(request, f.name) for f in dataclasses.fields(request) if isinstance(getattr(request, f.name), tuple)
     )
-    if key in (22, 25, 26, 29, 57) or (has_items and key not in (LIST_REASSIGNMENTS, 0, 21, 24, 28, 43, 45)):
+    if key in (22, 25, 26, 29, 57) or (has_items and key not in (*LISTS, 0, 21, 24, 28, 43, 45)):
         assert errors, "nothing is refused"
-    assert set(values(answer, "error_message")) <= {None, TEXT}
+    assert set(values(answer, "error_message")) <= {None, TEXT, CONSUMER_PROTOCOL_TEXT}
 
 
 @pytest.mark.parametrize("version", HANDLERS[0].versions)
@@ -136,10 +137,31 @@ def test_partitions_of_transactions(version: int) -> None:
     ] == [("t", [(1, refused), (2, refused)])]
 
 
-def test_nothing_is_being_reassigned() -> None:
-    """``kafka-topics --describe`` asks this first, and would fail."""
-    answer = call(HANDLERS[LIST_REASSIGNMENTS], 0, make_request(LIST_REASSIGNMENTS, 0, topics=None))
-    assert (answer.error_code, answer.error_message, answer.topics) == (ErrorCode.none, None, ())
+@pytest.mark.parametrize(("key", "version"), [each for each in EVERY_VERSION if each[0] in LISTS])
+def test_what_is_not_there_is_listed_as_nothing(key: int, version: int) -> None:
+    """Consoles ask for transactions, quotas and configurations at once, and show nothing at all if one fails."""
+    filters = {"state_filters": ["Ongoing", "Sleeping"], "producer_id_filters": [], "transactional_id_pattern": "["}
+    request = make_request(key, version, **filters, topics=None, components=[], strict=False, resource_types=[2])
+    answer = call(HANDLERS[key], version, request)
+    assert answer.error_code is ErrorCode.none
+    lists = ("topics", "entries", "transaction_states", "config_resources")
+    assert [getattr(answer, name) for name in lists if hasattr(answer, name)] == [()]
+    assert getattr(answer, "unknown_state_filters", ("Sleeping",)) == ("Sleeping",)
+
+
+@pytest.mark.parametrize("version", HANDLERS[68].versions)
+def test_the_consumer_protocol_is_refused_for_good(version: int) -> None:
+    """librdkafka would wait for ever, without a word, for a server that lacks the API."""
+    beats = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": None,
+    }
+    answer = call(HANDLERS[68], version, make_request(68, version, **beats))
+    assert (answer.error_code, answer.error_message) == (ErrorCode.unsupported_version, CONSUMER_PROTOCOL_TEXT)
+    assert (answer.member_id, answer.assignment) == (None, None)
 
 
 def new_topic(name: str) -> dict[str, Any]:

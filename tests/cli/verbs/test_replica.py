@@ -99,6 +99,19 @@ def test_a_writer_is_told_that_it_may_not(data: pathlib.Path, tmp_path: pathlib.
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
 
 
+def test_a_consumer_of_the_new_protocol_is_told(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """It would wait for ever, without a word, and its reader believes that the topics are empty."""
+    from confluent_kafka import Consumer, KafkaError
+
+    with replica(data / "main-plain" / "objects", tmp_path) as server:
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g", "group.protocol": "consumer"})
+        consumer.subscribe(["any"])
+        told = consumer.poll(20)
+        consumer.close()
+    assert told is not None
+    assert told.error().code() == KafkaError._FATAL
+
+
 def test_a_start_and_a_read_load_nothing_that_they_do_not_need(
     data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

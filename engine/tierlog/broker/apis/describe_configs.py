@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -22,11 +22,33 @@ _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 #: the cluster that it fills, which may have no tier.
 _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 4, 5
 #: ConfigType's numbers.
-_BOOLEAN, _STRING, _INT = 1, 2, 3
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
 
-#: What holds for every topic of a tier: Kafka copies no compacted topic, and nobody writes here. What a topic's
-#: retention is, no bucket tells.
-TOPIC_CONFIGS: Final = {"cleanup.policy": "delete", "remote.storage.enable": "true"}
+
+class _Config(NamedTuple):
+    """A key of a resource.
+
+    Args:
+        value: What holds.
+        config_type: Kafka's type of the key.
+        documentation: For clients that ask for it.
+    """
+
+    value: str
+    config_type: int
+    documentation: str
+
+
+#: What the replica makes true of every topic: Kafka copies no compacted topic to a tier, and nothing is written, coded
+#: anew or deleted here. What retention the brokers have for a topic, no bucket tells.
+TOPIC_CONFIGS: Final[Mapping[str, _Config]] = {
+    "cleanup.policy": _Config("delete", _LIST, "Kafka copies no compacted topic to a tier."),
+    "compression.type": _Config("producer", _STRING, "Batches are served as their producers made them."),
+    "min.insync.replicas": _Config("1", _INT, "The one replica is in sync."),
+    "remote.storage.enable": _Config("true", _BOOLEAN, "All that is served lies in a tier."),
+    "retention.bytes": _Config("-1", _LONG, "The replica deletes nothing, however large a partition is."),
+    "retention.ms": _Config("-1", _LONG, "The replica deletes nothing, however old it is."),
+}
 
 
 class DescribeConfigsHandler:
@@ -35,38 +57,36 @@ class DescribeConfigsHandler:
     Args:
         catalog: What is served.
         identity: Who this node is.
-        topic_configs: Key -> value of every topic.
     """
 
     api_key: ClassVar[int] = 32
     versions: ClassVar[range] = range(1, 5)
 
-    def __init__(
-        self, catalog: Catalog, identity: ServerIdentity, *, topic_configs: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, catalog: Catalog, identity: ServerIdentity) -> None:
         self._catalog = catalog
         self._identity = identity
-        self._topic_configs = dict(TOPIC_CONFIGS if topic_configs is None else topic_configs)
+        node_id = str(identity.node_id)
         self._broker_configs = {
-            "auto.create.topics.enable": "false",
-            "broker.id": str(identity.node_id),
-            "default.replication.factor": "1",
-            "delete.topic.enable": "false",
-            "min.insync.replicas": "1",
-            "node.id": str(identity.node_id),
-        } | ({} if identity.rack is None else {"broker.rack": identity.rack})
+            "auto.create.topics.enable": _Config("false", _BOOLEAN, "No topic is ever created."),
+            "broker.id": _Config(node_id, _INT, "The id of this node, by its older name."),
+            "default.replication.factor": _Config("1", _INT, "There is one node."),
+            "delete.topic.enable": _Config("false", _BOOLEAN, "No topic is ever deleted."),
+            "min.insync.replicas": _Config("1", _INT, "The one replica is in sync."),
+            "node.id": _Config(node_id, _INT, "The id of this node."),
+        }
+        if identity.rack is not None:
+            self._broker_configs["broker.rack"] = _Config(identity.rack, _STRING, "Where this node stands.")
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """One result a resource, in the order of the request."""
         entities = entities_of(self.api_key, context.api_version)
-        with_synonyms = field_of(request, "include_synonyms", default=False)
         return entities.response(
-            results=MadeElements(request.resources, partial(self._result, entities, with_synonyms=with_synonyms)),
+            results=MadeElements(request.resources, partial(self._result, request, entities)),
         )
 
-    def _result(self, entities: Entities, resource: Any, *, with_synonyms: bool) -> Any:
+    def _result(self, request: Any, entities: Entities, resource: Any) -> Any:
         error, text = ErrorCode.none, None
-        configs: Mapping[str, str] = {}
+        configs: Mapping[str, _Config] = {}
         try:
             configs = self._configs(resource.resource_type, resource.resource_name)
         except ApiError as refused:
@@ -80,18 +100,16 @@ class DescribeConfigsHandler:
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=tuple(
-                _config(entities, name, value, source, with_synonyms=with_synonyms)
-                for name, value in configs.items()
-                if name in wanted
+                _told(request, entities, name, config, source) for name, config in configs.items() if name in wanted
             ),
         )
 
-    def _configs(self, resource_type: int, name: str) -> Mapping[str, str]:
+    def _configs(self, resource_type: int, name: str) -> Mapping[str, _Config]:
         """The configuration of a resource. Raises ApiError."""
         if resource_type == _TOPIC:
             if self._catalog.find(name) is None:
                 raise ApiError(error_of_missing(name))
-            return self._topic_configs
+            return TOPIC_CONFIGS
         if resource_type in (_BROKER, _BROKER_LOGGER):
             if name == "" and resource_type == _BROKER:
                 return {}  # what was set for all brokers at run time
@@ -104,24 +122,18 @@ class DescribeConfigsHandler:
         raise ApiError(ErrorCode.invalid_request, f"there is no resource type {resource_type}")
 
 
-def _config(entities: Entities, name: str, value: str, source: int, *, with_synonyms: bool) -> Any:
+def _told(request: Any, entities: Entities, name: str, config: _Config, source: int) -> Any:
     synonyms: tuple[Any, ...] = ()
-    if with_synonyms:
-        synonyms = (entities.make("DescribeConfigsSynonym", name=name, value=value, source=source),)
+    if field_of(request, "include_synonyms", default=False):
+        synonyms = (entities.make("DescribeConfigsSynonym", name=name, value=config.value, source=source),)
     return entities.make(
         "DescribeConfigsResourceResult",
         name=name,
-        value=value,
+        value=config.value,
         read_only=True,
         config_source=source,
         is_sensitive=False,
         synonyms=synonyms,
-        config_type=_config_type(value),
-        documentation=None,
+        config_type=config.config_type,
+        documentation=config.documentation if field_of(request, "include_documentation", default=False) else None,
     )
-
-
-def _config_type(value: str) -> int:
-    if value in ("true", "false"):
-        return _BOOLEAN
-    return _INT if value.isdecimal() else _STRING

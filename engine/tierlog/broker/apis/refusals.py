@@ -6,6 +6,7 @@ is too old, and a producer would wait for a leader for minutes.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 
 TEXT: Final = "read-only replica"
+#: What a client of KIP-848 is told. librdkafka waits for ever, without a word, for a server that lacks the API.
+CONSUMER_PROTOCOL_TEXT: Final = "group.protocol=consumer is not served here: set group.protocol=classic"
 
 Refuse = Callable[[Any, Entities], ResponsePayload]
 
@@ -92,9 +95,14 @@ def refusals() -> list[Handler]:
 _POLICY: Final = {"error_code": ErrorCode.policy_violation, "error_message": TEXT}
 
 
-def _alone(error: ErrorCode, **values: Any) -> Refuse:
+def _alone(error: ErrorCode, text: str = TEXT, **values: Any) -> Refuse:
     """A response that is one error."""
-    return lambda _, entities: entities.response(error_code=error, error_message=TEXT, **values)
+    return lambda _, entities: entities.response(error_code=error, error_message=text, **values)
+
+
+def _nothing(**values: Any) -> Refuse:
+    """A list of what there is none of."""
+    return lambda _, entities: entities.response(error_code=ErrorCode.none, error_message=None, **values)
 
 
 def _each(asked: str, answers: str, entity: str, *keys: str) -> Refuse:
@@ -253,6 +261,19 @@ def _alter_scram_credentials(request: Any, entities: Entities) -> ResponsePayloa
     )
 
 
+def _list_transactions(request: Any, entities: Entities) -> ResponsePayload:
+    unknown = tuple(name for name in request.state_filters if name not in _TRANSACTION_STATES)
+    return entities.response(error_code=ErrorCode.none, unknown_state_filters=unknown, transaction_states=())
+
+
+#: Kafka's names of the states of a transaction.
+_TRANSACTION_STATES: Final = frozenset(
+    (
+        *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+        *("Dead", "PrepareEpochFence"),
+    )
+)
+
 #: API key -> its versions and what refuses it. No bucket holds transactions' state, ACLs or reassignments: what only
 #: lists them says that there are none, as Kafka does of a cluster without any.
 _REFUSALS: Final[dict[int, tuple[range, Refuse]]] = {
@@ -301,8 +322,20 @@ _REFUSALS: Final[dict[int, tuple[range, Refuse]]] = {
         range(2),
         _EachPartition("responses", "ReassignableTopicResponse", "ReassignablePartitionResponse"),
     ),
-    46: (range(1), lambda _, entities: entities.response(error_code=ErrorCode.none, error_message=None, topics=())),
+    46: (range(1), _nothing(topics=())),
+    48: (range(2), _nothing(entries=())),
     49: (range(2), _alter_client_quotas),
     51: (range(1), _alter_scram_credentials),
     57: (range(3), _update_features),
+    66: (range(3), _list_transactions),
+    68: (
+        range(2),
+        _alone(
+            ErrorCode.unsupported_version,
+            CONSUMER_PROTOCOL_TEXT,
+            member_epoch=0,
+            heartbeat_interval=datetime.timedelta(),
+        ),
+    ),
+    74: (range(2), _nothing(config_resources=())),
 }

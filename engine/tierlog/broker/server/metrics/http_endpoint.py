@@ -86,9 +86,7 @@ class HttpEndpoint:
         deadline_seconds: float = 10.0,
     ) -> None:
         self._deadline_seconds = deadline_seconds
-        self._config = ServerConfig(
-            host=host, port=port, max_connections=_CONNECTIONS_MAX + _CONNECTIONS_BEYOND
-        )
+        self._config = ServerConfig(host=host, port=port, max_connections=_CONNECTIONS_MAX + _CONNECTIONS_BEYOND)
         self._registries = _AllRegistries(registries)
         self._health = health
         self._machine = machine
