@@ -39,6 +39,7 @@ from tierlog.broker.groups.stored_state import (
 from tierlog.errors import ConfigError, CorruptDataError, StoreError, StorePermissionError
 from tierlog.remote.api import Uuid
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.sqlite.database import Database, Step
 
 MACHINE = Machine()
@@ -221,6 +222,23 @@ def test_a_failed_transaction_is_told_to_all_and_the_next_is_tried(
     database.fault = None
     assert write(store, commit_of(1)) is None
     assert list(store.load().offsets["readers"]) == [("orders", 1)]
+
+
+def test_a_full_disk_is_told_once_a_minute(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A line a commit fills the disk further, and hides all else that is logged."""
+    clock = ManualClock()
+    store = open_group_store(Machine(clock=clock), str(tmp_path))
+    assert isinstance(store, DatabaseStore)
+    database = store._database = GatedDatabase(store._database)
+    database.fault = StoreError("disk full")
+    for seconds in (0, 1, 58, 1, 0):
+        clock.advance(seconds)
+        assert write(store, commit_of(1), commit_of(2)) is database.fault
+    assert [record.getMessage() for record in caplog.records] == [
+        "groups: 2 changes were not stored: disk full",
+        "groups: 6 changes were not stored: disk full",
+    ]
+    store.close()
 
 
 def test_a_damaged_database_is_written_no_more(gated: tuple[DatabaseStore, GatedDatabase]) -> None:

@@ -374,6 +374,14 @@ def test_clients_are_told_the_address_that_they_reached_or_the_advertised_one() 
         assert (found.contexts[0].advertised_host, found.contexts[0].advertised_port) == ("kafka.example", 19092)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_a_listener_that_is_open_to_all_is_warned_of(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever meant "this machine" and wrote 0.0.0.0 hands all history to her network, and is not told."""
+    with serving(config=ServerConfig(host=host, port=0)):
+        pass
+    assert ("event=no_authentication host=0.0.0.0" in caplog.text) is (host == "0.0.0.0")
+
+
 def test_a_thousand_connections_are_served() -> None:
     """Consumers of a large application each hold several connections."""
     with serving() as running:

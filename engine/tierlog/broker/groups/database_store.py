@@ -11,11 +11,13 @@ from tierlog.broker.groups.database_tables import APPLICATION_ID, CREATE, SCHEMA
 from tierlog.broker.groups.stored_state import Change, GroupStore, MemoryStore, StoredState
 from tierlog.errors import ConfigError, CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import NotSubmitted, Scheduler
+from tierlog.runtime.machine.scheduling import NotSubmitted
 from tierlog.runtime.sqlite.database import Database, open_database
 
 _log: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "groups.sqlite"
+#: A disk that is full fails every commit: what failed is told so often, and counted meanwhile.
+_WARNING_SECONDS: Final = 60.0
 #: Writes that share a transaction: the first one waits for no more than these.
 _TRANSACTION_WRITES_MAX: Final = 1000
 
@@ -28,10 +30,14 @@ class DatabaseStore:
     A transaction that failed leaves nothing behind, and the next one is tried; after damage every write fails.
     """
 
-    def __init__(self, database: Database, scheduler: Scheduler) -> None:
+    def __init__(self, database: Database, machine: Machine) -> None:
         self._database = database
-        self._pool = scheduler.pool(1, name="tierlog-groups")
-        self._lock = scheduler.lock()
+        self._clock = machine.clock
+        self._pool = machine.scheduler.pool(1, name="tierlog-groups")
+        self._lock = machine.scheduler.lock()
+        #: Of the writing thread: changes that were not stored since that was told, and when it was.
+        self._unstored = 0
+        self._told_at_seconds: float | None = None
         self._waiting: collections.deque[tuple[Sequence[Change], Done]] = collections.deque()
         self._is_writing = False
         self._fault: Exception | None = None
@@ -91,9 +97,17 @@ class DatabaseStore:
             self._fault = error
             return error
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-            _log.warning("groups: %d changes were not stored: %s", len(changes), error)
+            self._warn(len(changes), error)
             return error
         return None
+
+    def _warn(self, unstored: int, error: Exception) -> None:
+        """Log that changes were not stored, unless that was told within the last minute."""
+        self._unstored += unstored
+        now = self._clock.monotonic_seconds()
+        if self._told_at_seconds is None or now - self._told_at_seconds >= _WARNING_SECONDS:
+            _log.warning("groups: %d changes were not stored: %s", self._unstored, error)
+            self._unstored, self._told_at_seconds = 0, now
 
 
 def open_group_store(machine: Machine, directory: str | None) -> GroupStore:
@@ -118,7 +132,7 @@ def open_group_store(machine: Machine, directory: str | None) -> GroupStore:
     except BaseException:
         database.close()
         raise
-    return DatabaseStore(database, machine.scheduler)
+    return DatabaseStore(database, machine)
 
 
 def _check(database: Database, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - this room is the loop's
 import collections
 import errno
+import ipaddress
 import resource
 import socket  # noqa: TID251 - this room is the sockets'
 from collections.abc import Callable
@@ -31,6 +32,11 @@ def host_of(address: tuple[object, ...]) -> str:
     """The host of a socket's address; of an IPv4 one within IPv6 the IPv4 address, as clients know it."""
     host = str(address[0])
     return host[len(_MAPPED) :] if host.startswith(_MAPPED) and "." in host else host
+
+
+def is_reachable(host: str) -> bool:
+    """Whether others than this machine can connect to an address that is listened on."""
+    return not ipaddress.ip_address(host).is_loopback
 
 
 class Acceptor:

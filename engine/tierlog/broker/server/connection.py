@@ -31,6 +31,8 @@ SCRATCH_BYTES: Final = 16 << 10
 _FRAME_BYTES_FIRST: Final = 64 << 10
 
 
+#: What a client that speaks TLS sends first: a record of a handshake, of version 3.x.
+_TLS_HANDSHAKE: Final = b"\x16\x03"
 #: The state of a TCP connection whose ends are both open (Linux, tcp_states.h).
 _ESTABLISHED: Final = 1
 
@@ -244,7 +246,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.client.authenticator is not None:
             limit = min(limit, shared.config.sasl_server_max_receive_size)
         if not 0 <= size_bytes <= limit:
-            self.refuse("frame_size", f"a request of {size_bytes} bytes: between 0 and {limit} are allowed")
+            speaks_tls = bytes(data[:2]) == _TLS_HANDSHAKE and not shared.config.security_protocol.has_tls
+            hint = "; the client speaks TLS, and this listener does not" if speaks_tls else ""
+            self.refuse("frame_size", f"a request of {size_bytes} bytes: between 0 and {limit} are allowed{hint}")
             return
         self._frame_bytes = size_bytes
         if shared.memory.take(size_bytes):

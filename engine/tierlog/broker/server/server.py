@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - this room is the loop's
-import ipaddress
 import logging
 import socket  # noqa: TID251 - this room is the sockets'
 import ssl  # noqa: TID251 - this room is the sockets'
@@ -16,7 +15,7 @@ from kio.index import load_request_schema
 from tierlog.aio.waiting import Worker
 from tierlog.broker.handling import Handler
 from tierlog.broker.protocol.entities import entities_of
-from tierlog.broker.server.accepting import Acceptor, host_of
+from tierlog.broker.server.accepting import Acceptor, host_of, is_reachable
 from tierlog.broker.server.client import Client
 from tierlog.broker.server.connection import SCRATCH_BYTES, Connection, Shared
 from tierlog.broker.server.deadlines import Deadlines
@@ -29,9 +28,9 @@ from tierlog.broker.server.request_memory import RequestMemory
 from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator, SaslSetup
 from tierlog.broker.server.security.sasl_exchange import load_mechanisms
-from tierlog.broker.server.security.tls import open_certificate
+from tierlog.broker.server.security.tls import open_certificate, refusal_text
 from tierlog.broker.server.security.users import Users, open_users
-from tierlog.broker.server.server_config import SecurityProtocol, ServerConfig
+from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.turns import Turns
 from tierlog.runtime.machine import Machine
 
@@ -216,10 +215,19 @@ class _Running:
         if self._certificate is not None or self._users is not None:
             self._start_chore(self._watch_files())
         _log.info("event=started host=%s port=%d protocol=%s", host, port, config.security_protocol)
-        is_plain = config.security_protocol is SecurityProtocol.SASL_PLAINTEXT
-        if is_plain and "PLAIN" in config.sasl_enabled_mechanisms and not ipaddress.ip_address(host).is_loopback:
-            _log.warning("event=passwords_in_the_clear host=%s: PLAIN without TLS sends passwords as they are", host)
+        if is_reachable(host):
+            self._warn_of_exposure(host)
         return host, port
+
+    def _warn_of_exposure(self, host: str) -> None:
+        config = self._config
+        if not config.security_protocol.has_sasl:
+            line = (
+                "event=no_authentication host=%s: whoever reaches the port reads all that is served; --users has SASL"
+            )
+            _log.warning(line, host)
+        elif not config.security_protocol.has_tls and "PLAIN" in config.sasl_enabled_mechanisms:
+            _log.warning("event=passwords_in_the_clear host=%s: PLAIN without TLS sends passwords as they are", host)
 
     async def stop(self) -> None:
         _log.info("event=stopping connections=%d", len(self._connections))
@@ -282,7 +290,7 @@ class _Running:
             is_open = True
         except OSError as error:  # of TLS too; a deadline is a ConnectionAbortedError
             if context is not None:
-                self._refuse("tls", client.host, f"no TLS was agreed on: {error}")
+                self._refuse("tls", client.host, refusal_text(error))
         finally:
             if not is_open:
                 accepted.close()

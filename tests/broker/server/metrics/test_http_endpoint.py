@@ -52,10 +52,13 @@ class Listening:
 
 @contextlib.contextmanager
 def listening(
-    *registries: CollectorRegistry, reasons: list[str] | None = None, deadline_seconds: float = 10.0
+    *registries: CollectorRegistry,
+    reasons: list[str] | None = None,
+    deadline_seconds: float = 10.0,
+    host: str = "127.0.0.1",
 ) -> Iterator[Listening]:
     endpoint = HttpEndpoint(
-        "127.0.0.1",
+        host,
         0,
         registries=registries,
         health=lambda: reasons[0] if reasons else "",
@@ -109,6 +112,14 @@ def test_health_is_what_the_server_says() -> None:
         assert found.get("/healthz") == (503, "the bucket has not been listed for 90 s\n")
         assert found.get("/readyz") == (503, "the bucket has not been listed for 90 s\n")
         assert found.get("/livez") == (200, "ok\n")  # to start it anew would bring no bucket back
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_a_monitor_that_is_open_to_all_is_warned_of(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no authentication, whatever the server has: what clients are called is everybody's then."""
+    with listening(host=host):
+        pass
+    assert ("event=open_monitor host=0.0.0.0" in caplog.text) is (host == "0.0.0.0")
 
 
 def test_a_loop_that_stands_still_answers_no_health_check() -> None:

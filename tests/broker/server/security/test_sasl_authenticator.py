@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
+import shutil
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -100,6 +102,37 @@ def test_scram(running: Serving, mechanism: str, password: str) -> None:
             assert b"due to invalid credentials with SASL mechanism " + mechanism.encode() in answer
             assert client.is_closed()
             assert running.metrics.refused("authentication") == 1
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+def test_a_nonce_that_is_sent_twice_is_named(running: Serving, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has Debian's kcat would look for the fault in her password, which is right."""
+    with running.client() as client:
+        handshake(client, "SCRAM-SHA-256")
+        peer = ScramClient(["SCRAM-SHA-256"], name, "secret")
+        peer.set_server_first(token_of(authenticate(client, peer.get_client_first().encode())).decode())
+        final = peer.get_client_final().replace(",r=", f",r={peer.c_nonce}")
+        answer = authenticate(client, final.encode())
+        assert error_code(answer) is ErrorCode.sasl_authentication_failed
+        assert b"librdkafka does before 2.6.1" in answer
+        assert client.is_closed()
+    assert "librdkafka does before 2.6.1" in caplog.text
+
+
+@pytest.mark.server
+def test_kcat_of_debian_is_told_why_scram_fails(config: ServerConfig) -> None:
+    """The same from the client that sends it."""
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+    version = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False).stdout
+    if "librdkafka 2.0" not in version:
+        pytest.skip(f"another kcat than Debian's: {version}")
+    with serving(config=config) as running:
+        keys = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=SCRAM-SHA-256", "sasl.username=alice")
+        options = [part for key in (*keys, "sasl.password=secret") for part in ("-X", key)]
+        command = ["kcat", "-L", "-m", "5", "-b", running.address, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert "librdkafka does before 2.6.1" in done.stderr
 
 
 def test_scram_answers_for_a_name_that_nobody_has(running: Serving) -> None:

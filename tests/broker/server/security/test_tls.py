@@ -75,8 +75,17 @@ def test_a_client_under_tls_that_takes_no_byte_is_cut_off(tmp_path: pathlib.Path
         wait_until(lambda: bool(released))
 
 
-@pytest.mark.parametrize("sent", [b"\0\0\0\x10\0\x12\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff"])
-def test_a_client_without_tls_is_closed(tmp_path: pathlib.Path, sent: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"\0\0\0\x10\0\x12\0\0", "the client does not speak TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "the client speaks HTTP"),
+        (b"\x16\x03\x01\xff\xff", "packet length too long"),
+    ],
+)
+def test_a_client_without_tls_is_closed(
+    tmp_path: pathlib.Path, sent: bytes, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A client that was set up for PLAINTEXT must see an error soon, and others must not notice."""
     config = tls_config(write_certificates(tmp_path), authentication_deadline_ms=500)
     with serving(config=config) as running:
@@ -86,6 +95,41 @@ def test_a_client_without_tls_is_closed(tmp_path: pathlib.Path, sent: bytes) -> 
                 pass
         wait_until(lambda: running.metrics.refused("tls") == 1)
         wait_until(lambda: running.metrics.connections() == 0)
+    assert told in caplog.text
+
+
+def test_a_client_that_goes_in_the_midst_of_the_handshake_has_a_reason(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator reads that something was refused, and an empty reason."""
+    with serving(config=tls_config(write_certificates(tmp_path))) as running:
+        with running.client() as client:
+            client.send(b"\x16\x03\x01")
+        wait_until(lambda: running.metrics.refused("tls") == 1)
+    assert "closed the connection in the midst of the handshake" in caplog.text
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_that_does_not_trust_the_certificate_has_a_reason(
+    tmp_path: pathlib.Path, version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The most common fault of all is told in OpenSSL's words, if at all."""
+    context = ssl.create_default_context()
+    context.maximum_version = version
+    with serving(config=tls_config(write_certificates(tmp_path))) as running:
+        with pytest.raises(ssl.SSLError):
+            tls_client(running, context)
+        wait_until(lambda: running.metrics.refused("tls") == 1)
+    assert "does not trust who signed the certificate" in caplog.text
+
+
+def test_a_client_with_tls_on_a_listener_without_has_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """The other way round: a request of 369,296,128 bytes tells nobody what to change."""
+    with serving() as running:
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            running.client(wrap=lambda plain: ssl.create_default_context().wrap_socket(plain, server_hostname="x"))
+        wait_until(lambda: running.metrics.refused("frame_size") == 1)
+    assert "the client speaks TLS" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
 from tierlog.aio.waiting import Worker
-from tierlog.broker.server.accepting import Acceptor
+from tierlog.broker.server.accepting import Acceptor, is_reachable
 from tierlog.broker.server.refusals import Refusals
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.runtime.machine import Machine
@@ -119,6 +119,11 @@ class HttpEndpoint:
         self._acceptor = acceptor
         self._worker = Worker(self._machine.scheduler.pool(1, name="tierlog-server-metrics"))
         _log.info("event=metrics_started host=%s port=%d", *found)
+        if is_reachable(found[0]):
+            line = (
+                "event=open_monitor host=%s: there is no authentication; names of clients and the bucket's errors show"
+            )
+            _log.warning(line, found[0])
         return found
 
     async def stop(self) -> None:

@@ -9,6 +9,11 @@ from tierlog.broker.server.security.users import ScramCredential, Users
 from tierlog.errors import TierlogError
 from tierlog.runtime.machine.randomness import Rng
 
+#: What Kafka 4 refuses too; earlier brokers let it pass.
+_DOUBLED_NONCE: Final = (
+    "Authentication failed: the client sends its SCRAM nonce twice, as librdkafka does before 2.6.1 (Debian's kcat has"
+    " 2.0.2). Use a newer one, or SASL/PLAIN over TLS"
+)
 #: RFC 4616 lets each part of PLAIN have so many bytes; more are work for nothing.
 _PLAIN_PART_MAX: Final = 1024
 _NONCE_BYTES: Final = 24
@@ -71,8 +76,8 @@ class ScramExchange:
         self._mechanism = mechanism
         self._users = users
         self._name = ""
-        nonce = rng.secret_bytes(_NONCE_BYTES).hex()
-        self._server = ScramMechanism(mechanism).make_server(self._credential, s_nonce=nonce)
+        self._server_nonce = rng.secret_bytes(_NONCE_BYTES).hex()
+        self._server = ScramMechanism(mechanism).make_server(self._credential, s_nonce=self._server_nonce)
         self._has_begun = False
         self.user: str | None = None
 
@@ -85,6 +90,7 @@ class ScramExchange:
         """Answer a message. Raises AuthenticationError, in Kafka's words."""
         from scramp import ScramException
 
+        text = ""
         try:
             text = token.decode("utf-8")
             if not self._has_begun:
@@ -94,12 +100,21 @@ class ScramExchange:
             self._server.set_client_final(text)
             final = str(self._server.get_server_final()).encode()
         except (ScramException, UnicodeDecodeError):
+            if self._has_doubled_nonce(text):
+                raise AuthenticationError(_DOUBLED_NONCE) from None
             raise AuthenticationError(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
                 + self._mechanism
             ) from None
         self.user = self._name
         return final
+
+    def _has_doubled_nonce(self, client_final: str) -> bool:
+        """Whether a last message has the client's part of the nonce twice. Knows of no user and no password."""
+        given = client_final.partition(",r=")[2].partition(",")[0]
+        client_nonces = given.removesuffix(self._server_nonce)
+        half = len(client_nonces) // 2
+        return client_nonces != given and half > 0 and client_nonces[:half] == client_nonces[half:]
 
 
 def load_mechanisms() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl  # noqa: TID251 - this room is the sockets'
+from typing import Final
 
 from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.server_config import ServerConfig
@@ -24,6 +25,28 @@ def open_certificate(config: ServerConfig, files: Files) -> ReloadedFiles[ssl.SS
     if key is not None and key.readable_by_all:
         _log.warning("event=key_readable_by_all path=%s: take that right away (chmod o-r)", key.path)
     return ReloadedFiles("certificate", paths, lambda: _load(config), files)
+
+
+def refusal_text(error: OSError) -> str:
+    """Why a client's handshake failed, in words that say what to change."""
+    reason = getattr(error, "reason", None) or ""
+    text = next((told for part, told in _REASONS.items() if part in reason), "")
+    if isinstance(error, ConnectionError) and not isinstance(error, ConnectionAbortedError):
+        text = "the client closed the connection in the midst of the handshake"
+    return f"no TLS was agreed on: {text or str(error) or type(error).__name__}"
+
+
+#: Part of OpenSSL's reason -> what it means here.
+_REASONS: Final = {
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS (security.protocol=PLAINTEXT?)",
+    "HTTP_REQUEST": "the client speaks HTTP without TLS",
+    "UNKNOWN_CA": "the client does not trust who signed the certificate (ssl.ca.location, a truststore)",
+    "ALERT_CERTIFICATE_EXPIRED": "the certificate has expired, or is not valid yet, by the client's clock",
+    "ALERT_BAD_CERTIFICATE": "the client does not take the certificate",
+    "ALERT_CERTIFICATE_UNKNOWN": "the client does not take the certificate (another host's name?)",
+    "UNSUPPORTED_PROTOCOL": "the client offers no version of TLS from 1.2 on",
+    "NO_SHARED_CIPHER": "the client offers no cipher that is known here",
+}
 
 
 def _load(config: ServerConfig) -> ssl.SSLContext:
