@@ -151,7 +151,7 @@ def test_what_is_not_there_is_listed_as_nothing(key: int, version: int) -> None:
 
 @pytest.mark.parametrize("version", HANDLERS[68].versions)
 def test_the_consumer_protocol_is_refused_for_good(version: int) -> None:
-    """librdkafka would wait for ever, without a word, for a server that lacks the API."""
+    """A consumer of librdkafka would wait for ever, without a word, for a server that lacks the API."""
     beats = {
         "group_id": "g",
         "member_id": "m",
