@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
@@ -10,13 +11,13 @@ from kio.serial import entity_reader
 
 from tests.support.kafka_entities import kio_bytes
 from tests.support.loops import loop_share, run_on
-from tierlog.broker.handling import EncodedBody, Handler, RequestContext
+from tierlog.broker.handling import EncodedBody, Handler, RequestContext, may_read_all
 from tierlog.broker.protocol.fields import Shape, wire_fields
 from tierlog.broker.protocol.requests import read_body, read_header
 from tierlog.broker.protocol.responses import encode_response
 
 
-def context_of(api_version: int) -> RequestContext:
+def context_of(api_version: int, may_read: Callable[[str], bool] = may_read_all) -> RequestContext:
     return RequestContext(
         api_version=api_version,
         client_id="me",
@@ -26,6 +27,7 @@ def context_of(api_version: int) -> RequestContext:
         advertised_host="replica.example",
         advertised_port=9092,
         share=loop_share(),
+        may_read=may_read,
     )
 
 
@@ -50,14 +52,14 @@ def _made(entity: Any, values: dict[str, Any]) -> Any:
     return entity(**made)
 
 
-def call(handler: Handler, api_version: int, request: Any) -> Any:
-    """What a client reads of a handler's answer. Fails for bytes that are left over."""
+def call(handler: Handler, api_version: int, request: Any, *, may_read: Callable[[str], bool] = may_read_all) -> Any:
+    """What a client that may read some topics reads of a handler's answer. Fails for bytes that are left over."""
     tags = b"\0" if type(request).__flexible__ else b""
     frame = struct.pack(">hhih", handler.api_key, api_version, 7, 2) + b"me" + tags + kio_bytes(request)
     header = read_header(memoryview(frame))
 
     async def main() -> Any:
-        return await handler.handle(read_body(header, memoryview(frame)), context_of(api_version))
+        return await handler.handle(read_body(header, memoryview(frame)), context_of(api_version, may_read))
 
     answer = run_on("asyncio", main)
     assert not isinstance(answer, EncodedBody)

@@ -19,7 +19,7 @@ from tests.support.loops import loop_share, run_on
 from tests.support.manual_timers import ManualTimers
 from tests.support.memory_topics import MemoryCatalog
 from tierlog.broker.fetching.fetch_handler import FetchHandler, FetchLimits
-from tierlog.broker.handling import EncodedBody, RequestContext
+from tierlog.broker.handling import EncodedBody, RequestContext, may_read_all
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.randomness import SeededRng
@@ -93,9 +93,11 @@ class FetchRig:
 
     Attributes:
         unreleased: Answers that were given and not released.
+        may_read: Which topics its clients may read.
     """
 
     limits: FetchLimits = field(default_factory=FetchLimits)
+    may_read: Callable[[str], bool] = may_read_all
 
     def __post_init__(self) -> None:
         self.timers = ManualTimers()
@@ -167,7 +169,9 @@ class FetchRig:
         self, api_version: int, request: Any, *, principal: str = "User:ANONYMOUS", host: str = "h"
     ) -> EncodedBody:
         """Hand a request to the handler; the answer is the caller's to release."""
-        context = RequestContext(api_version, "client", principal, host, 1, "replica.example", 9092, loop_share())
+        context = RequestContext(
+            api_version, "client", principal, host, 1, "replica.example", 9092, loop_share(), self.may_read
+        )
         return await self.handler.handle(request, context)
 
     async def fetch(

@@ -18,7 +18,7 @@ from tests.support.group_rig import SUBSCRIPTION, Rig
 from tests.support.loops import loop_share, run_on
 from tierlog.broker.groups.group_config import GroupConfig
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
-from tierlog.broker.handling import Handler, RequestContext
+from tierlog.broker.handling import Handler, RequestContext, may_read_all
 from tierlog.broker.partitions import Topic
 from tierlog.broker.protocol.requests import RequestHeader, read_body
 from tierlog.broker.protocol.responses import encode_response
@@ -36,9 +36,11 @@ class Wire:
 
     Attributes:
         rig: The coordinator below.
+        may_read: Which topics the client may read.
     """
 
     def __init__(self, config: GroupConfig | None = None) -> None:
+        self.may_read: Callable[[str], bool] = may_read_all
         self.rig = Rig(config or GroupConfig(initial_rebalance_delay_ms=100))
         self.catalog = FixedCatalog(ORDERS, NO_ID)
         handlers = group_handlers(self.rig.coordinator, self.catalog, self.rig.clock, node_id=3)
@@ -56,7 +58,7 @@ class Wire:
         assert version in handler.versions
         header = RequestHeader(api_key, version, 5, "client", 0)
         context = RequestContext(
-            version, "client", "User:ANONYMOUS", "10.0.0.1", 1, "replica.example", 9092, loop_share()
+            version, "client", "User:ANONYMOUS", "10.0.0.1", 1, "replica.example", 9092, loop_share(), self.may_read
         )
         answering = asyncio.ensure_future(handler.handle(request, context))
         try:

@@ -12,6 +12,11 @@ from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.file_part import FilePart
 
 
+def may_read_all(_topic: str) -> bool:
+    """Of a server that keeps no topic from anybody."""
+    return True
+
+
 class RequestContext(NamedTuple):
     """Where a request came from.
 
@@ -23,6 +28,8 @@ class RequestContext(NamedTuple):
         connection_id: Of the connection, unique while the server runs.
         advertised_host, advertised_port: Under which this server is reached by this client, for answers that name it.
         share: Of the loop, for this request: what takes a step for each of its elements takes it there.
+        may_read: Whether the client may read the topic of a name, there or not, at the time of the call. Of one that it
+            may not, an API tells TOPIC_AUTHORIZATION_FAILED where it was named, and nothing where it was not.
     """
 
     api_version: int
@@ -33,6 +40,7 @@ class RequestContext(NamedTuple):
     advertised_host: str
     advertised_port: int
     share: LoopShare
+    may_read: Callable[[str], bool] = may_read_all
 
 
 class EncodedBody(NamedTuple):

@@ -15,6 +15,7 @@ from tests.support.command import run_process
 from tests.support.golden import ISOLATIONS, answers, config_of, tiered_offsets, tiered_topics
 from tests.support.replica_readers import READERS, expected_rows, within
 from tests.support.replica_server import free_port, replica
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
@@ -86,6 +87,38 @@ def test_only_the_wanted_topics_are_served(data: pathlib.Path, tmp_path: pathlib
     assert sorted(told.topics) == topics[:1]
 
 
+def test_a_user_sees_the_topics_that_are_hers(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Who may connect would read every topic; and a right that is withdrawn would last until a restart."""
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka.admin import AdminClient
+
+    names = sorted({case.topic for case in tiered_topics(data) if case.run.name == "main-plain"})
+    users, rights = tmp_path / "users", tmp_path / "topics"
+    users.write_text("alice:secret\n")
+    users.chmod(0o600)
+    rights.write_text(f"alice:{names[0]}\n")
+    files = ["--users", str(users), "--user-topics", str(rights)]
+    with replica(data / "main-plain" / "objects", tmp_path, *files) as server:
+        client = {
+            "bootstrap.servers": server.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "secret",
+        }
+        admin = AdminClient(client)
+        assert sorted(admin.list_topics(timeout=20).topics) == names[:1]
+        consumer = Consumer(client | {"group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(names[1:2])
+        told = consumer.poll(20)
+        consumer.close()
+        assert told is not None
+        assert told.error().code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        rights.write_text("alice:*\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: sorted(admin.list_topics(timeout=20).topics) == names)
+
+
 def test_a_writer_is_told_that_it_may_not(data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A producer that tries for minutes, or believes that it wrote, costs somebody data."""
     from confluent_kafka import KafkaError, Producer
@@ -134,6 +167,7 @@ def test_a_start_and_a_read_load_nothing_that_they_do_not_need(
         (["--listen", "::1:9092"], 2, "brackets"),
         (["--tls-cert", "x"], 2, "go together"),
         (["--users", "/no/such/file"], 3, "/no/such/file"),
+        (["--user-topics", "x"], 2, "goes with --users"),
         (["no-such-topic"], 0, ""),
     ],
 )

@@ -81,14 +81,14 @@ class DescribeConfigsHandler:
         """One result a resource, in the order of the request."""
         entities = entities_of(self.api_key, context.api_version)
         return entities.response(
-            results=MadeElements(request.resources, partial(self._result, request, entities)),
+            results=MadeElements(request.resources, partial(self._result, request, context, entities)),
         )
 
-    def _result(self, request: Any, entities: Entities, resource: Any) -> Any:
+    def _result(self, request: Any, context: RequestContext, entities: Entities, resource: Any) -> Any:
         error, text = ErrorCode.none, None
         configs: Mapping[str, _Config] = {}
         try:
-            configs = self._configs(resource.resource_type, resource.resource_name)
+            configs = self._configs(resource.resource_type, resource.resource_name, context)
         except ApiError as refused:
             error, text = refused.code, refused.text or None
         source = _DEFAULT_CONFIG if resource.resource_type == _TOPIC else _STATIC_BROKER_CONFIG
@@ -104,9 +104,11 @@ class DescribeConfigsHandler:
             ),
         )
 
-    def _configs(self, resource_type: int, name: str) -> Mapping[str, _Config]:
+    def _configs(self, resource_type: int, name: str, context: RequestContext) -> Mapping[str, _Config]:
         """The configuration of a resource. Raises ApiError."""
         if resource_type == _TOPIC:
+            if not context.may_read(name):
+                raise ApiError(ErrorCode.topic_authorization_failed, "Topic authorization failed.")
             if self._catalog.find(name) is None:
                 raise ApiError(error_of_missing(name))
             return TOPIC_CONFIGS

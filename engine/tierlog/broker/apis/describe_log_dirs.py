@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare, taken
+from tierlog.aio.side_by_side import taken
 from tierlog.broker.apis.partition_answers import Question, answer_each
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, Partition
@@ -33,11 +33,11 @@ class DescribeLogDirsHandler:
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
         """The sizes of all partitions, or of those that are named and there; -1 of one that cannot be told in time."""
-        entities, share = entities_of(self.api_key, context.api_version), context.share
-        wanted = await self._wanted(request, share)
+        entities = entities_of(self.api_key, context.api_version)
+        wanted = await self._wanted(request, context)
         questions = (Question(name, number, _size_bytes) for name, numbers in wanted.items() for number in numbers)
         count = sum(map(len, wanted.values()))
-        sizes = taken(await answer_each(self._catalog, questions, share, count=count, seconds=_SECONDS))
+        sizes = taken(await answer_each(self._catalog, questions, context, count=count, seconds=_SECONDS))
 
         def partition(number: int) -> Any:
             size = next(sizes)
@@ -61,16 +61,19 @@ class DescribeLogDirsHandler:
             results=(result,),
         )
 
-    async def _wanted(self, request: Any, share: LoopShare) -> dict[str, list[int]]:
-        """Topic -> partitions that are there, each once."""
+    async def _wanted(self, request: Any, context: RequestContext) -> dict[str, list[int]]:
+        """Topic -> partitions that are there and that the client may read, each once."""
+        may_read = context.may_read
         if request.topics is None:
-            return {topic.name: list(topic.partitions) for topic in self._catalog.topics()}
+            topics = self._catalog.topics()
+            return {topic.name: list(topic.partitions) for topic in topics if may_read(topic.name)}
         wanted: dict[str, dict[int, None]] = {}
         for topic in request.topics:
+            is_readable = may_read(topic.topic)
             for number in topic.partitions:
-                if self._catalog.partition(topic.topic, number) is not None:
+                if is_readable and self._catalog.partition(topic.topic, number) is not None:
                     wanted.setdefault(topic.topic, {})[number] = None
-                await share.take()
+                await context.share.take()
         return {name: list(numbers) for name, numbers in wanted.items()}
 
 

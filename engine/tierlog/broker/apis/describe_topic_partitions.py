@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 from kio.schema.errors import ErrorCode
@@ -11,7 +13,13 @@ from kio.static.protocol import ResponsePayload
 
 from tierlog.aio.side_by_side import sorted_in_turns
 from tierlog.broker.apis.server_identity import TOPIC_OPERATIONS, ServerIdentity
-from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topic, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_answers import (
+    denied_topic,
+    epochs_at_hand,
+    missing_named_topic,
+    missing_topic,
+    partition_encoder,
+)
 from tierlog.broker.apis.topic_names import is_internal
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import Catalog, Topic
@@ -23,8 +31,17 @@ _TOPIC: Final = "DescribeTopicPartitionsResponseTopic"
 _PARTITION: Final = "DescribeTopicPartitionsResponsePartition"
 #: Kafka's ``max.request.partition.size.limit``.
 _PARTITIONS_MAX: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Denied:
+    """A topic that was named and that the client may not read: as in Kafka they come last on each page."""
+
+    name: str
+
+
 #: Of one topic: the partitions that are told; of a topic that is not there its name.
-_Page: TypeAlias = tuple[Topic, tuple[int, ...]] | str
+_Page: TypeAlias = tuple[Topic, tuple[int, ...]] | str | _Denied
 
 
 class DescribeTopicPartitionsHandler:
@@ -62,18 +79,26 @@ class DescribeTopicPartitionsHandler:
                 lambda topic: missing_topic(entities, _TOPIC, ErrorCode.invalid_request, name=topic.name),
             )
             return self._response(entities, refused, None)
-        names: Iterable[str] = [name for topic in self._catalog.topics() if (name := topic.name) >= first]
+        may_read = context.may_read
+        names: Iterable[str] = [
+            name for topic in self._catalog.topics() if (name := topic.name) >= first and may_read(name)
+        ]
         del names_asked  # its end takes 5 ms, and is not to come on top of that of the sorted names
         if request.topics:
             names = await sorted_in_turns(unsorted, context.share, str)
         del unsorted
         left = max(min(_PARTITIONS_MAX, request.response_partition_limit), 1)
         pages: list[_Page] = []
-        answers = MadeElements(pages, lambda page: self._answer(entities, page))
+        denied: list[_Denied] = []
+        next_cursor: tuple[str, int] | None = None
         for name in names:
             await context.share.take()
+            if not may_read(name):
+                denied.append(_Denied(name))
+                continue
             if left <= 0:
-                return self._response(entities, answers, (name, 0))
+                next_cursor = (name, 0)
+                break
             topic = self._catalog.find(name)
             if topic is None:
                 if request.topics:
@@ -83,11 +108,15 @@ class DescribeTopicPartitionsHandler:
             partitions = topic.partitions[bisect_left(topic.partitions, start) :]
             pages.append((topic, partitions[:left]))
             if len(partitions) > left:
-                return self._response(entities, answers, (name, partitions[left]))
+                next_cursor = (name, partitions[left])
+                break
             left -= len(partitions)
-        return self._response(entities, answers, None)
+        pages += denied
+        return self._response(entities, MadeElements(pages, partial(self._answer, entities)), next_cursor)
 
     def _answer(self, entities: Entities, page: _Page) -> Any:
+        if isinstance(page, _Denied):
+            return denied_topic(entities, _TOPIC, page.name)
         if isinstance(page, str):
             return missing_named_topic(entities, _TOPIC, page, TOPIC_OPERATIONS)
         topic, partitions = page

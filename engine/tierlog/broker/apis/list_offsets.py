@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare, taken
+from tierlog.aio.side_by_side import taken
 from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, FoundOffset, OffsetSnapshot, Partition
@@ -61,9 +61,9 @@ class ListOffsetsHandler:
         entities, share = entities_of(self.api_key, context.api_version), context.share
         # A follower or a debugger would be told of offsets above the high watermark: here are none.
         read_committed = request.replica_id == _CONSUMER and field_of(request, "isolation_level", 0) == _READ_COMMITTED
-        asked, count = await _asked(request, context.api_version, share)
+        asked, count = await _asked(request, context)
         questions = _questions(asked, read_committed=read_committed)
-        found = await answer_each(self._catalog, questions, share, count=count, seconds=_seconds(request))
+        found = await answer_each(self._catalog, questions, context, count=count, seconds=_seconds(request))
         answers = taken(found)
         encoder, out = _encoder(context.api_version), bytearray()
         for topic, partitions in asked.items():
@@ -86,17 +86,21 @@ class ListOffsetsHandler:
 _Asked = dict[str, dict[int, Any]]
 
 
-async def _asked(request: Any, api_version: int, share: LoopShare) -> tuple[_Asked, int]:
+async def _asked(request: Any, context: RequestContext) -> tuple[_Asked, int]:
     """What is asked, each partition once, and how many questions there are: what is wrong with the others is known
     before anything is looked up.
     """
     asked: _Asked = {}
     count = 0
+    api_version = context.api_version
     for topic in request.topics:
+        is_denied = not context.may_read(topic.name)
         for partition in topic.partitions:
             partitions = asked.setdefault(topic.name, {})
             number, timestamp = partition.partition_index, partition.timestamp
-            if number in partitions:
+            if is_denied:
+                partitions[number] = ErrorCode.topic_authorization_failed
+            elif number in partitions:
                 count -= not isinstance(partitions[number], ErrorCode)
                 partitions[number] = ErrorCode.invalid_request
             elif timestamp < 0 and _SINCE_VERSION.get(timestamp, api_version + 1) > api_version:
@@ -104,7 +108,7 @@ async def _asked(request: Any, api_version: int, share: LoopShare) -> tuple[_Ask
             else:
                 count += 1
                 partitions[number] = partition
-            await share.take()
+            await context.share.take()
     return asked, count
 
 

@@ -18,9 +18,15 @@ from tierlog.broker.apis.server_identity import (
     TOPIC_OPERATIONS,
     ServerIdentity,
 )
-from tierlog.broker.apis.topic_answers import epochs_at_hand, missing_named_topic, missing_topic, partition_encoder
+from tierlog.broker.apis.topic_answers import (
+    denied_topic,
+    epochs_at_hand,
+    missing_named_topic,
+    missing_topic,
+    partition_encoder,
+)
 from tierlog.broker.apis.topic_names import is_internal
-from tierlog.broker.handling import Answer, RequestContext
+from tierlog.broker.handling import Answer, RequestContext, may_read_all
 from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.encoding import EncodedElements, MadeElements, append_entity
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
@@ -87,7 +93,7 @@ class MetadataHandler:
     async def _topics(self, request: Any, entities: Entities, context: RequestContext, operations: int) -> Any:
         version, share = context.api_version, context.share
         if request.topics is None or (version < _NULL_MEANS_ALL_SINCE and not request.topics):
-            return await self._every_topic(version, operations, share)
+            return await self._every_topic(version, operations, context)
         if version < _TOPIC_IDS_SINCE and await _has_ids(request.topics, share):
             return MadeElements(
                 request.topics,
@@ -95,18 +101,24 @@ class MetadataHandler:
                     entities, _TOPIC, ErrorCode.invalid_request, name=topic.name or "", topic_id=topic.topic_id
                 ),
             )
-        found, missing = await self._named(request.topics, share)
+        found, missing, denied = await self._named(request.topics, context)
         await self._load(found, share)
         return await _encoded(
             share,
             itertools.chain(
                 ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in found),
                 ((_missing(entities, asked, operations), 0) for asked in missing),
+                ((_denied(entities, asked), 0) for asked in denied),
             ),
         )
 
-    async def _named(self, asked: Sequence[Any], share: LoopShare) -> tuple[list[Topic], list[str | Uuid]]:
-        """The topics that are there, each once, and the names or ids of those that are not."""
+    async def _named(
+        self, asked: Sequence[Any], context: RequestContext
+    ) -> tuple[list[Topic], list[str | Uuid], list[str | Uuid]]:
+        """The topics that are there, each once; names or ids of those that are not; and of those that the client may
+        not read: as with Kafka an id is no secret, but whether there is a topic of a name is one.
+        """
+        share = context.share
         ids: dict[Uuid, None] = {}
         names: dict[str, None] = {}
         for one in asked:
@@ -118,14 +130,18 @@ class MetadataHandler:
             await share.take()
         found: list[Topic] = []
         missing: list[str | Uuid] = []
+        denied: list[str | Uuid] = []
         for key in ids or names:  # as Kafka: where one topic is named by its id, names count no more
             topic = self._catalog.find_by_id(key) if isinstance(key, Uuid) else self._catalog.find(key)
-            if topic is None:
+            name = key if isinstance(key, str) else None if topic is None else topic.name
+            if name is not None and not context.may_read(name):
+                denied.append(key)
+            elif topic is None:
                 missing.append(key)
             else:
                 found.append(topic)
             await share.take()
-        return found, missing
+        return found, missing, denied
 
     async def _load(self, topics: Sequence[Topic], share: LoopShare) -> None:
         """Find out the offsets of partitions that nobody has asked for yet, as far as time allows."""
@@ -151,8 +167,14 @@ class MetadataHandler:
             topic_authorized_operations=operations,
         )
 
-    async def _every_topic(self, version: int, operations: int, share: LoopShare) -> EncodedElements:
-        """All topics, made once a version of the catalog, for all who ask at once."""
+    async def _every_topic(self, version: int, operations: int, context: RequestContext) -> EncodedElements:
+        """All topics, made once a version of the catalog, for all who ask at once; for a client that may not read all
+        those that it may.
+        """
+        share = context.share
+        if context.may_read is not may_read_all:
+            topics = [topic for topic in self._catalog.topics() if context.may_read(topic.name)]
+            return await self._encode_topics(topics, version, operations, share)
         key = version, operations
         at_hand = self._all_topics.get(key)
         if at_hand is not None and at_hand[0] == self._catalog.version:
@@ -162,14 +184,19 @@ class MetadataHandler:
         return await self._making[key].result()
 
     async def _make_every_topic(self, version: int, operations: int, share: LoopShare) -> EncodedElements:
-        entities, catalog_version = entities_of(self.api_key, version), self._catalog.version
-        topics = list(self._catalog.topics())
-        made = await _encoded(
-            share, ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics)
-        )
+        catalog_version = self._catalog.version
+        made = await self._encode_topics(list(self._catalog.topics()), version, operations, share)
         self._all_topics = {key: kept for key, kept in self._all_topics.items() if kept[0] == catalog_version}
         self._all_topics[version, operations] = catalog_version, made
         return made
+
+    async def _encode_topics(
+        self, topics: Sequence[Topic], version: int, operations: int, share: LoopShare
+    ) -> EncodedElements:
+        entities = entities_of(self.api_key, version)
+        return await _encoded(
+            share, ((self._answer(entities, version, topic, operations), len(topic.partitions)) for topic in topics)
+        )
 
 
 async def _has_ids(asked: Sequence[Any], share: LoopShare) -> bool:
@@ -186,6 +213,13 @@ def _missing(entities: Entities, asked: str | Uuid, operations: int) -> Any:
     if isinstance(asked, Uuid):
         return missing_topic(entities, _TOPIC, ErrorCode.unknown_topic_id, topic_id=wire_id_of(asked))
     return missing_named_topic(entities, _TOPIC, asked, operations)
+
+
+def _denied(entities: Entities, asked: str | Uuid) -> Any:
+    """The answer for a topic that the client may not read."""
+    if isinstance(asked, Uuid):
+        return denied_topic(entities, _TOPIC, None, wire_id_of(asked))
+    return denied_topic(entities, _TOPIC, asked)
 
 
 async def _encoded(share: LoopShare, answers: Iterable[tuple[Any, int]]) -> EncodedElements:

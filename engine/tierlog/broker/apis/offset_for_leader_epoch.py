@@ -38,7 +38,7 @@ class OffsetForLeaderEpochHandler:
         for topic in request.topics:
             count += len(topic.partitions)
             await share.take()
-        found = taken(await answer_each(self._catalog, _questions(request), share, count=count, seconds=_SECONDS))
+        found = taken(await answer_each(self._catalog, _questions(request), context, count=count, seconds=_SECONDS))
         return entities.response(
             topics=MadeElements(
                 request.topics,

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare, run_each
+from tierlog.aio.side_by_side import run_each
+from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.told_errors import ToldErrors
@@ -38,28 +39,32 @@ class Question:
 
 
 async def answer_each(
-    catalog: Catalog, questions: Iterable[Question], share: LoopShare, *, count: int, seconds: float
+    catalog: Catalog, questions: Iterable[Question], context: RequestContext, *, count: int, seconds: float
 ) -> list[Any]:
     """Ask many partitions, and give what they answered, in the order of the questions: the result, or an ErrorCode.
 
     Args:
         catalog: Where the partitions are.
         questions: One a partition; best made as they are asked, as a hundred thousand take long to make, and to forget.
-        share: Of the loop.
+        context: Of the request: whose share of the loop it is, and which topics its client may read.
         count: Of the questions.
         seconds: For all of them. REQUEST_TIMED_OUT for those without an answer by then.
     """
-    calls = (_asked(catalog, question) for question in questions)
+    calls = (_asked(catalog, question, context.may_read) for question in questions)
     answers = await run_each(calls, count=count, limit=CONCURRENCY, seconds=seconds)
     for number, answer in enumerate(answers):
         if answer is None:
             answers[number] = ErrorCode.request_timed_out
-        await share.take()
+        await context.share.take()
     return answers
 
 
-def _asked(catalog: Catalog, question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
+def _asked(
+    catalog: Catalog, question: Question, may_read: Callable[[str], bool]
+) -> Callable[[], Coroutine[Any, Any, Any]]:
     async def call() -> Any:
+        if not may_read(question.topic):
+            return ErrorCode.topic_authorization_failed
         partition = catalog.partition(question.topic, question.partition)
         if partition is None:
             return ErrorCode.unknown_topic_or_partition

@@ -89,6 +89,11 @@ def missing_topic(entities: Entities, entity: str, error: ErrorCode, **values: A
     )
 
 
+def denied_topic(entities: Entities, entity: str, name: str | None, topic_id: object = None) -> Any:
+    """The answer for a topic that the client may not read, there or not: nothing but what the request had."""
+    return missing_topic(entities, entity, ErrorCode.topic_authorization_failed, name=name, topic_id=topic_id)
+
+
 def missing_named_topic(entities: Entities, entity: str, name: str, operations: int) -> Any:
     """The answer for a topic that was asked for by its name: what a client might do with it, if it were there."""
     return missing_topic(

@@ -111,7 +111,7 @@ class FetchHandler:
     ) -> tuple[list[PartitionAnswer], Grant | None]:
         """The answers for all partitions, when they are worth sending; and the memory that they take."""
         is_read_committed = bool(wanted.is_read_committed)
-        options = ReadOptions(context.api_version, is_read_committed, self._node_id)
+        options = ReadOptions(context.api_version, is_read_committed, self._node_id, context.may_read)
         now = self._timers.monotonic_seconds()
         deadline = now + min(wanted.max_wait_seconds, _WAIT_SECONDS_MAX)
         while True:

@@ -5,8 +5,9 @@ Those that answer from memory are read one after another, in order; those that w
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -55,11 +56,13 @@ class ReadOptions(NamedTuple):
         api_version: Of the request.
         is_read_committed: Up to the last stable offset, with the aborted transactions.
         node_id: Of this server, the leader of all.
+        may_read: Whether the client may read the topic of a name.
     """
 
     api_version: int
     is_read_committed: bool
     node_id: int
+    may_read: Callable[[str], bool]
 
 
 @dataclass(slots=True)
@@ -148,13 +151,19 @@ class PartitionReads:
     async def look(self) -> None:
         """Answer what can be answered without reading; to be called once, first."""
         names: dict[bytes, str | None] = {}
+        may_read = functools.cache(self._options.may_read)
         wanted = self._wanted
         for start in range(0, len(wanted), _LOOKS_A_TURN):
             if start:
                 await give_way()
-            self._look_at(wanted[start : start + _LOOKS_A_TURN], names)
+            self._look_at(wanted[start : start + _LOOKS_A_TURN], names, may_read)
 
-    def _look_at(self, some_wanted: Sequence[FetchPartition], names: dict[bytes, str | None]) -> None:
+    def _look_at(
+        self,
+        some_wanted: Sequence[FetchPartition],
+        names: dict[bytes, str | None],
+        may_read: Callable[[str], bool],
+    ) -> None:
         catalog = self._catalog
         for wanted in some_wanted:
             named = wanted.key[0]
@@ -168,6 +177,9 @@ class PartitionReads:
                 wanted.topic = name or wanted.topic
             if wanted.topic is None:
                 self._unknown_ids.append((wanted, _unknown(wanted, ErrorCode.unknown_topic_id)))
+                continue
+            if not may_read(wanted.topic):
+                self._unknown.append((wanted, _unknown(wanted, ErrorCode.topic_authorization_failed)))
                 continue
             partition = catalog.partition(wanted.topic, wanted.partition)
             if partition is None:

@@ -118,11 +118,12 @@ def with_security(
     certificate: str | None,
     key: str | None,
     users: str | None,
+    user_topics: str | None = None,
 ) -> ReplicaConfig:
     """The configuration with TLS where there is a certificate, and SASL where there are users.
 
     Raises:
-        ConfigError: ``sasl.enabled.mechanisms`` names none that is known.
+        ConfigError: ``sasl.enabled.mechanisms`` names none that is known, or there are topics of users and no users.
     """
     protocol = {
         (False, False): SecurityProtocol.PLAINTEXT,
@@ -139,6 +140,7 @@ def with_security(
         ssl_key_location=key or "",
         sasl_enabled_mechanisms=mechanisms if users is not None else (),
         sasl_users_location=users or "",
+        user_topics_location=user_topics or "",
     )
     return replace(config, server=server)
 

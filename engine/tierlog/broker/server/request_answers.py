@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tierlog.aio.side_by_side import LoopShare, OneATurn
-from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext
+from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext, may_read_all
 from tierlog.broker.protocol.requests import RequestHeader, api_name, let_go, read_header
 from tierlog.broker.protocol.responses import encode_prefix, encode_response, encode_response_in_turns
 from tierlog.broker.server.api_versions import (
@@ -21,7 +22,9 @@ from tierlog.broker.server.refusals import Refusals, RefusedError
 from tierlog.broker.server.request_memory import RequestMemory
 from tierlog.broker.server.request_reading import RequestReading
 from tierlog.broker.server.response_writer import Reply
+from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
+from tierlog.broker.server.security.topic_access import TopicAccess
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.clock import Clock
 
@@ -63,6 +66,8 @@ class RequestAnswers:
         self._metrics = metrics
         self._refusals = refusals
         self._failure_delay_seconds = failure_delay_seconds
+        #: Of a running server whose users may not read all topics.
+        self.topic_access: ReloadedFiles[TopicAccess] | None = None
 
     def iter_versions(self) -> Iterator[tuple[int, int]]:
         """(API, version) of all that is served: the newest versions of all APIs first."""
@@ -97,6 +102,7 @@ class RequestAnswers:
                 client.advertised_host,
                 client.advertised_port,
                 share,
+                may_read_all if self.topic_access is None else partial(self._may_read, client.principal),
             )
             api = self._metrics.api(header.api_key)
             api.at_work += 1
@@ -117,6 +123,10 @@ class RequestAnswers:
                 self._metrics.count_client(header.client_id, len(frame), sent_bytes)
         finally:
             reading.give_back()
+
+    def _may_read(self, principal: str, topic: str) -> bool:
+        """As the file says now: a right that is withdrawn counts for a fetch that waits, too."""
+        return self.topic_access is None or self.topic_access.value.may_read(principal, topic)
 
     def _answer_unsupported(self, header: RequestHeader) -> Reply:
         """Kafka answers an unknown version of ApiVersions alone, so that a newer client can ask again; it closes the

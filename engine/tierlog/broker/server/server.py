@@ -29,6 +29,7 @@ from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator, SaslSetup
 from tierlog.broker.server.security.sasl_exchange import load_mechanisms
 from tierlog.broker.server.security.tls import open_certificate, refusal_text
+from tierlog.broker.server.security.topic_access import TopicAccess, open_topic_access
 from tierlog.broker.server.security.users import Users, open_users
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.turns import Turns
@@ -120,8 +121,8 @@ class Server:
             await running.stop()
 
     async def reload_files(self) -> None:
-        """Use a changed certificate and changed users for connections from now on; files that are malformed are
-        logged, and not used.
+        """Use a changed certificate and changed users for connections from now on, and changed topics of users for
+        requests; files that are malformed are logged, and not used.
         """
         if self._running is not None:
             await self._running.reload_files()
@@ -182,6 +183,7 @@ class _Running:
         self._lag = LoopLag(LoopTimers(), machine.clock, metrics)
         self._certificate: ReloadedFiles[ssl.SSLContext] | None = None
         self._users: ReloadedFiles[Users] | None = None
+        self._topic_access: ReloadedFiles[TopicAccess] | None = None
         self._sasl: SaslSetup | None = None
         self._reloading = asyncio.Lock()
         self._connections: set[Connection] = set()
@@ -208,6 +210,11 @@ class _Running:
             self._sasl = SaslSetup(
                 config.sasl_enabled_mechanisms, self._users, self._machine.rng, self._worker, self._answers.api_versions
             )
+        if config.user_topics_location:
+            self._topic_access = await self._worker.run(
+                partial(open_topic_access, config.user_topics_location, self._machine.files)
+            )
+        self._answers.topic_access = self._topic_access
         self._address = host, port = await self._acceptor.listen()
         self._lag.start()
         self._sweep = self._loop.call_later(self._sweep_seconds, self._sweep_deadlines)
@@ -250,7 +257,7 @@ class _Running:
 
     async def reload_files(self) -> None:
         async with self._reloading:
-            for files in (self._certificate, self._users):
+            for files in (self._certificate, self._users, self._topic_access):
                 if files is not None:
                     await self._worker.run(files.reload)
 

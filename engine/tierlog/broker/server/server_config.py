@@ -48,6 +48,8 @@ class ServerConfig:
         ssl_key_password: Of an encrypted key.
         sasl_enabled_mechanisms: Some of SASL_MECHANISMS.
         sasl_users_location: The file of users: see ``security.users``.
+        user_topics_location: The file of the topics that each user may read: see ``security.topic_access``; "" lets all
+            users read all topics.
         connection_failed_authentication_delay_ms: How long the answer to a failed authentication is held back.
         sasl_server_max_receive_size: The largest request of a client that has not said who it is, bytes.
         max_connections: The server accepts no further ones until one is gone. There are never more than seven eighths
@@ -81,6 +83,7 @@ class ServerConfig:
     ssl_key_password: str = ""
     sasl_enabled_mechanisms: tuple[str, ...] = ()
     sasl_users_location: str = ""
+    user_topics_location: str = ""
     connection_failed_authentication_delay_ms: int = 100
     sasl_server_max_receive_size: int = 524288
     max_connections: int = INT32_MAX
@@ -112,6 +115,8 @@ class ServerConfig:
             raise ConfigError(f"{protocol}: sasl_enabled_mechanisms is missing")
         if protocol.has_sasl and not self.sasl_users_location:
             raise ConfigError(f"{protocol}: sasl_users_location is missing")
+        if self.user_topics_location and not protocol.has_sasl:
+            raise ConfigError(f"{protocol}: user_topics_location is of no use where clients do not say who they are")
         for mechanism in self.sasl_enabled_mechanisms:
             if mechanism not in SASL_MECHANISMS:
                 known = ", ".join(SASL_MECHANISMS)

@@ -75,6 +75,14 @@ def replica(
         Path | None,
         typer.Option("--users", metavar="FILE", help="Demand SASL (PLAIN, SCRAM) of clients; a user on each line."),
     ] = None,
+    user_topics: Annotated[
+        Path | None,
+        typer.Option(
+            "--user-topics",
+            metavar="FILE",
+            help="The topics that each of --users may read, USER:TOPIC on each line; without it all of them.",
+        ),
+    ] = None,
     monitor: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +97,7 @@ def replica(
 
     --config takes the brokers' rsm.config.* keys, and Kafka's keys of limits (max.connections, fetch.max.bytes,
     group.max.size …) and of deadlines (connections.max.idle.ms, request.deadline.ms …). SIGTERM ends the server with 0;
-    SIGHUP has it look at once whether users, certificate and key have changed, as it does each 30 s.
+    SIGHUP has it look at once whether users, their topics, certificate and key have changed, as it does each 30 s.
     """
     with _no_collections() as start_ended:
         require_extra("server", "serving Kafka's clients")
@@ -107,9 +115,18 @@ def replica(
         choice = TopicChoice.of(path, topic)
         if (tls_cert is None) is not (tls_key is None):
             raise ConfigError("--tls-cert and --tls-key go together")
+        if user_topics is not None and users is None:
+            raise ConfigError("--user-topics goes with --users: without them nobody says who she is")
         keys = config_keys(config, CONFIG_KEYS) or {}
         made = read_replica_config(path, keys, cluster_id=cluster_id)
-        made = with_security(made, keys, certificate=_text(tls_cert), key=_text(tls_key), users=_text(users))
+        made = with_security(
+            made,
+            keys,
+            certificate=_text(tls_cert),
+            key=_text(tls_key),
+            users=_text(users),
+            user_topics=_text(user_topics),
+        )
         host, port = parse_address("--listen", listen)
         advertised = ("", 0) if advertise is None else parse_address("--advertise", advertise)
         made = replace(

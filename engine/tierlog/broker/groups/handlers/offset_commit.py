@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.committed_offsets import CommitRequest
 from tierlog.broker.groups.coordinator import GroupCoordinator
@@ -45,11 +44,15 @@ class OffsetCommit:
         offsets: list[tuple[str, int, CommittedOffset]] = []
         is_checked = False
         for asked in request.topics:
-            topic, _ = asked_topic(self._catalog, asked)
+            topic, name = asked_topic(self._catalog, asked)
+            is_denied = bool(name) and not context.may_read(name)
             served = frozenset(topic.partitions) if topic is not None else frozenset()
             of_topic: list[ErrorCode | None] = []
             for partition in asked.partitions:
                 await context.share.take()
+                if is_denied:
+                    of_topic.append(ErrorCode.topic_authorization_failed)
+                    continue
                 if topic is None or partition.partition_index not in served:
                     of_topic.append(not_served(asked) if topic is None else ErrorCode.unknown_topic_or_partition)
                     continue
@@ -132,7 +135,7 @@ class OffsetDelete:
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Answer a request."""
         make = entities_of(self.api_key, context.api_version).make
-        error, faults, gone = await self._check(request, context.share)
+        error, faults, gone = await self._check(request, context)
         if error is ErrorCode.none and gone:
             reply = Reply[ErrorCode]()
             self._coordinator.offsets.delete(request.group_id, gone, reply.give)
@@ -157,7 +160,9 @@ class OffsetDelete:
         )
         return make("OffsetDeleteResponse", error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
 
-    async def _check(self, request: Any, share: LoopShare) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
+    async def _check(
+        self, request: Any, context: RequestContext
+    ) -> tuple[ErrorCode, list[ErrorCode], list[tuple[str, int]]]:
         """The error of the whole request, that of each partition in order, and the partitions without an error."""
         error = self._coordinator.delete_offsets_fault(request.group_id)
         group = self._coordinator.find(request.group_id)
@@ -166,15 +171,18 @@ class OffsetDelete:
         for asked in request.topics:
             topic = self._catalog.find(asked.name)
             served = frozenset(topic.partitions) if topic is not None else frozenset()
+            is_denied = not context.may_read(asked.name)
             is_read = group is not None and group.is_subscribed(asked.name)
             for partition in asked.partitions:
                 number = partition.partition_index
-                if number not in served:
+                if is_denied:
+                    faults.append(ErrorCode.topic_authorization_failed)
+                elif number not in served:
                     faults.append(ErrorCode.unknown_topic_or_partition)
                 elif is_read:
                     faults.append(ErrorCode.group_subscribed_to_topic)
                 else:
                     faults.append(ErrorCode.none)
                     fine.append((asked.name, number))
-                await share.take()
+                await context.share.take()
         return error, faults, fine

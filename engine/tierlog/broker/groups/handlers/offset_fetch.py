@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare, sorted_in_turns
+from tierlog.aio.side_by_side import sorted_in_turns
 from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
@@ -62,7 +62,6 @@ class OffsetFetch:
             await reply.wait()
         offsets = self._coordinator.offsets.of(asked.group_id)
         plural = "s" if context.api_version >= _GROUPS_SINCE else ""
-        version = context.api_version
 
         def answered(of_topic: _OfTopic) -> Any:
             fields, partitions, tell = of_topic
@@ -76,30 +75,34 @@ class OffsetFetch:
             )
 
         if asked.topics is not None:
-            return MadeElements(asked.topics, lambda topic: answered(self._asked(topic, offsets)))
-        return MadeElements(await self._all(version, offsets, context.share), answered)
+            return MadeElements(asked.topics, lambda topic: answered(self._asked(topic, offsets, context)))
+        return MadeElements(await self._all(offsets, context), answered)
 
-    def _asked(self, asked: Any, offsets: Mapping[tuple[str, int], CommittedOffset]) -> _OfTopic:
+    def _asked(
+        self, asked: Any, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext
+    ) -> _OfTopic:
         topic, name = asked_topic(self._catalog, asked)
         is_unknown = topic is None and not name
         error = ErrorCode.unknown_topic_id if is_unknown else ErrorCode.none
+        is_denied = not is_unknown and not context.may_read(name)
+        if is_denied:
+            error = ErrorCode.topic_authorization_failed
 
         def tell(partition: int) -> _OfPartition:
             offset = offsets.get((name, partition))
-            is_its = offset is not None and committed_for(topic, offset)
+            is_its = offset is not None and not is_denied and committed_for(topic, offset)
             return partition, offset if is_its else None, error
 
         return echoed(asked), asked.partition_indexes, tell
 
-    async def _all(
-        self, version: int, offsets: Mapping[tuple[str, int], CommittedOffset], share: LoopShare
-    ) -> list[_OfTopic]:
+    async def _all(self, offsets: Mapping[tuple[str, int], CommittedOffset], context: RequestContext) -> list[_OfTopic]:
+        share = context.share
         by_topic: dict[str, list[_OfPartition]] = {}
         for (name, partition), offset in await sorted_in_turns(list(offsets.items()), share, itemgetter(0)):
-            if committed_for(self._catalog.find(name), offset):
+            if context.may_read(name) and committed_for(self._catalog.find(name), offset):
                 by_topic.setdefault(name, []).append((partition, offset, ErrorCode.none))
             await share.take()
-        if version < _IDS_SINCE:
+        if context.api_version < _IDS_SINCE:
             return [({"name": name}, partitions, _as_it_is) for name, partitions in by_topic.items()]
         found: list[_OfTopic] = []
         for name, partitions in by_topic.items():
