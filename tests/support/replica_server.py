@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -52,6 +52,7 @@ def replica(
     *arguments: str,
     config: Mapping[str, str] | None = None,
     port: int | None = None,
+    before_verb: Sequence[str] = (),
 ) -> Iterator[RunningReplica]:
     """Serve PATH until the block ends; then SIGTERM must end the server with 0.
 
@@ -61,9 +62,10 @@ def replica(
         *arguments: More of the command's.
         config: Lines of ``--config``.
         port: Of 127.0.0.1; by default a free one.
+        before_verb: Options of the command that stand before "replica".
     """
     port = port or free_port()
-    command = [str(BIN / "tierlog"), "replica", str(path), "--listen", f"127.0.0.1:{port}", *arguments]
+    command = [str(BIN / "tierlog"), *before_verb, "replica", str(path), "--listen", f"127.0.0.1:{port}", *arguments]
     if config:
         command += ["--config", str(write_properties(folder / "replica.properties", config))]
     log = folder / "replica.log"

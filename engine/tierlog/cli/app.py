@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from tierlog._version import __version__
+from tierlog.cli.logs import LogFormat, LogLevel, set_up_logs
 
 #: One module a verb; each has ``register(app)``. A new verb is a module and a line here.
 VERBS = (
@@ -31,10 +31,6 @@ VERBS = (
 )
 
 
-#: Options that may stand before a verb.
-_VERBOSE: Final = ("--verbose", "-v")
-
-
 def application(arguments: Sequence[str] = ()) -> typer.Typer:
     """The command with all its verbs, or with the one alone that the arguments begin with: each verb takes 5 ms."""
     app = typer.Typer(
@@ -45,8 +41,9 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_before_any_verb)
-    asked = next((each for each in arguments if each not in _VERBOSE), "").replace("-", "_")
-    for verb in (asked,) if asked in VERBS else VERBS:
+    # No option that stands before a verb takes a value that is a verb's name.
+    asked = next((verb for each in arguments if (verb := each.replace("-", "_")) in VERBS), None)
+    for verb in VERBS if asked is None else (asked,):
         importlib.import_module(f"tierlog.cli.verbs.{verb}").register(app)
     return app
 
@@ -61,13 +58,18 @@ def _before_any_verb(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done, on stderr.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log-level info.")] = False,
+    log_level: Annotated[
+        LogLevel | None, typer.Option("--log-level", help="The least level that is logged, on stderr.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="What stands on stderr: text, or a JSON object a line.")
+    ] = LogFormat.TEXT,
 ) -> None:
     """Read, write and maintain Kafka tiered storage (KIP-405) and log directories, without a broker.
 
     Exit codes: 0 done, 1 faults found, 2 wrong use, 3 a store or data error.
     """
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="tierlog: %(levelname)s: %(message)s")
+    set_up_logs(log_level or (LogLevel.INFO if verbose else LogLevel.WARNING), log_format)
     # No linear algebra is done here; a thread a core would only reserve address space.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, ParamSpec
 
+from tierlog.cli.logs import line_of
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.runtime.machine.process_pipes import point_at_nothing
 
@@ -92,9 +94,9 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in flat)
 
 
-def complain(text: str) -> None:
-    """One line on stderr."""
-    print(f"tierlog: {one_line(text)}", file=sys.stderr, flush=True)
+def complain(text: str, *, level: int = logging.ERROR) -> None:
+    """One line on stderr; the level is for JSON alone."""
+    print(line_of(one_line(text), level), file=sys.stderr, flush=True)
 
 
 def guarded(verb: Callable[P, ExitCode | None]) -> Callable[P, None]:

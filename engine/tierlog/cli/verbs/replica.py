@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -145,7 +146,7 @@ def replica(
 
         def on_ready(host: str, port: int) -> None:
             start_ended()
-            complain(f"{path} is served on {host}:{port}")
+            complain(f"{path} is served on {host}:{port}", level=logging.INFO)
 
         serve_replica(made, on_ready=on_ready)
     return ExitCode.DONE
