@@ -119,8 +119,20 @@ public final class LogPeer {
         log = UnifiedLog.create(new File(asked[1]), config(asked[2]), Long.parseLong(asked[3]), Long.parseLong(asked[4]),
                 later, new BrokerTopicStats(tiered), clock, 900000, producers, day, new LogDirFailureChannel(9),
                 asked[6].equals("1"), id, new ConcurrentHashMap<>(), tiered, LogOffsetsListener.NO_OP_OFFSETS_LISTENER);
-        log.updateHighWatermark(Long.parseLong(asked[5]));
+        log.updateHighWatermark(watermark(Long.parseLong(asked[5])));
         return "open";
+    }
+
+    /** Ours keeps a high watermark at or above the local start. */
+    private long watermark(long offset) {
+        return log.remoteLogEnabled() ? Math.max(offset, log.localLogStartOffset()) : offset;
+    }
+
+    /** Ours takes back what is copied when it is cut; Kafka's only rises. */
+    private void lowerCopied(long offset) throws Exception {
+        var copied = UnifiedLog.class.getDeclaredField("highestOffsetInRemoteStorage");
+        copied.setAccessible(true);
+        copied.setLong(log, Math.min(log.highestOffsetInRemoteStorage(), offset - 1));
     }
 
     private static String told(LogAppendInfo info) {
@@ -232,7 +244,7 @@ public final class LogPeer {
                 log.flush(false);
                 return "done";
             case "watermark":
-                return "at " + log.updateHighWatermark(number);
+                return "at " + log.updateHighWatermark(watermark(number));
             case "raise":
                 return "was " + log.maybeIncrementHighWatermark(new LogOffsetMetadata(number))
                         .map(old -> String.valueOf(old.messageOffset)).orElse("none");
@@ -250,10 +262,12 @@ public final class LogPeer {
             case "truncate":
                 boolean cut = log.truncateTo(number);
                 log.updateHighWatermark(log.highWatermark()); // the last stable offset is stale until then
+                if (cut) lowerCopied(number);
                 return "done " + (cut ? 1 : 0);
             case "restart":
                 log.truncateFullyAndStartAt(number,
                         asked[2].equals("-") ? Optional.empty() : Optional.of(Long.parseLong(asked[2])));
+                lowerCopied(number);
                 return "done";
             case "retention":
                 return "gone " + log.deleteOldSegments();

@@ -196,9 +196,10 @@ class ListLog:
         if self._tiered:
             self.highest_offset_in_remote_storage = max(offset, self.highest_offset_in_remote_storage)
 
-    def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
+    def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
         if self._tiered:
-            self.maybe_increment_log_start_offset(offset, "the tier begins there")
+            self.maybe_increment_log_start_offset(min(offset, self.high_watermark), "the tier begins there")
+        return self.log_start_offset
 
     def maybe_increment_local_log_start_offset(self, offset: int, reason: str) -> bool:
         assert reason
@@ -217,6 +218,7 @@ class ListLog:
         self._segments = [ListSegment(pathlib.Path(self.folder), offset)]
         self.local_log_start_offset = self.log_end_offset = self.high_watermark = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.highest_offset_in_remote_storage = min(self.highest_offset_in_remote_storage, offset - 1)
         self.leader_epoch_cache.clear_and_flush()
 
     def load_producer_state(self, offset: int) -> None:

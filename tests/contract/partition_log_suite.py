@@ -193,7 +193,7 @@ class PartitionLogContract:
     # ---- what the tier tells the log
 
     def test_what_is_copied(self, log: PartitionLog) -> None:
-        """It never falls: a task that is late with its news would have segments copied, and counted, twice."""
+        """A task that is late with its news lowers nothing: segments would be copied, and counted, twice."""
         log.update_highest_offset_in_remote_storage(5)
         log.update_highest_offset_in_remote_storage(2)
         assert log.highest_offset_in_remote_storage == 5
@@ -206,14 +206,29 @@ class PartitionLogContract:
         log = filled(make_rig(False)).log
         assert not log.remote_log_enabled()
         log.update_highest_offset_in_remote_storage(5)
-        log.update_log_start_offset_from_remote_tier(3)
+        assert log.update_log_start_offset_from_remote_tier(3) == 0
         assert (log.highest_offset_in_remote_storage, log.log_start_offset) == (-1, 0)
 
     def test_the_tiers_start_is_the_logs(self, log: PartitionLog) -> None:
         """What has expired in the tier must not be promised to consumers; what has not, must."""
-        log.update_log_start_offset_from_remote_tier(4)
-        log.update_log_start_offset_from_remote_tier(2)
+        assert log.update_log_start_offset_from_remote_tier(4) == 4
+        assert log.update_log_start_offset_from_remote_tier(2) == 4
         assert log.log_start_offset == 4
+
+    def test_the_tiers_start_stops_at_the_high_watermark(self, rig: LogRig) -> None:
+        """If this fails, the manager deletes segments that the log still offers: it must be told where the log starts."""
+        rig.append(3, leader_epoch=2, timestamp_ms=TIMESTAMP_MS + 400)
+        assert (rig.log.high_watermark, rig.log.log_end_offset) == (10, 13)
+        assert rig.log.update_log_start_offset_from_remote_tier(12) == 10
+        assert rig.log.log_start_offset == 10
+
+    def test_a_cut_takes_back_what_is_copied(self, log: PartitionLog) -> None:
+        """If this fails, local retention deletes what was appended behind a cut, and no tier has it."""
+        log.update_highest_offset_in_remote_storage(8)
+        log.truncate_fully_and_start_at(7, 0)
+        assert log.highest_offset_in_remote_storage == 6
+        log.truncate_fully_and_start_at(40, 0)
+        assert log.highest_offset_in_remote_storage == 6
 
     def test_the_start_of_the_log_rises(self, log: PartitionLog) -> None:
         """DeleteRecords and retention; above the high watermark there is what followers still need."""

@@ -243,7 +243,7 @@ class LogModel:
     # ---- offsets (section 11.1)
 
     def set_high_watermark(self, offset: int) -> None:
-        self.high_watermark = min(max(offset, self.log_start), self.end)
+        self.high_watermark = min(max(offset, self.local_log_start), self.end)
         self.ended = [ended for ended in self.ended if ended[1] >= self.high_watermark]
 
     def raise_log_start(self, offset: int, *, tiered: bool) -> bool:
@@ -293,6 +293,7 @@ class LogModel:
             self.active.cut_ms = now_ms
         self.active.batches = kept
         self.end = offset
+        self.highest_remote = min(self.highest_remote, offset - 1)
         self.aborted = [a for a in self.aborted if a.last_offset < offset]
         self.log_start = min(self.log_start, offset)
         if not tiered:
@@ -307,6 +308,7 @@ class LogModel:
         self.log_start = offset if log_start is None else log_start
         self.local_log_start = offset if tiered else self.log_start
         self.epochs = []
+        self.highest_remote = min(self.highest_remote, offset - 1)
         self.high_watermark = self.end
         self.producers, self.began = {}, {}
         self.transactional = set()

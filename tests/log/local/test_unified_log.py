@@ -488,3 +488,44 @@ def test_producers_are_loaded_at_the_logs_end_alone(machine: Machine) -> None:
                 log.load_producer_state(offset)
         log.load_producer_state(1)
         assert log.append_as_leader(batch(b"a", producer_id=6, sequence=0), leader_epoch=0).is_duplicate
+
+
+def test_a_cut_takes_back_what_is_copied(machine: Machine) -> None:
+    """If this fails, local retention deletes what was appended behind a cut, and no tier has it."""
+    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
+    with UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True, is_sole_replica=True) as log:
+        for _ in range(10):
+            log.append_as_leader(batch(b"a" * 100), leader_epoch=0)
+        log.update_highest_offset_in_remote_storage(8)
+        assert not log.truncate_to(10)
+        assert log.highest_offset_in_remote_storage == 8
+        assert log.truncate_to(3)
+        assert log.highest_offset_in_remote_storage == 2
+        for _ in range(7):
+            log.append_as_leader(batch(b"b" * 100), leader_epoch=1)
+        log.roll()
+        assert log.delete_old_segments() == 3
+        assert log.local_log_start_offset == 3
+        log.truncate_to(1)
+        assert log.highest_offset_in_remote_storage == 0
+
+
+def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> None:
+    """If this fails, a leader that starts after a kill clips the start of its log to 0, and offers what has expired."""
+    config = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
+
+    def opened() -> UnifiedLog:
+        return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True)
+
+    log = opened()
+    for _ in range(10):
+        log.append_as_leader(batch(b"a" * 100), leader_epoch=0)
+    log.maybe_increment_high_watermark(10)
+    log.update_highest_offset_in_remote_storage(8)
+    log.delete_old_segments()
+    assert log.offsets[:5] == (0, 9, 10, 10, 10)
+    with opened() as killed:  # no checkpoint says anything of the high watermark
+        assert killed.offsets[:5] == (0, 9, 9, 9, 10)
+        assert killed.update_high_watermark(4) == 9, "a leader that lags behind in deleting"
+        assert killed.update_log_start_offset_from_remote_tier(7) == 7
+        assert killed.update_log_start_offset_from_remote_tier(10) == 9

@@ -67,7 +67,8 @@ class LogContents:
         is_sole_replica: Whether the high watermark follows the log's end.
 
     Attributes:
-        copied: Last offset that the tier has, inclusive; -1 if it has none.
+        copied: Last offset that the tier has, inclusive; -1 if it has none. A cut lowers it: what is appended then is
+            in no tier. Kafka's only rises.
         is_tiered: Whether the log is copied to, or deleted from, a tier.
         rolled_at: Base offset of the last segment that was begun; 0 once somebody sees to the sync of what lies before.
     """
@@ -171,9 +172,11 @@ class LogContents:
         return segment
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set it, kept between the log start and the log's end."""
+        """Set it, kept between the local log start and the log's end: retention deletes nothing above it. Kafka keeps
+        it above the log start alone, and begins at 0 after an unclean stop.
+        """
         end = self._local.log_end_offset
-        self._high_watermark = min(max(offset, self.log_start), end)
+        self._high_watermark = min(max(offset, self.local_start), end)
         self.producers.on_high_watermark(self.high_watermark)
 
     def raise_log_start(self, offset: int, reason: str) -> bool:
@@ -236,6 +239,7 @@ class LogContents:
         self.epochs.truncate_from_end(offset)
         self.log_start = min(self.log_start, offset)
         self.local_start = min(self.local_start, offset)
+        self.copied = min(self.copied, offset - 1)
         self.restore_producers(offset)
         self.set_high_watermark(self.high_watermark)
         self.publish()
@@ -274,6 +278,7 @@ class LogContents:
         self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
         self.snapshots.take(self.producers)
         self.local_start = offset
+        self.copied = min(self.copied, offset - 1)
         self._high_watermark = offset
         self.publish()
 

@@ -28,7 +28,10 @@ class FetchIsolation(enum.Enum):
 
 
 class LogOffsets(NamedTuple):
-    """The offsets of a log at one moment: log start <= local log start <= LSO <= HW <= log end.
+    """The offsets of a log at one moment: log start <= local log start <= HW <= log end, and log start <= LSO <= HW.
+
+    The LSO lies below the local log start where a transaction is open that began in the tier: of a follower that was
+    built from it, until the marker is fetched.
 
     Attributes:
         log_start_offset: First that can be read, here or in the tier.

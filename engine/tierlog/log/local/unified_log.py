@@ -389,7 +389,7 @@ class UnifiedLog(LogView):
     # ---- offsets
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, kept between the log start and the log's end; the new one."""
+        """Set the high watermark, kept between the local log start and the log's end; the new one."""
         with self._changing():
             self._contents.set_high_watermark(offset)
             self._contents.publish()
@@ -418,19 +418,28 @@ class UnifiedLog(LogView):
             return self._contents.raise_local_start(offset, reason)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Note that offsets up to this one are copied; it never falls, and is ignored where tiering is off."""
+        """Note that offsets up to this one are copied; a lower one, or any where tiering is off, changes nothing. Only a
+        truncation lowers it.
+        """
         with self._changing():
             if self._contents.is_tiered and offset > self._contents.copied:
                 self._contents.copied = offset
                 self._contents.publish()
 
-    def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
-        """Raise the log start to what the tier says; ignored where tiering is off."""
+    def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
+        """Raise the log start to what the tier says, as far as the high watermark; ignored where tiering is off.
+
+        Returns:
+            Where the log starts now: a segment of the tier may be deleted only if all of it lies below.
+
+        Raises:
+            LogOfflineError. LogClosedError.
+        """
         with self._changing():
-            if self._contents.is_tiered and offset > self._contents.log_start:
-                self._contents.raise_log_start(
-                    min(offset, self._contents.high_watermark), "segments of the tier were deleted"
-                )
+            contents = self._contents
+            if contents.is_tiered and offset > contents.log_start:
+                contents.raise_log_start(min(offset, contents.high_watermark), "segments of the tier were deleted")
+            return contents.log_start
 
     # ---- shortening
 

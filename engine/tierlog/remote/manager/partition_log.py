@@ -180,7 +180,8 @@ class PartitionLog(Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
-    def high_watermark(self) -> int: ...
+    def high_watermark(self) -> int:
+        """Replicated up to here, exclusive; at or above the local log start, also after an unclean stop."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -188,7 +189,9 @@ class PartitionLog(Protocol):
 
     @property
     def highest_offset_in_remote_storage(self) -> int:
-        """The last offset that is copied, inclusive; -1 if none is."""
+        """The last offset that is copied, inclusive; -1 if none is. Of a log that was cut it lies below the cut: what was
+        appended since is in no tier.
+        """
 
     @property
     def leader_epoch_cache(self) -> PartitionEpochs: ...
@@ -222,12 +225,17 @@ class PartitionLog(Protocol):
     # ---- what the tier tells the log
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Note that offsets up to this one, inclusive, are copied; it never falls, and is ignored where tiering is off.
-        Local retention may delete them from now on.
+        """Note that offsets up to this one, inclusive, are copied; a lower one, or any where tiering is off, changes
+        nothing. Local retention may delete them from now on.
         """
 
-    def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
-        """Raise the log start to what the tier begins with; it never falls, and is ignored where tiering is off."""
+    def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
+        """Raise the log start to what the tier begins with, at most to the high watermark; it never falls, and is
+        ignored where tiering is off.
+
+        Returns:
+            Where the log starts now. It may lie below ``offset``: what it still covers must not be deleted.
+        """
 
     def maybe_increment_local_log_start_offset(self, offset: int, reason: str) -> bool:
         """Raise the local log start; whether it rose."""
