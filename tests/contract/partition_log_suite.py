@@ -216,7 +216,7 @@ class PartitionLogContract:
         assert log.log_start_offset == 4
 
     def test_the_tiers_start_stops_at_the_high_watermark(self, rig: LogRig) -> None:
-        """If this fails, the manager deletes segments that the log still offers: it must be told where the log starts."""
+        """If this fails, the manager deletes segments that the log still offers."""
         rig.append(3, leader_epoch=2, timestamp_ms=TIMESTAMP_MS + 400)
         assert (rig.log.high_watermark, rig.log.log_end_offset) == (10, 13)
         assert rig.log.update_log_start_offset_from_remote_tier(12) == 10

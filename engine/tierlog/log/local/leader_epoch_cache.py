@@ -9,7 +9,8 @@ Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from tierlog._native.appends import LatestEpoch
@@ -214,6 +215,12 @@ class LeaderEpochCache:
     def with_checkpoint(self, checkpoint: EpochCheckpoint | None) -> LeaderEpochCache:
         """Another cache of the same epochs over another checkpoint, into which nothing is written yet."""
         return LeaderEpochCache(checkpoint, machine=self._machine, epochs=self._epochs, on_unwritten=self._on_unwritten)
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """A block in which nobody writes the checkpoint: its folder is renamed, or removed."""
+        with self._writing:
+            yield
 
     def _truncate(self, change: Callable[[LeaderEpochs], LeaderEpochs]) -> None:
         with self._writing:

@@ -18,6 +18,7 @@ from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
+from tierlog.log.local.segments.lazy_file import LogFolder
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.runtime.machine import Machine
@@ -32,6 +33,7 @@ class LocalLog:
     """A log's segments on disk. The caller holds the log's lock, but for ``sync`` and ``fail``.
 
     Args:
+        place: The log's folder, which the segments have too.
         segments: At least one.
         log_end_offset: Behind the last record.
         tasks: Where the removal of files that were set aside is left; None: they are removed at once.
@@ -51,7 +53,7 @@ class LocalLog:
     def __init__(
         self,
         machine: Machine,
-        folder: str,
+        place: LogFolder,
         *,
         config: LogConfig,
         segments: LogSegments,
@@ -67,7 +69,7 @@ class LocalLog:
         self._failure: tuple[str, BaseException] | None = None
         self._closed = False
         self.is_usable = True
-        self.folder = folder
+        self.place = place
         self.segments = segments
         self.active = segments.active
         self.log_end_offset = log_end_offset
@@ -76,6 +78,11 @@ class LocalLog:
         self.generation = 0
         self.config = config
         self.set_config(config)
+
+    @property
+    def folder(self) -> str:
+        """The path of the log's folder now."""
+        return self.place.path
 
     @property
     def log_end_offset(self) -> int:
@@ -255,9 +262,9 @@ class LocalLog:
         self._remove_later(gone)
         return gone
 
-    def remove_path_later(self, path: str) -> None:
-        """Remove a file that was renamed already, after the same delay."""
-        self._later(lambda: self._machine.files.remove(path))
+    def remove_later(self, name: str) -> None:
+        """Remove a file of the folder that was renamed already, after the same delay."""
+        self._later(lambda: self.place.remove(name))
 
     # ---- the end
 
@@ -294,7 +301,7 @@ class LocalLog:
             self._tasks.submit(attempt, delay_ms=self.config.file_delete_delay_ms)
 
     def _create(self, base_offset: int) -> LogSegment:
-        return LogSegment.create(self._machine, self.folder, base_offset, config=self.config)
+        return LogSegment.create(self._machine, self.place, base_offset, config=self.config)
 
     def _set_segments(self, segments: LogSegments) -> None:
         self.segments = segments

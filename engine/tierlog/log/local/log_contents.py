@@ -267,7 +267,7 @@ class LogContents:
         for segment in segments:
             path = self.snapshots.mark_deleted(segment.base_offset)
             if path is not None:
-                self._local.remove_path_later(path)
+                self._local.remove_later(path.rpartition("/")[2])
 
     def truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
         self._local.truncate_fully_and_start_at(offset)

@@ -69,7 +69,7 @@ class UnifiedLog(LogView):
     ) -> None:
         local = LocalLog(
             machine,
-            folder,
+            loaded.place,
             config=config,
             segments=loaded.segments,
             log_end_offset=loaded.log_end_offset,
@@ -418,8 +418,8 @@ class UnifiedLog(LogView):
             return self._contents.raise_local_start(offset, reason)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Note that offsets up to this one are copied; a lower one, or any where tiering is off, changes nothing. Only a
-        truncation lowers it.
+        """Note that offsets up to this one are copied; a lower one, or any where tiering is off, changes nothing. A
+        truncation alone lowers it.
         """
         with self._changing():
             if self._contents.is_tiered and offset > self._contents.copied:
@@ -531,19 +531,13 @@ class UnifiedLog(LogView):
         with self._flusher.syncing, self._lock:
             self._local.close()
             self._contents.epochs.clear()
-            files = self._machine.files
-            for found in list(files.iter_directory(self.folder)):
-                files.remove(found.path)
-            files.remove(self.folder)
-            files.fsync_directory(self.parent_dir)
+            with self._contents.epochs.undisturbed():
+                self._local.place.delete()
 
     def rename_folder(self, folder: str) -> None:
         """Go on under another folder of the same log directory (``…-delete``, ``…-stray``). Raises LogOfflineError."""
-        with self._flusher.syncing, self._changing():
-            self._machine.files.rename(self.folder, folder)
-            for segment in self._local.segments:
-                segment.move_to(folder)
-            self._local.folder = folder
+        with self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
+            self._local.place.rename_to(folder)
             self._contents.snapshots.move_to(folder)
             self._epoch_file.move_to(folder)
 

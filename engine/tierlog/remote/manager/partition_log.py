@@ -189,8 +189,8 @@ class PartitionLog(Protocol):
 
     @property
     def highest_offset_in_remote_storage(self) -> int:
-        """The last offset that is copied, inclusive; -1 if none is. Of a log that was cut it lies below the cut: what was
-        appended since is in no tier.
+        """The last offset that is copied, inclusive; -1 if none is. A truncation lowers it: what is appended then is
+        in no tier.
         """
 
     @property

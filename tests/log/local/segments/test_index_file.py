@@ -15,6 +15,7 @@ from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.offset_index import OffsetIndex, encode_offset_index
 from tierlog.log.formats.time_index import TimeIndex, encode_time_index
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
+from tierlog.log.local.segments.lazy_file import LogFolder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
@@ -56,7 +57,8 @@ class Offsets:
 
     def opened(self, *, is_new: bool = False) -> SmallOffsets | SmallTimes:
         kind = SmallTimes if self.times else SmallOffsets
-        return kind(Machine(files=self.files), PATH, base_offset=BASE, is_new=is_new)
+        machine = Machine(files=self.files)
+        return kind(machine, LogFolder(machine, ""), PATH.removeprefix("/"), base_offset=BASE, is_new=is_new)
 
     def encoded(self, rows: list[tuple[int, int]]) -> bytes:
         firsts, seconds = ([row[at] for row in rows] for at in (0, 1))
@@ -120,16 +122,16 @@ def test_equal_to_the_plain_functions(given_steps: list[tuple[str, int]], seed: 
 
 def test_an_index_of_many_pages(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Else the pages' true size, or the disk's files, make a difference."""
-    path = str(tmp_path_factory.mktemp("index") / "index")
+    folder = LogFolder(Machine(), str(tmp_path_factory.mktemp("index")))
     rows = [(BASE + 3 * i + 3, 5000 * i + 5000) for i in range(12_345)]
     data = encode_offset_index(BASE, [row[0] for row in rows], [row[1] for row in rows])
-    index = OffsetIndexFile(Machine(), path, base_offset=BASE, is_new=True)
+    index = OffsetIndexFile(Machine(), folder, "index", base_offset=BASE, is_new=True)
     for at in range(0, len(data), 8):
         index.append(data[at : at + 8])
     assert len(data) - 4096 < index.file.made().size_bytes <= len(data)
     index.write_out()
     plain = OffsetIndex(data, BASE)
-    for each in (index, OffsetIndexFile(Machine(), path, base_offset=BASE)):
+    for each in (index, OffsetIndexFile(Machine(), folder, "index", base_offset=BASE)):
         for offset in range(BASE - 1, rows[-1][0] + 5, 37):
             assert each.find_position(offset) == plain.lookup(offset).position
         for position in range(0, 5000 * len(rows), 123_457):
@@ -171,8 +173,8 @@ def test_a_file_that_becomes_shorter() -> None:
 
 def test_entries_are_written_by_the_page(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Else each append of a log costs three writes instead of one."""
-    path = str(tmp_path_factory.mktemp("index") / "index")
-    index = TimeIndexFile(Machine(), path, base_offset=BASE, is_new=True)
+    folder = LogFolder(Machine(), str(tmp_path_factory.mktemp("index")))
+    index = TimeIndexFile(Machine(), folder, "index", base_offset=BASE, is_new=True)
     for number in itertools.count(1):
         index.append(encode_time_index(BASE, [number], [BASE + number]))
         if index.file.made().size_bytes:

@@ -19,6 +19,7 @@ from tierlog.log.local.recovery.overflow_split import split_segment
 from tierlog.log.local.recovery.producer_restoring import restore_producers
 from tierlog.log.local.recovery.recovery_report import RecoveryReport
 from tierlog.log.local.recovery.segment_recovery import SegmentOverflowError, recover_segment
+from tierlog.log.local.segments.lazy_file import LogFolder
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.log_segments import LogSegments
 from tierlog.runtime.machine import Machine
@@ -48,8 +49,13 @@ class LogCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """A log that is ready to run."""
+    """A log that is ready to run.
 
+    Attributes:
+        place: The folder that the segments are in: a rename of it moves them all.
+    """
+
+    place: LogFolder
     segments: LogSegments
     producers: ProducerState
     snapshots: ProducerSnapshots
@@ -123,6 +129,7 @@ class _Loading:
         keeps_holes: bool,
     ) -> None:
         self._folder = folder
+        self._place = LogFolder(machine, folder)
         self._machine = machine
         self._config = config
         self._epochs = epochs
@@ -172,6 +179,7 @@ class _Loading:
         self._restore_producers(log_start, end_offset)
         self._machine.files.fsync_directory(self._folder)
         return LoadedLog(
+            place=self._place,
             segments=self.segments,
             producers=self._producers,
             snapshots=self._snapshots,
@@ -195,7 +203,7 @@ class _Loading:
         for base_offset in sorted(bases):
             indexes = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
             is_damaged = any((base_offset, kind) not in there for kind in indexes)
-            segment = LogSegment.open(self._machine, self._folder, base_offset, config=self._config)
+            segment = LogSegment.open(self._machine, self._place, base_offset, config=self._config)
             self.segments = self.segments.with_added(segment)
             try:
                 segment.check_transaction_index()
@@ -295,7 +303,7 @@ class _Loading:
             self._snapshots.remove_all()
             self._remove(self.segments.segments, f"it ends at {end_offset}, and the log starts at {self._log_start}")
             self._producers.restart(self._log_start)
-        segment = LogSegment.create(self._machine, self._folder, self._log_start, config=self._config)
+        segment = LogSegment.create(self._machine, self._place, self._log_start, config=self._config)
         self.segments = self.segments.with_added(segment)
         segment.flush()
         self._report.add("created", segment.log_path, "the log has no segment")

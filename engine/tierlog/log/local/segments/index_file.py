@@ -20,7 +20,7 @@ from typing import ClassVar, Final, NamedTuple
 from tierlog._native.appends import WaitingEntries
 from tierlog._native.indexes import find_upper_bound_offset, lookup_offset, lookup_timestamp
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
-from tierlog.log.local.segments.lazy_file import LazyFile
+from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, UpdatableFile
 
@@ -49,8 +49,10 @@ class IndexFile:
     #: Whole entries, about 4 KiB.
     page_bytes: ClassVar[int]
 
-    def __init__(self, machine: Machine, path: str, *, base_offset: int, is_new: bool = False) -> None:
-        self.file = LazyFile(machine, path)
+    def __init__(
+        self, machine: Machine, folder: LogFolder, name: str, *, base_offset: int, is_new: bool = False
+    ) -> None:
+        self.file = LazyFile(machine, folder, name)
         self._base_offset = base_offset
         self._lock = machine.scheduler.lock()
         self._generation = 0

@@ -10,24 +10,75 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, UpdatableFile
 
 
+class LogFolder:
+    """The folder of a log, whose files are opened by paths that a rename changes for all of them at once.
+
+    Attributes:
+        path: The folder now.
+        lock: Held while a file of the folder is opened, renamed or removed, which is seldom, and never while one is
+            read: else a reader would find no file under a path that was just left, or another log's.
+        is_deleted: Whether the folder was removed, with all that is in it.
+    """
+
+    __slots__ = ("_files", "is_deleted", "lock", "path")
+
+    def __init__(self, machine: Machine, path: str) -> None:
+        self.path = path
+        self.is_deleted = False
+        self.lock = machine.scheduler.lock()
+        self._files = machine.files
+
+    def rename_to(self, path: str) -> None:
+        """Rename the folder within its directory, durably. Raises StoreError."""
+        with self.lock:
+            self._files.rename(self.path, path, durable=False)
+            self.path = path
+        self._files.fsync_directory(self.parent)
+
+    @property
+    def parent(self) -> str:
+        """The directory that the folder is in."""
+        return self.path.rstrip("/").rpartition("/")[0] or "."
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the folder, if it exists. Raises StoreError."""
+        with self.lock:
+            self._files.remove(f"{self.path}/{name}")
+
+    def delete(self) -> None:
+        """Remove the folder and all files in it, durably: who looks for a file from now on is told that the log is
+        closed. Raises StoreError: some are still there.
+        """
+        with self.lock:
+            self.is_deleted = True
+            for found in list(self._files.iter_directory(self.path)):
+                self._files.remove(found.path)
+            self._files.remove(self.path)
+        self._files.fsync_directory(self.parent)
+
+
 class LazyFile:
     """A file that any thread may open, and one thread at a time rename or remove.
 
     Attributes:
-        path: Where the file is now.
+        name: In its folder, now.
         file: Once it is open. Whoever holds it reads on, whatever becomes of the path.
     """
 
-    __slots__ = ("_files", "_is_closed", "_is_removed", "_is_written", "_lock", "file", "path")
+    __slots__ = ("_files", "_folder", "_is_closed", "_is_removed", "_is_written", "_lock", "file", "name")
 
-    def __init__(self, machine: Machine, path: str) -> None:
-        self.path = path
+    def __init__(self, machine: Machine, folder: LogFolder, name: str) -> None:
+        self.name = name
         self.file: UpdatableFile | None = None
+        self._folder = folder
         self._files = machine.files
-        # Held while the file is opened or renamed, which is seldom, and never while one is read: else a reader could
-        # make an empty file under a name that was just left.
-        self._lock = machine.scheduler.lock()
+        self._lock = folder.lock
         self._is_removed = self._is_closed = self._is_written = False
+
+    @property
+    def path(self) -> str:
+        """Where the file is now."""
+        return f"{self._folder.path}/{self.name}"
 
     def opened(self) -> UpdatableFile:
         """The open file.
@@ -58,7 +109,7 @@ class LazyFile:
             return file
 
     def _check(self) -> None:
-        if self._is_closed:
+        if self._is_closed or self._folder.is_deleted:
             raise LogClosedError(f"{self.path}: closed")
         if self._is_removed:
             raise LogTruncatedError(f"{self.path}: removed, while it was read")
@@ -105,17 +156,12 @@ class LazyFile:
             if not self._is_written:
                 self.file = None
 
-    def rename_to(self, path: str) -> None:
-        """Rename the file, if it exists. The folder is not fsynced."""
+    def rename_to(self, name: str) -> None:
+        """Rename the file in its folder, if it exists. The folder is not fsynced."""
         with self._lock:
             if self._files.find(self.path) is not None:
-                self._files.rename(self.path, path, durable=False)
-            self.path = path
-
-    def move_to(self, path: str) -> None:
-        """Take another path: the folder was renamed."""
-        with self._lock:
-            self.path = path
+                self._files.rename(self.path, f"{self._folder.path}/{name}", durable=False)
+            self.name = name
 
     def remove(self) -> None:
         """Remove the file, if it exists."""

@@ -14,7 +14,7 @@ from tierlog.errors import StoreError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_state import AbortedTransaction
-from tierlog.log.local.segments.lazy_file import LazyFile
+from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
 from tierlog.log.local.segments.segment_view import SegmentView
 from tierlog.runtime.machine import Machine
 
@@ -31,7 +31,9 @@ class LogSegment(SegmentView):
     # ---- making one
 
     @classmethod
-    def create(cls, machine: Machine, folder: str, base_offset: int, *, config: LogConfig, suffix: str = "") -> Self:
+    def create(
+        cls, machine: Machine, folder: LogFolder | str, base_offset: int, *, config: LogConfig, suffix: str = ""
+    ) -> Self:
         """A new empty segment. The names are not durable before ``flush`` and an fsync of the folder.
 
         Index files that lie there are emptied, or removed: without their log they are of no segment.
@@ -47,18 +49,21 @@ class LogSegment(SegmentView):
         return segment
 
     @classmethod
-    def open(cls, machine: Machine, folder: str, base_offset: int, *, config: LogConfig, suffix: str = "") -> Self:
+    def open(
+        cls, machine: Machine, folder: LogFolder | str, base_offset: int, *, config: LogConfig, suffix: str = ""
+    ) -> Self:
         """A segment that is there. No file is opened before it is needed, and no index read; trailing zeros of
         preallocation do not count. A missing time or transaction index is an empty one.
 
         Raises:
             ObjectNotFoundError: there is no ``.log``. StoreError.
         """
-        path = f"{folder}/{segment_file_name(base_offset, SegmentFileKind.LOG)}{suffix}"
+        place = folder if isinstance(folder, LogFolder) else LogFolder(machine, folder)
+        path = f"{place.path}/{segment_file_name(base_offset, SegmentFileKind.LOG)}{suffix}"
         found = machine.files.stat(path)
         if found.is_directory:
             raise StoreError(f"{path}: not a regular file")
-        return cls(machine, folder, base_offset, config=config, suffix=suffix, size_bytes=found.size_bytes)
+        return cls(machine, place, base_offset, config=config, suffix=suffix, size_bytes=found.size_bytes)
 
     # ---- writing
 
@@ -265,13 +270,7 @@ class LogSegment(SegmentView):
         """Rename all files (".deleted", ".swap", "" …), the log first. Readers go on. The folder is not fsynced."""
         self._suffix = suffix
         for kind, file in self._files():
-            file.rename_to(self._path(kind))
-
-    def move_to(self, folder: str) -> None:
-        """The folder was renamed: the files are in another one now."""
-        self._folder = folder
-        for kind, file in self._files():
-            file.move_to(self._path(kind))
+            file.rename_to(self._name(kind))
 
     def delete_files(self) -> None:
         """Remove the files, the log first; readers that hold a slice go on. The folder is not fsynced."""

@@ -14,7 +14,7 @@ from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.segments.batch_reads import find_record_by_timestamp, search_batches
 from tierlog.log.local.segments.index_file import OffsetIndexFile, TimeIndexFile
-from tierlog.log.local.segments.lazy_file import LazyFile
+from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
 from tierlog.log.local.segments.log_slice import LogCuts, LogSlice
 from tierlog.log.local.segments.segment_values import BatchPosition, SegmentRead, TimestampAndOffset
 from tierlog.log.local.segments.transaction_index_file import TransactionIndexFile
@@ -39,29 +39,36 @@ class SegmentView:
     end: SegmentEnd
 
     def __init__(
-        self, machine: Machine, folder: str, base_offset: int, *, config: LogConfig, suffix: str, size_bytes: int | None
+        self,
+        machine: Machine,
+        folder: LogFolder | str,
+        base_offset: int,
+        *,
+        config: LogConfig,
+        suffix: str,
+        size_bytes: int | None,
     ) -> None:
-        """A segment that is there, or a new one: without a size."""
+        """A segment that is there, or a new one: without a size. A folder's path alone is that of no living log."""
         self.base_offset = base_offset
         self.created_ms = machine.clock.time_ms()
         self._machine = machine
-        self._folder = folder
         self._suffix = suffix
         self._config = config
         is_new = size_bytes is None
-        self._log = LazyFile(machine, self._path(SegmentFileKind.LOG))
-        path = self._path(SegmentFileKind.OFFSET_INDEX)
-        self._offsets = OffsetIndexFile(machine, path, base_offset=base_offset, is_new=is_new)
-        path = self._path(SegmentFileKind.TIME_INDEX)
-        self._times = TimeIndexFile(machine, path, base_offset=base_offset, is_new=is_new)
-        path = self._path(SegmentFileKind.TRANSACTION_INDEX)
-        self._aborted = TransactionIndexFile(machine, path, base_offset=base_offset, is_new=is_new)
+        place = folder if isinstance(folder, LogFolder) else LogFolder(machine, folder)
+        self._log = LazyFile(machine, place, self._name(SegmentFileKind.LOG))
+        name = self._name(SegmentFileKind.OFFSET_INDEX)
+        self._offsets = OffsetIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
+        name = self._name(SegmentFileKind.TIME_INDEX)
+        self._times = TimeIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
+        name = self._name(SegmentFileKind.TRANSACTION_INDEX)
+        self._aborted = TransactionIndexFile(machine, place, name, base_offset=base_offset, is_new=is_new)
         self.end = SegmentEnd(self._offsets, self._times, size_bytes=size_bytes or 0)
         # Counts the cuts: what a reader saw of a log that was cut meanwhile may be anything.
         self._cuts = LogCuts()
 
-    def _path(self, kind: SegmentFileKind) -> str:
-        return f"{self._folder}/{segment_file_name(self.base_offset, kind)}{self._suffix}"
+    def _name(self, kind: SegmentFileKind) -> str:
+        return f"{segment_file_name(self.base_offset, kind)}{self._suffix}"
 
     # ---- what is known
 

@@ -15,7 +15,7 @@ from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.transaction_index import ENTRY_SIZE_BYTES
 from tierlog.log.local.log_errors import LogTruncatedError
 from tierlog.log.local.producers.producer_state import AbortedTransaction
-from tierlog.log.local.segments.lazy_file import LazyFile
+from tierlog.log.local.segments.lazy_file import LazyFile, LogFolder
 from tierlog.runtime.machine import Machine
 
 _ENTRY: Final = struct.Struct(">hqqqq")
@@ -29,9 +29,12 @@ class TransactionIndexFile:
     few, and readers of committed records need each.
     """
 
-    def __init__(self, machine: Machine, path: str, *, base_offset: int, is_new: bool = False) -> None:
+    def __init__(
+        self, machine: Machine, folder: LogFolder, name: str, *, base_offset: int, is_new: bool = False
+    ) -> None:
         self._files = machine.files
-        self.file = LazyFile(machine, path)
+        self._folder = folder
+        self.file = LazyFile(machine, folder, name)
         self._base_offset = base_offset
         self._count = 0 if is_new else -1
         self._last_offset: int | None = None
@@ -155,4 +158,4 @@ class TransactionIndexFile:
                 self.file.fsync()
             if self._has_new_name:
                 self._has_new_name = False
-                self._files.fsync_directory(self.file.path.rpartition("/")[0])
+                self._files.fsync_directory(self._folder.path)
