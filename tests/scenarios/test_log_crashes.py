@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import pathlib
 import random
 import signal
@@ -18,7 +19,7 @@ from typing import Final
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.crashed_log import Found, check_closed_log, check_log, check_names, copy_of
+from tests.support.crashed_log import Found, check_closed_log, check_log, check_names, copy_of, found_in
 from tests.support.expected_log import ExpectedLog
 from tests.support.log_workload import (
     FOLDER,
@@ -31,10 +32,12 @@ from tests.support.log_workload import (
     kill_config,
 )
 from tierlog.errors import StoreError
+from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.log_errors import LogClosedError, LogOfflineError
 from tierlog.log.local.log_offsets import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.disk_faults import CHANGES, DiskOperation
 from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
@@ -279,6 +282,114 @@ def test_the_process_may_be_killed(tmp_path: pathlib.Path, kill: int) -> None:
 def test_the_process_may_be_killed_at_any_moment(tmp_path: pathlib.Path, kill: int) -> None:
     """The same, later and later, with all flush policies."""
     killed(tmp_path, kill)
+
+
+# ---- offsets that are missing where a segment ends
+
+#: Base offsets of batches of two records, of which two fill a segment; "roll" begins another behind the gap.
+WITH_GAPS: Final = (0, 2, 6, 8, 10, 12, 20, 22, 25, 27, "roll 32", 32, 34, 42)
+GAP_CONFIG: Final = LogConfig(segment_bytes=400, retention_ms=-1, retention_bytes=-1, file_delete_delay_ms=0)
+
+
+class Followed:
+    """A follower of a leader whose log has gaps, which is cut in the midst of one on the way.
+
+    Attributes:
+        told: Base offsets of the batches that must be there, whatever happens to the process.
+        flushed: How many of them survive a power cut.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.told: list[int] = []
+        self.flushed = 0
+
+    def live(self) -> None:
+        directory = LogDirectory.open(LOGS, machine=self.machine, config=GAP_CONFIG)
+        log = directory.log(TOPIC, PARTITION)
+        for step in WITH_GAPS:
+            self._take(log, step)
+        for cut_at in (37, 30, 16):
+            self.told = [base for base in self.told if base + 2 <= cut_at]
+            self.flushed = min(self.flushed, len(self.told))
+            log.truncate_to(cut_at)
+            assert log.log_end_offset == cut_at
+            for step in (f"roll {cut_at}", cut_at, cut_at + 2, cut_at + 9):
+                self._take(log, step)
+        directory.close()
+
+    def _take(self, log: UnifiedLog, step: int | str) -> None:
+        if isinstance(step, str):
+            log.roll(int(step.removeprefix("roll ")))
+            return
+        builder = RecordBatchBuilder(step, leader_epoch=1, producer_id=9, producer_epoch=0, base_sequence=step)
+        for _ in range(2):
+            builder.append(None, b"v" * 40, timestamp_ms=1_700_000_000_000)
+        log.append_as_follower(bytearray(builder.build()), leader_epoch=1)
+        self.told.append(step)
+        self.flushed = sum(base < log.recovery_point for base in self.told)
+
+    @staticmethod
+    def found(files: MemoryFiles) -> list[int]:
+        """The batches that a start finds: twice the same."""
+        machine, scheduler = ManualScheduler.machine(1, files)
+        with scheduler:
+            for _ in range(2):
+                directory = LogDirectory.open(LOGS, machine=machine, config=GAP_CONFIG)
+                log = directory.log(TOPIC, PARTITION)
+                bases = [base for base, _ in found_in(log, files).batches]
+                assert not bases or log.log_end_offset >= bases[-1] + 2
+                directory.close()
+        return bases
+
+
+def kill_with_gaps(at: int) -> bool:
+    """A kill in front of the n-th change of the disk, whose pages the kernel keeps; False if there are not so many."""
+    files = begun()
+    machine, scheduler = ManualScheduler.machine(2, files)
+    left: list[tuple[MemoryFiles, list[int]]] = []
+    with scheduler:
+        follower, seen = Followed(machine), itertools.count(1)
+
+        def strike(operation: DiskOperation, _: str) -> None:
+            if operation in CHANGES and next(seen) == at:
+                left.append((copy_of(files), list(follower.told)))
+
+        files.befall(strike)
+        follower.live()
+    for found, told in left:
+        assert Followed.found(found)[: len(told)] == told, f"killed at change {at}"
+    return bool(left)
+
+
+def cut_power_with_gaps(at: int) -> bool:
+    """The same with the power cut: what was flushed is there, and nothing behind what was lost."""
+    power = PowerCut(files := begun(), at=at, seed=at)
+    machine, scheduler = ManualScheduler.machine(2, files)
+    follower = Followed(machine)
+    with scheduler, contextlib.suppress(StoreError):
+        follower.live()
+        return False
+    bases = Followed.found(power.cut())
+    assert bases[: follower.flushed] == follower.told[: follower.flushed], f"cut at change {at}"
+    assert bases[: len(follower.told)] == follower.told[: len(bases)], f"cut at change {at}"
+    return True
+
+
+@pytest.mark.parametrize("crash", [kill_with_gaps, cut_power_with_gaps])
+def test_a_crash_beside_missing_offsets(crash: Callable[[int], bool]) -> None:
+    """If this fails, a kill of a broker loses what it acknowledged behind a gap of a compacted topic, or a power cut
+    leaves records behind others that it took.
+    """
+    assert sum(map(crash, range(3, 200, 23))) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crash", [kill_with_gaps, cut_power_with_gaps])
+def test_a_crash_anywhere_beside_missing_offsets(crash: Callable[[int], bool]) -> None:
+    """The same at each change."""
+    changes = itertools.takewhile(crash, itertools.count(1))
+    assert sum(1 for _ in changes) > 200
 
 
 def test_a_log_that_is_closed_says_so() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.support.crashed_log import copy_of
+from tests.support.living_logs import batch_of
 from tierlog.errors import StoreError
-from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN
+from tierlog.log.formats.segment_files import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
+from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.log_offsets import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
@@ -246,3 +250,60 @@ def test_each_change(seed: int) -> None:
     for at in range(1, changes_of(seed) + 1):
         check_power_cut(seed, at)
         check_failure(seed, at, errno.EIO)
+
+
+@pytest.mark.parametrize("offset", [2, 4])
+def test_a_truncation_lowers_the_recovery_point_first(offset: int) -> None:
+    """If this fails, a power cut between a truncation and its checkpoint leaves a log of which more is believed
+    than was ever synced.
+    """
+    for at in itertools.count(1):
+        files = MemoryFiles()
+        with (
+            contextlib.suppress(LogOfflineError, StoreError),
+            LogDirectory.open(LOGS, machine=Machine(files=files), config=CONFIG, runs_tasks=False) as directory,
+        ):
+            log = directory.log("orders", 0)
+            for number in range(12):
+                log.append_as_leader(batch_of(b"%d" % number + b"x" * 60), leader_epoch=0)
+            log.flush()
+            directory.checkpoint()
+            power = PowerCut(files, at=at, seed=at)
+            log.truncate_to(offset) if offset == 2 else log.truncate_fully_and_start_at(offset)
+        if power.left is None:
+            break
+        left = Machine(files=power.left)
+        point = int(left.files.read_whole(f"{LOGS}/{RECOVERY_POINTS}").decode().split()[-1])
+        with LogDirectory.open(LOGS, machine=left, config=CONFIG, runs_tasks=False) as directory:
+            assert point == offset or directory.log("orders", 0).log_end_offset == 12, f"cut at change {at}"
+    assert at > 10
+
+
+def test_a_gap_behind_a_cut_stays_after_a_kill() -> None:
+    """If this fails, a kill after a truncation into a batch loses all that was appended since: the log's end lies
+    behind its last record then, and the next segment begins there.
+    """
+    files = MemoryFiles()
+    with LogDirectory.open(LOGS, machine=Machine(files=files), runs_tasks=False) as directory:
+        log = directory.log("orders", 0)
+        log.append_as_leader(batch_of(b"a", b"b"), leader_epoch=0)
+        log.append_as_leader(batch_of(b"c", b"d", b"e"), leader_epoch=0)
+        log.truncate_to(4)
+        assert (log.log_end_offset, log.roll().base_offset) == (4, 4)
+        log.append_as_leader(batch_of(b"f"), leader_epoch=0)
+        killed = Machine(files=copy_of(files))
+    with LogDirectory.open(LOGS, machine=killed, runs_tasks=False) as directory:
+        log = directory.log("orders", 0)
+        assert [segment.base_offset for segment in log.log_segments()] == [0, 4]
+        assert log.log_end_offset == 5
+
+
+def test_a_recovery_point_behind_the_logs_end_is_lowered() -> None:
+    """If this fails, a log that a crash made shorter is believed, unread, up to where it once was synced."""
+    files = MemoryFiles()
+    files.make_directories(f"{LOGS}/orders-0")
+    files.write_whole(f"{LOGS}/orders-0/{0:020}.log", bytes(batch_of(b"a", b"b")))
+    files.write_whole(f"{LOGS}/{RECOVERY_POINTS}", b"0\n1\norders 0 9\n")
+    with LogDirectory.open(LOGS, machine=Machine(files=files), runs_tasks=False) as directory:
+        assert directory.log("orders", 0).log_end_offset == 2
+        assert files.read_whole(f"{LOGS}/{RECOVERY_POINTS}") == b"0\n1\norders 0 2\n"

@@ -101,6 +101,12 @@ def test_code_is_checked_as_text_is() -> None:
     for wrong in ({"segment_bytes": 0}, {"retention_ms": "5"}, {"preallocate": 1}, {"flush_ms": True}):
         with pytest.raises(ConfigError):
             LogConfig(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"cleanup\.policy 'delete': a frozenset of str, as frozenset\(\{\"delete\"\}\)"
+    ):
+        LogConfig(cleanup_policy="delete")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"a tuple of str expected"):
+        LogConfig(leader_replication_throttled_replicas=(1,))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms 9 is above"):
         LogConfig(min_compaction_lag_ms=9, max_compaction_lag_ms=8)
 

@@ -5,26 +5,18 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shutil
-from functools import partial
 
 import pytest
 
 from tests.support.batches import Batch, encode
 from tests.support.forked import told_by_fork
-from tests.support.living_logs import ended
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.directory_config import LogDirectoryConfig
 from tierlog.log.local.directory.directory_identity import DirectoryIdentity
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_directory import LogDirectory
-from tierlog.log.local.log_errors import (
-    InconsistentTopicIdError,
-    LogClosedError,
-    LogOfflineError,
-    LogTruncatedError,
-    OffsetOutOfRangeError,
-)
+from tierlog.log.local.log_errors import InconsistentTopicIdError, LogClosedError, LogOfflineError
 from tierlog.log.local.log_offsets import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records import decode
@@ -64,14 +56,6 @@ def append(log: UnifiedLog, *values: bytes, timestamp_ms: int = 1_700_000_000_00
     for value in values:
         builder.append(None, value, timestamp_ms=timestamp_ms)
     log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
-
-
-def append_aborted(log: UnifiedLog, value: bytes, *, sequence: int) -> None:
-    """A transaction of producer 7 of one record, and its marker."""
-    builder = RecordBatchBuilder(0, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
-    builder.append(None, value, timestamp_ms=1_700_000_000_000)
-    log.append_as_leader(bytearray(builder.build()), leader_epoch=0)
-    ended(log, 7, commits=False, leader_epoch=0)
 
 
 def text(files: Files, name: str) -> str:
@@ -244,67 +228,6 @@ class TestLogs:
             machine.clock.sleep(2)
             assert machine.files.find(gone[0]) is None
             assert machine.files.find(f"{LOGS}/orders-0") is not None
-
-    @pytest.mark.parametrize("seed", range(4))
-    def test_who_has_a_deleted_log_open_reads_on(self, seed: int) -> None:
-        """If this fails, a topic's deletion beside a fetch takes every partition of the broker offline, or the fetch
-        is handed records of an aborted transaction, or of the topic that was made anew.
-        """
-        machine, scheduler = ManualScheduler.machine(seed)
-        assert isinstance(machine.files, MemoryFiles)
-        counts, pauses = [0, 0, 0], [0.01]
-
-        def read(log: UnifiedLog, number: int) -> None:
-            with contextlib.suppress(LogClosedError):
-                while True:
-                    machine.clock.sleep(pauses[0])
-                    offset = 2 * machine.rng.integer_below(12)  # behind each is its marker
-                    try:
-                        found = log.read(offset, max_bytes=1, isolation=FetchIsolation.TXN_COMMITTED)
-                    except (OffsetOutOfRangeError, LogTruncatedError):  # retention was here
-                        continue
-                    assert found.records is not None
-                    assert decode(bytes(found.records.read()))["value"].to_pylist()[0][:3] == b"old"
-                    assert found.aborted_transactions is not None
-                    assert (7, offset) in found.aborted_transactions
-                    counts[number] += 1
-
-        def write(log: UnifiedLog) -> None:
-            with contextlib.suppress(LogClosedError):
-                for epoch in range(1, 100):
-                    log.flush()
-                    log.leader_epoch_cache.assign_all([(epoch, 24)])
-                    log.leader_epoch_cache.truncate_from_start(epoch % 5)
-                    log.roll()
-                    machine.clock.sleep(0.01)
-
-        with scheduler, LogDirectory.open(LOGS, machine=machine, config=SMALL) as directory:
-            other, log = directory.log("bills", 0), directory.log("orders", 0)
-            for number in range(12):
-                append_aborted(log, b"old" * 30, sequence=number)
-            log.flush()
-            calls = [
-                machine.scheduler.start(partial(read, log, number), name=f"reader {number}") for number in range(3)
-            ]
-            calls.append(machine.scheduler.start(lambda: write(log), name="writer"))
-            if seed % 2:
-                log.update_config(SMALL.with_changes({"retention.bytes": "2000"}))
-                assert log.delete_old_segments()
-            machine.clock.sleep(0.001 * (seed % 4))
-            machine.files.befall(lambda _operation, _path: scheduler.may_switch())
-            pauses[0] = 0.0
-            assert directory.delete_log("orders", 0)
-            pauses[0] = 0.01
-            machine.files.befall(None)
-            for _ in range(24):
-                append(directory.log("orders", 0), b"new" * 30)
-            machine.clock.sleep(2)
-            for call in calls:
-                call.result()
-            assert not directory.is_offline
-            append(other, b"a")
-            assert [each.name for each in machine.files.iter_directory(LOGS) if each.name.endswith("-delete")] == []
-        assert min(counts) > 0
 
     def test_a_deletion_that_was_interrupted_ends(self, machine: Machine) -> None:
         """If this fails, a disk fills with logs that were deleted before a restart."""

@@ -93,6 +93,15 @@ class LocalLog:
     def log_end_offset(self, offset: int) -> None:
         self.end = LogEnd(offset)
 
+    @property
+    def records_end(self) -> int:
+        """Behind the last record: in front of the log's end where that was cut to an offset between two batches.
+
+        Raises:
+            CorruptRecordError: of the active segment. CorruptIndexError. StoreError.
+        """
+        return self.active.read_next_offset() if self.generation else self.log_end_offset
+
     # ---- whether it can be used
 
     def check_usable(self) -> None:

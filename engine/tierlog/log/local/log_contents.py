@@ -9,7 +9,7 @@ Source: Kafka UnifiedLog.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +65,7 @@ class LogContents:
         epochs: The leader epochs.
         high_watermark: The last known.
         is_sole_replica: Whether the high watermark follows the log's end.
+        write_recovery_point: Has the published recovery point on the disk when it returns; None: nobody writes it.
 
     Attributes:
         copied: Last offset that the tier has, inclusive; -1 if it has none. A cut lowers it: what is appended then is
@@ -85,9 +86,11 @@ class LogContents:
         high_watermark: int,
         is_sole_replica: bool,
         is_tiered: bool,
+        write_recovery_point: Callable[[], None] | None,
     ) -> None:
         self._machine = machine
         self._is_sole_replica = is_sole_replica
+        self._write_recovery_point = write_recovery_point
         self._local = local
         self.copied = -1
         self.epochs = epochs
@@ -164,12 +167,45 @@ class LogContents:
             self.epochs.assign_all(entries)
 
     def roll(self, expected_next_offset: int) -> LogSegment:
-        """Roll, take a snapshot of the producers, and leave the sync of what is closed for later."""
-        segment = self._local.roll(max(expected_next_offset, self._local.log_end_offset))
-        self.producers.end_offset = segment.base_offset
-        self.snapshots.take(self.producers, fsync=False)
-        self.rolled_at = segment.base_offset
+        """Roll, take a snapshot of the producers, and leave the sync of what is closed for later; but where offsets are
+        missing in front of the new segment, have it done, and the checkpoint say so, before the first byte is in it.
+        """
+        local = self._local
+        base_offset = max(expected_next_offset, local.log_end_offset)
+        is_behind_gap = base_offset > local.records_end
+        segment = local.roll(base_offset)
+        self.producers.end_offset = base_offset
+        self.snapshots.take(self.producers, fsync=is_behind_gap)
+        self.rolled_at = base_offset
+        if is_behind_gap:
+            self._record_gap(base_offset)
         return segment
+
+    def _record_gap(self, base_offset: int) -> None:
+        """Have the recovery point on the disk at a segment behind a gap: a start after a kill would take the gap for
+        what a power cut took from a segment that was never synced, and delete all that lies behind it.
+        """
+        local = self._local
+        snapshots = self.snapshots.open_unsynced()
+        local.sync(local.unsynced(base_offset), snapshots, known_before=local.synced_offset)
+        local.note_synced(base_offset)
+        self._publish_recovery_point()
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Have the recovery point at or below a cut, on the disk too, before anything is cut: a start after a power cut
+        would believe, unread, what is appended from then on. Kafka's LogManager writes it behind the cut.
+        """
+        local = self._local
+        if offset < local.recovery_point:
+            local.recovery_point, local.synced_offset = offset, min(offset, local.synced_offset)
+            self._publish_recovery_point()
+
+    def _publish_recovery_point(self) -> None:
+        """Publish the recovery point, and have it on the disk. Raises LogOfflineError."""
+        self.publish()
+        if self._write_recovery_point is not None:
+            self._write_recovery_point()
+            self._local.check_usable()
 
     def set_high_watermark(self, offset: int) -> None:
         """Set it, kept between the local log start and the log's end: retention deletes nothing above it. Kafka keeps
@@ -235,6 +271,7 @@ class LogContents:
         if local.segments.first.base_offset > offset:
             self.truncate_fully(offset, None)
             return True
+        self._lower_recovery_point(offset)
         self._forget_snapshots(local.truncate_to(offset))
         self.epochs.truncate_from_end(offset)
         self.log_start = min(self.log_start, offset)
@@ -270,6 +307,7 @@ class LogContents:
                 self._local.remove_later(path.rpartition("/")[2])
 
     def truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
+        self._lower_recovery_point(offset)
         self._local.truncate_fully_and_start_at(offset)
         self.epochs.clear_and_flush()
         self.producers.restart(offset)

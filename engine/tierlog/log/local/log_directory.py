@@ -175,7 +175,8 @@ class LogDirectory:
             opened = self._load(folder, config, topic_id, checkpoints, had_clean_shutdown=is_clean)
             self._logs.put(key, opened)
             self._unloaded.discard(key)
-            opened.add_listener(self._state.checkpoints.watcher(key, self._lowered))
+            if self._state.checkpoints.promises_more(opened):  # or a crash has the next start believe what is appended
+                self.write_recovery_points()
             if self._state.failure is not None:
                 opened.take_offline(self._state.failure)
             return opened
@@ -328,14 +329,8 @@ class LogDirectory:
                 tasks=self._tasks,
                 on_offline=self._state.fail,
                 directory_lock=self._lock,
+                write_recovery_point=self.write_recovery_points,
             )
-
-    def _lowered(self) -> None:
-        """A log was truncated: whoever did so goes on once the checkpoint promises no more than is left, lest a crash
-        have the next start believe, unread, what is appended from now on (Kafka LogManager#truncateTo).
-        """
-        if not self._logs.is_closed:
-            self.write_recovery_points()
 
     def _later(self, function: Callable[[], None], delay_ms: int) -> None:
         if self._tasks is None:

@@ -66,6 +66,7 @@ class UnifiedLog(LogView):
         is_sole_replica: bool,
         tasks: BackgroundTasks | None,
         on_offline: Callable[[Exception], None] | None = None,
+        write_recovery_point: Callable[[], None] | None = None,
     ) -> None:
         local = LocalLog(
             machine,
@@ -87,6 +88,7 @@ class UnifiedLog(LogView):
             high_watermark=high_watermark,
             is_sole_replica=is_sole_replica,
             is_tiered=is_tiered(topic, config, broker_tiers=remote_log_enabled),
+            write_recovery_point=write_recovery_point,
         )
         super().__init__(local, contents, LogIdentity(topic, partition, topic_id), loaded.report)
         self._machine = machine
@@ -113,6 +115,7 @@ class UnifiedLog(LogView):
         tasks: BackgroundTasks | None = None,
         on_offline: Callable[[Exception], None] | None = None,
         directory_lock: FileLock | None = None,
+        write_recovery_point: Callable[[], None] | None = None,
     ) -> Self:
         """Load the log of a folder, which is made if it does not exist, and mend it.
 
@@ -130,6 +133,10 @@ class UnifiedLog(LogView):
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
             on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
             directory_lock: The lock of the log directory, if the caller holds it; None: nobody may hold it now.
+            write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: it has
+                ``recovery_point`` on the disk when it returns. Called under the log's lock, seldom: before records go
+                into a segment that begins behind missing offsets (else a kill soon after loses what lies behind the
+                gap), and before a truncation below it. It must call nothing of this log that waits.
 
         Raises:
             StoreUnavailableError: a broker, or a LogDirectory, has the directory open. InconsistentTopicIdError: the
@@ -181,6 +188,7 @@ class UnifiedLog(LogView):
             is_sole_replica=is_sole_replica,
             tasks=tasks,
             on_offline=on_offline,
+            write_recovery_point=write_recovery_point,
         )
         opened.append(log)
         return log

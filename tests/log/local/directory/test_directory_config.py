@@ -24,5 +24,5 @@ def test_wrong_ones_are_told() -> None:
         LogDirectoryConfig.from_kafka({"log.retention.check.interval": "7"})
     with pytest.raises(ConfigError, match=r"num\.recovery\.threads\.per\.data\.dir 0: at least 1"):
         LogDirectoryConfig.from_kafka({"num.recovery.threads.per.data.dir": "0"})
-    with pytest.raises(ConfigError, match="int expected"):
+    with pytest.raises(ConfigError, match="a whole number expected"):
         LogDirectoryConfig(log_initial_task_delay_ms="1")  # type: ignore[arg-type]

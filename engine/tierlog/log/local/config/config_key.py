@@ -18,6 +18,15 @@ Value = bool | int | float | str | frozenset[str] | tuple[str, ...]
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+#: A type in words, for errors.
+_WANTED: Final = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a str",
+    frozenset: 'a frozenset of str, as frozenset({"delete"}),',
+    tuple: "a tuple of str",
+}
 _REPLICAS: Final = re.compile(r"[0-9]+:[0-9]+")
 
 
@@ -118,8 +127,8 @@ class LogKey:
         kind = type(self.default)
         if type(value) is int and kind is float:
             value = float(value)
-        if type(value) is not kind:
-            raise wrong_value(name, value, f"{kind.__name__} expected")
+        if type(value) is not kind or not all(type(item) is str for item in _items(value)):
+            raise wrong_value(name, value, f"{_WANTED[kind]} expected")
         if kind is int or kind is float:
             self._check_number(value, name, self.minimum if minimum is None else minimum)  # type: ignore[arg-type]
         elif isinstance(value, str):
@@ -157,6 +166,10 @@ class LogKey:
         for value in values:
             if self.choices and value not in self.choices:
                 raise wrong_value(name, value, f"one of {', '.join(self.choices)} expected")
+
+
+def _items(value: Value) -> Iterable[object]:
+    return value if isinstance(value, frozenset | tuple) else ()
 
 
 def wrong_value(name: str, value: object, wanted: str) -> ConfigError:

@@ -9,13 +9,12 @@ Source: Kafka LogManager, ReplicaManager (docs/formats/log-files.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.segment_files import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from tierlog.log.local.directory.offset_checkpoint_file import OffsetCheckpointFile
-from tierlog.log.local.log_offsets import LogOffsets, OffsetsListener
 from tierlog.log.local.log_view import LogView
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.runtime.machine.files import Files
@@ -67,7 +66,7 @@ class DirectoryCheckpoints:
     of a new directory are known from the start, the file is written at once if there are no logs; and where it was
     lost, it is written only once all logs that were there are open: it would say 0 of the others.
 
-    One thread at a time; a ``watcher`` is called by any.
+    One thread at a time.
 
     Args:
         files: The file system.
@@ -95,15 +94,9 @@ class DirectoryCheckpoints:
             high_watermark=self._high_watermarks.offsets.get(key, 0),
         )
 
-    def watcher(self, key: PartitionKey, on_lowered: Callable[[], None]) -> OffsetsListener:
-        """A listener to a log, which calls when the file promises more than is flushed: after a truncation."""
-        kept = self._recovery_points
-
-        def watch(offsets: LogOffsets) -> None:
-            if offsets.recovery_point < kept.on_disk.get(key, 0):
-                on_lowered()
-
-        return watch
+    def promises_more(self, log: LogView) -> bool:
+        """Whether the file has a higher recovery point than a log: one that a crash made shorter."""
+        return log.recovery_point < self._recovery_points.on_disk.get(_key(log), 0)
 
     def write_recovery_points(self, logs: Iterable[LogView]) -> None:
         """Write up to where each log is flushed, and first where it starts: what lies in front of that need not be

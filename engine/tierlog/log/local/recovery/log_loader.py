@@ -237,7 +237,8 @@ class _Loading:
         A closed segment is synced after the next one has begun, so that a power cut may take its end and leave the
         next: a log with a hole, which no replica would ever fill. All that lies behind it then is behind the recovery
         point too. Compaction makes holes as well, within segments too, and in front of what was flushed: where the
-        recovery point is not known, a hole stays.
+        recovery point is not known, a hole stays. A hole that was there when the next segment began has a recovery
+        point behind it (LogContents.roll).
         """
         if not behind or self._config.is_compacted:
             return False

@@ -64,8 +64,8 @@ class IndexFile:
         self.waiting = WaitingEntries(self.page_bytes)
         self._written_bytes = 0
         self._is_known = is_new
-        # Whether the file may hold what no fsync has seen: also of a process before this one.
-        self._is_dirty = True
+        # Changes of the file, and how many an fsync has seen: none of those of a process before this one.
+        self._changes, self._synced_changes = 1, 0
         self._page = _Page(-1, -1, b"")
         # The last entry, where no more than that is known.
         self._end: bytes | None = None
@@ -216,11 +216,11 @@ class IndexFile:
         file, size_bytes = self.file.made(), self._size_bytes
         if file.size_bytes != self._written_bytes:
             file.truncate(self._written_bytes)
-            self._is_dirty = True
+            self._changes += 1
         if size_bytes > self._written_bytes:
             file.append(self._tail[self._written_bytes - self._tail_position :])
             self._written_bytes = size_bytes
-            self._is_dirty = True
+            self._changes += 1
         self.waiting.note_written()
 
     def forget_pages(self, pages_kept: int = 0) -> None:
@@ -232,10 +232,11 @@ class IndexFile:
 
     def fsync(self) -> None:
         """Fsync what is in the file, unless nothing changed since the last time. Any thread, while another appends."""
-        if self._is_dirty:
-            self._is_dirty = False
+        changes = self._changes
+        if self._synced_changes != changes:
             with contextlib.suppress(ObjectNotFoundError):  # a time index that was lost, and had no entries since
                 self.file.fsync()
+            self._synced_changes = changes  # not before: a second thread would take it for done
 
     def reset(self) -> None:
         """Remove all entries, in memory and on disk."""
@@ -252,7 +253,7 @@ class IndexFile:
         self._written_bytes = min(self._written_bytes, self._size_bytes)
         if file.size_bytes > self._written_bytes:
             file.truncate(self._written_bytes)
-            self._is_dirty = True
+            self._changes += 1
 
     def _truncate_to(self, offset: int, *, field: int) -> None:
         """Remove the entries at or behind an offset, which is a field of the entry."""

@@ -38,7 +38,7 @@ class TransactionIndexFile:
         self._base_offset = base_offset
         self._count = 0 if is_new else -1
         self._last_offset: int | None = None
-        self._is_dirty = not is_new
+        self._changes, self._synced_changes = int(not is_new), 0
         self._has_new_name = False
 
     def _known_count(self) -> int:
@@ -81,7 +81,7 @@ class TransactionIndexFile:
         if file.size_bytes != count * ENTRY_SIZE_BYTES:
             file.truncate(count * ENTRY_SIZE_BYTES)  # a torn entry: what follows it would never be read
         file.append(data)
-        self._is_dirty = True
+        self._changes += 1
         self._last_offset = last
         self._count = count + len(aborted)
 
@@ -146,16 +146,17 @@ class TransactionIndexFile:
         file = self.file.find()
         if file is not None and file.size_bytes > count * ENTRY_SIZE_BYTES:
             file.truncate(count * ENTRY_SIZE_BYTES)
-            self._is_dirty = True
+            self._changes += 1
 
     def fsync(self) -> None:
         """Fsync the file, if there is one and it may have changed since the last time, and the folder that has got its
         name since then: it is made long after the segment. Any thread.
         """
-        if self._is_dirty:
-            self._is_dirty = False
+        changes = self._changes
+        if self._synced_changes != changes:
             with contextlib.suppress(ObjectNotFoundError):
                 self.file.fsync()
             if self._has_new_name:
-                self._has_new_name = False
                 self._files.fsync_directory(self._folder.path)
+                self._has_new_name = False
+            self._synced_changes = changes  # not before: a second thread would take it for done
