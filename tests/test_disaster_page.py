@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
 import shutil
 import time
 
 import pytest
 
-from tests.support.checkout import ROOT, needs_checkout
+from tests.support.checkout import needs_checkout
 from tests.support.command import Outcome, run_process
 from tests.support.metadata_topics import read_topic
+from tests.support.pages import commands_of
 from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot
 from tierlog.runtime.machine import Machine
 
@@ -21,13 +21,6 @@ pytestmark = needs_checkout
 
 PAGE = "docs/disaster-recovery.md"
 OLD, NEW = "LXgZVch-QAKKTdPy9KTPDw", "bm90LXRoZS1vbGQtb25lIQ"
-
-
-def commands() -> list[list[str]]:
-    """Every line of a block that is a command; what goes to a Kafka is run by tests/interop/test_restore.py."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / PAGE).read_text(), re.DOTALL | re.MULTILINE)
-    lines = [line.split() for block in blocks for line in block.splitlines() if line.startswith("tierlog ")]
-    return [line[1:] for line in lines if not any(":9092" in word for word in line)]
 
 
 @pytest.fixture
@@ -43,6 +36,7 @@ def places(tmp_path: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
         "broker.properties": str(tmp_path / "broker.properties"),
         "copied.json": str(tmp_path / "copied.json"),
         "/restore/": f"{tmp_path}/restore/",
+        "/restored/": f"{tmp_path}/restored/",
         "/restored-copy/": f"{tmp_path}/restored-copy/",
         "/metadata.snapshot": str(tmp_path / "metadata.snapshot"),
         "/export": str(tmp_path / "export"),
@@ -65,9 +59,11 @@ def run(words: list[str], places: dict[str, str]) -> Outcome:
 
 def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str]) -> None:
     """Nobody has the nerve to find out what a page meant while a cluster is down."""
-    told = commands()
-    assert [words[0] for words in told] == ["restore"] * 3 + ["ls", "restore", "copy", "export", "copy", "restore"]
-    dry, written, snapshot, listed, mapped, copied, exported, elsewhere, registered = told
+    # what goes to a Kafka is run by tests/interop/test_restore.py, which follows part 4 on a real one
+    told = [words for words in commands_of(PAGE) if not any(":9092" in word for word in words)]
+    verbs = ["restore"] * 3 + ["ls", "restore", "copy", "export", "restore", "copy", "restore"]
+    assert [words[0] for words in told] == verbs
+    dry, written, snapshot, listed, mapped, copied, exported, moved, elsewhere, registered = told
     assert "would be registered" in run(dry, places).text
     run(written, places)
     topic = read_topic([tmp_path / "restore"])
@@ -79,11 +75,15 @@ def test_the_story_as_it_is_told(tmp_path: pathlib.Path, places: dict[str, str])
     table, _ = read_snapshot(str(tmp_path / "metadata.snapshot"), machine=Machine())
     with table:
         assert table.figures.segments == len(manifests)
-    assert f"looks below {NEW} only" in run(mapped, places).err
+    looked = run(mapped, places)
+    assert f"looks below {NEW} only" in looked.err
+    assert "last leader epoch 5" in looked.text
     run(copied, places)
     assert "note: " not in run(mapped, places).err  # the copies are taken
-    run(exported, places)
+    assert "needs a leader of epoch 5" in run(exported, places).err
     assert list((tmp_path / "export").glob("fx-epochs-*/*.log"))
+    run(moved, places)
+    assert len(read_topic([tmp_path / "restored"]).finished) == len(manifests)
     run(elsewhere, places)
     run(registered, places)
     copies = [json.loads(line) for line in (tmp_path / "copied.json").read_text().splitlines()]

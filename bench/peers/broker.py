@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bench.peers import install
 
 CLUSTER_ID = "tierlogBenchCluster0001"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -220,7 +221,7 @@ def test_no_room_is_said_before_anything_is_written(
     monkeypatch.setattr("tierlog.cli.verbs.export.SPARE_BYTES", usage.f_bavail * usage.f_frsize + (1 << 30))
     outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out")
     assert outcome.code == 3
-    assert "are free" in outcome.err
+    assert re.search(r"are free: \d+ for the logs, .* and \d+ MiB to spare", outcome.err)
     assert list((tmp_path / "out").rglob("*.log")) == []
 
 
@@ -278,7 +279,7 @@ def test_a_directory_for_a_cluster(tierlog: Run, tmp_path: pathlib.Path) -> None
     topic_id = "LXgZVch-QAKKTdPy9KTPDw"
     outcome = tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out", *CLUSTER, "--topic-id", topic_id)
     assert outcome.code == 0, outcome.err
-    assert "last leader epoch is 4" in outcome.err
+    assert "orders-0: needs a leader of epoch 4" in outcome.err
     assert "the transaction of producer 7 is open from offset 4" in outcome.err
     out = tmp_path / "out"
     assert (out / "orders-0/partition.metadata").read_text() == f"version: 0\ntopic_id: {topic_id}"
@@ -298,6 +299,19 @@ def test_a_directory_for_a_cluster(tierlog: Run, tmp_path: pathlib.Path) -> None
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         assert (out / name).read_text() == "0\n2\nbills 0 5\norders 0 5\n"
     assert (out / "log-start-offset-checkpoint").read_text() == "0\n2\nbills 0 0\norders 0 0\n"
+
+
+def test_what_the_log_needs_of_a_cluster_is_always_told(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Without the epoch consumers go in circles, behind an open transaction they wait; in a moved folder too."""
+    bucket = Bucket(tmp_path / "bucket")
+    bucket.segment("u0", [message(at, f"m{at}", 3) for at in range(3)], lineage={3: 0}, open_transactions={7: 2})
+    outcome = tierlog("export", bucket.root, "orders", tmp_path / "out", "--last-segment")
+    assert outcome.code == 0, outcome.err
+    assert "1 segments, last leader epoch 3" in outcome.text
+    assert "orders-0: needs a leader of epoch 3" in outcome.err
+    assert "the transaction of producer 7 is open from offset 2" in outcome.err
+    (told,) = tierlog("export", bucket.root, "orders", tmp_path / "out", "--last-segment", "--output", "json").lines
+    assert told["lastLeaderEpoch"] == 3
 
 
 def test_an_export_that_fails_leaves_no_clean_stop(tierlog: Run, tmp_path: pathlib.Path) -> None:

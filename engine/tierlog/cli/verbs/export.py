@@ -97,8 +97,10 @@ def export(
     A file gets its name when it is whole, so that the same command continues an interrupted export.
 
     With --for-cluster DEST is a whole log directory of one broker, as a clean stop leaves it: meta.properties, offset
-    checkpoints and the file of the clean stop too. The output says what the cluster will do with open transactions and
-    leader epochs. Several topics may be exported into one DEST, one after the other.
+    checkpoints and the file of the clean stop too. Several topics may be exported into one DEST, one after the other.
+
+    The output has the last leader epoch of each log, which a leader of it needs at the least, and names transactions
+    that are open where the log ends.
 
     With --last-segment the broker gets the end of each log and the leader epochs of all of it: enough for one that
     reads the rest from the tier, where its metadata (`tierlog restore`) says that it is.
@@ -142,8 +144,8 @@ def export(
                     _say(each, output)
             if directory is not None:
                 directory.finish([each.extent for each in exports])
-                for caution in [text for each in exports for text in each.cautions()]:
-                    complain(f"note: {caution}")
+            for caution in [text for each in exports for text in each.cautions()]:
+                complain(f"note: {caution}")
 
 
 def parsed_target(
@@ -188,7 +190,10 @@ def _check_space(files: Files, dest: Path, exports: Sequence[PartitionExport]) -
     needed = missing + missing // 100 + SPARE_BYTES if missing else 0
     free = files.free_bytes(str(dest))
     if needed > free:
-        raise StoreError(f"{dest}: about {needed} bytes are needed, {free} are free")
+        raise StoreError(
+            f"{dest}: about {needed} bytes are needed, {free} are free: {missing} for the logs, 1 % of that for "
+            f"indexes, and {SPARE_BYTES >> 20} MiB to spare for small files and the file system"
+        )
 
 
 def _say(done: PartitionExport, output: Output) -> None:
@@ -196,7 +201,14 @@ def _say(done: PartitionExport, output: Output) -> None:
         complain(f"warning: {warning}")
     cut = sum(not each.whole for each in done.segments)
     if output is Output.JSON:
-        told = {"folder": done.folder, "segments": len(done.segments), "cut": cut, "sizeBytes": done.size_bytes}
+        told = {
+            "folder": done.folder,
+            "segments": len(done.segments),
+            "cut": cut,
+            "sizeBytes": done.size_bytes,
+            "lastLeaderEpoch": done.last_leader_epoch,
+        }
         print(json.dumps(told, ensure_ascii=False))
     else:
-        print(f"{done.folder}: {len(done.segments)} segments{f', {cut} of them cut' if cut else ''}")
+        cut_text = f", {cut} of them cut" if cut else ""
+        print(f"{done.folder}: {len(done.segments)} segments{cut_text}, last leader epoch {done.last_leader_epoch}")

@@ -169,7 +169,7 @@ def restore(
         elif target is None:
             _require_found(tier, topics or (), run.topics, mapped, bucket)
             _check_quiet(run.newest, quiet_minutes, machine, refuses=False)
-        run.sum_up(to if target is not None and not dry_run else None)
+        run.sum_up(to, None if dry_run else target)
     return ExitCode.FAULTS_FOUND if run.left_out else ExitCode.DONE
 
 
@@ -232,12 +232,17 @@ def _register_copied(
     if target is not None and not dry_run:
         target.finish()
     if output is Output.TEXT:
-        print(one_line(f"{len(there)} segments: {_told(to if target is not None and not dry_run else None)}"))
+        print(one_line(f"{len(there)} segments: {_told(len(there), to, None if dry_run else target)}"))
     return ExitCode.FAULTS_FOUND if len(there) < len(copied) else ExitCode.DONE
 
 
-def _told(to: str | None) -> str:
-    return f"written to {to}" if to is not None else "would be registered (nothing was written)"
+def _told(segments: int, to: str | None, target: RestoreTarget | None) -> str:
+    """The end of the last line. ``target`` is None where nothing is to be written."""
+    if target is None:
+        return "would be registered (nothing was written)"
+    if target.known < segments:
+        return f"written to {to}" if not target.known else f"{segments - target.known} of them written to {to}"
+    return f"nothing was written: {to} knows them all" if segments else f"no segment was written to {to}"
 
 
 @contextmanager
@@ -281,11 +286,17 @@ def _target(
     there = machine.files.find(to)
     if there is None and is_bootstrap(to):
         from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
+        from tierlog.runtime.kafka.client_keys import client_settings
+        from tierlog.runtime.kafka.topic_admin import TopicAdmin
         from tierlog.upkeep.restore.topic_writer import TopicWriter
 
         client_keys = command_keys(command_config)
-        with open_cluster_log(to, client_keys=client_keys, writable=True, machine=machine) as log:
-            writer = TopicWriter(log, machine)
+        with ExitStack() as held:
+            log = open_cluster_log(to, client_keys=client_keys, writable=True, machine=machine)
+            held.enter_context(log)
+            settings = client_settings("admin", {**client_keys, "bootstrap.servers": to}, client_id="tierlog-restore")
+            topics = held.enter_context(TopicAdmin(settings, machine=machine))
+            writer = TopicWriter(log, machine, topics=topics)
             writer.read_topic()
             yield writer
     elif to.endswith("/") or (there is not None and there.is_directory):
@@ -364,7 +375,7 @@ class _Run:
         for warning in found.history.warnings if found.history else ():
             complain(f"warning: {warning}")
 
-    def sum_up(self, to: str | None) -> None:
+    def sum_up(self, to: str | None, target: RestoreTarget | None) -> None:
         """Print what was done, and what is still to be done for mapped topics."""
         for (topic, old, new), count in sorted(self._moved.items()):
             where = f"{count} segments of {topic} lie under its old id {old}"
@@ -383,7 +394,7 @@ class _Run:
         if self._output is Output.TEXT:
             left = f", {self.left_out} left out" if self.left_out else ""
             counted = f"{self._segments} segments of {self._partitions} partitions, {self._size_bytes} bytes{left}"
-            print(one_line(f"{counted}: {_told(to)}"))
+            print(one_line(f"{counted}: {_told(self._segments, to, target)}"))
 
 
 def _as_dict(segment: RestoredSegment, spans: Sequence[tuple[int, int]]) -> dict[str, object]:
@@ -434,10 +445,11 @@ def _print_text(found: RestoredPartition, spans: Mapping[Uuid, Sequence[tuple[in
     partition, history = found.topic_id_partition, found.history
     if history is None:
         return
+    last_epoch = max((epoch for epoch, _ in history.lineage.epochs), default=0)
     print(
         one_line(
             f"{partition}  id {partition.topic_id}  readers will see offsets {history.earliest_offset} to "
-            f"{history.end_offset_exclusive - 1}  {len(found.segments)} segments"
+            f"{history.end_offset_exclusive - 1}  {len(found.segments)} segments  last leader epoch {last_epoch}"
         )
     )
     for segment in found.segments:

@@ -38,6 +38,23 @@ class TopicDescription:
     replicas: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderLog:
+    """The log of a partition, as its leader describes it.
+
+    Attributes:
+        start_offset: First offset that is there, in the tier or on the leader's disk.
+        end_offset: Offset behind the last record that every replica in sync has.
+        first_epoch: Leader epoch of the start offset; None if the leader knows none.
+        last_epoch: The epoch of the leader itself; None from a broker that does not tell it.
+    """
+
+    start_offset: int
+    end_offset: int
+    first_epoch: int | None
+    last_epoch: int | None
+
+
 class TopicAdmin:
     """Asks a cluster about topics.
 
@@ -137,11 +154,20 @@ class TopicAdmin:
         Raises:
             ObjectNotFoundError: there is no such topic or partition.
         """
+        found = self.leader_logs(topic, partitions, timeout_seconds=timeout_seconds)
+        return {number: (log.start_offset, log.end_offset) for number, log in found.items()}
+
+    def leader_logs(self, topic: str, partitions: Sequence[int], *, timeout_seconds: float) -> dict[int, LeaderLog]:
+        """Partition → its leader's log, as it is between call and return.
+
+        Raises:
+            ObjectNotFoundError: there is no such topic or partition.
+        """
         clock = self._machine.clock
         until = clock.monotonic_seconds() + timeout_seconds
         while partitions:
             try:
-                return self._offsets(topic, sorted(set(partitions)), until)
+                return self._leader_logs(topic, sorted(set(partitions)), until)
             except StoreUnavailableError:
                 # Leaders have moved, perhaps: librdkafka tells it, and has learnt them by the next time.
                 left = until - clock.monotonic_seconds()
@@ -150,7 +176,7 @@ class TopicAdmin:
                 clock.sleep(_PAUSE_SECONDS)
         return {}
 
-    def _offsets(self, topic: str, partitions: Sequence[int], until: float) -> dict[int, tuple[int, int]]:
+    def _leader_logs(self, topic: str, partitions: Sequence[int], until: float) -> dict[int, LeaderLog]:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -160,14 +186,17 @@ class TopicAdmin:
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
             request = {TopicPartition(topic, number): spec for number in partitions}
             asked.append(self._begin().list_offsets(request, isolation_level=level, request_timeout=seconds))
-        found = [
+        starts, ends = (
             {
-                each.partition: self._answers.result(what, future, until=until, poll=self.poll).offset
+                each.partition: self._answers.result(what, future, until=until, poll=self.poll)
                 for each, future in answer.items()
             }
             for answer in asked
-        ]
-        return {number: (found[0][number], found[1][number]) for number in partitions}
+        )
+        return {
+            number: LeaderLog(start.offset, ends[number].offset, start.leader_epoch, ends[number].leader_epoch)
+            for number, start in starts.items()
+        }
 
     def poll(self) -> None:
         """Hand librdkafka's messages to the log. Who calls for nothing else calls this now and then."""

@@ -140,6 +140,11 @@ class PartitionExport:
         end = self.segments[-1].end_offset_exclusive if self.segments else start
         return LogExtent(history.topic, history.partition, start, end)
 
+    @property
+    def last_leader_epoch(self) -> int:
+        """The last leader epoch of the log: a leader of a lower one breaks the log's lineage."""
+        return max((epoch for epoch, _ in self._history.lineage.epochs), default=0)
+
     def cautions(self) -> list[str]:
         """What will happen to this log in a cluster that goes on writing to it; known after ``run``.
 
@@ -148,25 +153,27 @@ class PartitionExport:
         """
         name = f"{self._history.topic}-{self._history.partition}"
         found = []
-        epochs = self._history.lineage.epochs
-        last = max((epoch for epoch, _ in epochs), default=0)
-        if last:
+        if last := self.last_leader_epoch:
             found.append(
-                f"{name}: its last leader epoch is {last}: a leader of a lower one cuts that and all above its own off "
-                "the leader-epoch checkpoint; see docs/operating.md"
+                f"{name}: needs a leader of epoch {last} or later: one of a lower epoch cuts this epoch off the "
+                "leader-epoch checkpoint, and consumers are sent in circles; see docs/operating.md"
             )
         found += [f"{name}: {told}" for told in self._told_open()]
         return found
 
     def _told_open(self) -> Iterator[str]:
-        """Cautions about transactions that are open where the log ends, as far as a producer snapshot shows them."""
-        if not self.segments or not self.segments[-1].end_is_whole:
+        """Cautions about transactions that are open where the log ends, which its producer snapshot tells."""
+        if not self.segments:
             return
-        data = self._fetch(self.segments[-1], IndexType.PRODUCER_SNAPSHOT)
+        last = self.segments[-1]
+        data = self._fetch(last, IndexType.PRODUCER_SNAPSHOT) if last.end_is_whole else None
         try:
-            known = {} if data is None else parse_producer_snapshot(data).open_transactions()
+            known = None if data is None else parse_producer_snapshot(data).open_transactions()
         except CorruptIndexError:
-            return  # a broker makes it anew
+            known = None
+        if known is None:
+            yield "no producer snapshot tells whether a transaction is open where it ends: the broker makes it anew"
+            return
         for producer, offset in sorted(known.items()):
             yield (
                 f"the transaction of producer {producer} is open from offset {offset} on: readers of committed records "

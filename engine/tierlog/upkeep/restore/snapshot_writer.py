@@ -6,6 +6,7 @@ It is of no topic: a manager does not take it for its own topic's, whose events 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
@@ -25,6 +26,8 @@ class SnapshotFile:
     Raises:
         ConfigError: there is something in the file already.
     """
+
+    known: Final = 0  #: A new file knows no segment.
 
     def __init__(self, path: str, *, machine: Machine) -> None:
         found = machine.files.find(path)

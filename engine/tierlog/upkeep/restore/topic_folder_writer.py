@@ -56,6 +56,8 @@ class TopicFolder:
         ConfigError: there is something in the folder already.
     """
 
+    known: Final = 0  #: A new folder knows no segment.
+
     def __init__(
         self,
         folder: str,

@@ -2,13 +2,14 @@
 
 The topic is read to its end first. What it knows as finished is passed over, so that the same restore can be run again;
 a segment that it knows as begun is finished if the record is the one that a restore would write (an earlier run that
-died between the two records); any other state is refused before a record is written.
+died between the two records); any other state is refused before a record is written, and so is a segment that the
+leader of its partition would delete.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,12 +21,15 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     RetriableRemoteStorageException,
+    TopicIdPartition,
 )
 from tierlog.remote.metadata.records.record_serde import decode_record, encode_record
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, BatchRun, MetadataLog, ValueRun
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
+from tierlog.runtime.kafka.topic_admin import LeaderLog, TopicAdmin
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Future
+from tierlog.upkeep.restore.leader_check import ORDER, find_leader_logs, find_reason_to_delete
 from tierlog.upkeep.restore.segment_records import records_of
 
 #: Records that are not acknowledged yet, at most.
@@ -33,6 +37,7 @@ _IN_FLIGHT: Final = 1000
 _READ_BYTES: Final = 8 << 20
 _SHOWN: Final = 10
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class TopicWriter:
     Args:
         log: The topic; the caller closes it.
         machine: Its clock.
+        topics: Asks the leaders of the topic's cluster; the caller closes it. None where nobody leads a partition.
         timeout_seconds: The longest that one read, or the acknowledgement of one record, may take.
 
     Attributes:
@@ -57,14 +63,23 @@ class TopicWriter:
         known: Segments that the topic had already.
     """
 
-    def __init__(self, log: MetadataLog, machine: Machine, *, timeout_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        machine: Machine,
+        *,
+        topics: TopicAdmin | None = None,
+        timeout_seconds: float = 60.0,
+    ) -> None:
         self._log = log
         self._clock = machine.clock
+        self._topics = topics
         self._timeout_seconds = timeout_seconds
         self._states: dict[RemoteLogSegmentId, RemoteLogSegmentState] = {}
         self._begun: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
         self._unfinished: set[RemoteLogSegmentId] = set()
         self._wrong: list[RemoteLogSegmentId] = []
+        self._partitions: set[TopicIdPartition] = set()
         self._in_flight: collections.deque[_Appended] = collections.deque()
         self.written = 0
         self.known = 0
@@ -113,31 +128,46 @@ class TopicWriter:
         state = self._states.get(segment_id)
         if state is _STARTED:
             self._unfinished.add(segment_id)
-        elif state not in (None, RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
+        elif state not in (None, _FINISHED):
             self._wrong.append(segment_id)
+        if state is not _FINISHED:
+            self._partitions.add(segment_id.topic_id_partition)
 
     def check(self, segments: Callable[[], Iterable[tuple[RemoteLogSegmentMetadata, int]]]) -> None:
         """See RestoreTarget.
 
         Raises:
-            ConfigError: the topic knows segments in other states; they are named.
+            ConfigError: the topic knows segments in other states, or leaders of the cluster would delete some; they are
+                named. StoreError and its kinds: a leader cannot be asked.
         """
-        if self._unfinished and not self._wrong:
+        leaders: dict[TopicIdPartition, LeaderLog] = {}
+        if self._topics is not None and not self._wrong:
+            leaders = find_leader_logs(self._topics, self._partitions, timeout_seconds=self._timeout_seconds)
+        lost: dict[TopicIdPartition, str] = {}
+        if (self._unfinished or leaders) and not self._wrong:
             for metadata, started_ms in segments():
                 segment_id = metadata.remote_log_segment_id
-                started, _ = records_of(metadata, started_ms=started_ms)
-                if segment_id in self._unfinished and self._begun.get(segment_id) != started:
-                    self._wrong.append(segment_id)
+                if segment_id in self._unfinished:
+                    started, _ = records_of(metadata, started_ms=started_ms)
+                    if self._begun.get(segment_id) != started:
+                        self._wrong.append(segment_id)
+                partition = segment_id.topic_id_partition
+                if partition in leaders and self._states.get(segment_id) is not _FINISHED:
+                    reason = find_reason_to_delete(leaders[partition], metadata)
+                    if reason is not None:
+                        lost.setdefault(partition, reason)
         if self._wrong:
-            shown = ", ".join(f"{each} ({self._states[each].name})" for each in self._wrong[:_SHOWN])
-            more = f" and {len(self._wrong) - _SHOWN} more" if len(self._wrong) > _SHOWN else ""
-            raise ConfigError(f"{METADATA_TOPIC} knows segments of these in another state: {shown}{more}")
+            told = _some([f"{each} ({self._states[each].name})" for each in self._wrong])
+            raise ConfigError(f"{METADATA_TOPIC} knows segments of these in another state: {told}")
+        if lost:
+            told = _some([f"{partition} ({reason})" for partition, reason in sorted(lost.items())])
+            raise ConfigError(f"leaders of the cluster would delete segments of {told}: {ORDER}")
 
     def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:
         """Append the records of a segment that the topic lacks. Raises RemoteStorageException and its kinds."""
         segment_id = metadata.remote_log_segment_id
         state = self._states.get(segment_id)
-        if state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+        if state is _FINISHED:
             self.known += 1
             return
         place = metadata_partition(segment_id.topic_id_partition, self._log.partition_count)
@@ -166,6 +196,11 @@ class TopicWriter:
                 raise RetriableRemoteStorageException(text) from None
             if done.following is not None:
                 self._append(done.place, done.following)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _values(run: BatchRun | ValueRun) -> Iterator[bytes]:
