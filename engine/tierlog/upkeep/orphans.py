@@ -210,7 +210,7 @@ class OrphanSearch:
             return self._old_uploads(group, report)
         if self._description in group.objects:
             lacking = ", ".join(self._wholeness.lacking(group))
-            reason = f"lacks {lacking}: half a deletion or a loss, which the metadata knows"
+            reason = f"lacks {lacking}: half a deletion or a loss, which a bucket alone does not show"
             return [self._orphan(OrphanKind.BROKEN, group, reason), *self._old_uploads(group, report)]
         if not self._is_old(group, report):
             return []

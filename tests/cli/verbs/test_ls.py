@@ -100,6 +100,43 @@ def test_a_log_directory(tierlog: Run, tmp_path: pathlib.Path) -> None:
     ]
 
 
+def test_topics_below_a_prefix_without_a_slash_are_told(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Names that begin with a part of the key.prefix are no topics: no other command knows them."""
+    bucket = Bucket(tmp_path / "bucket", prefix="x-")
+    for name, at in (("a", 0), ("b", 1)):
+        bucket.segment(name, [message(at, "m", 0)], lineage={0: 0})
+    outcome = tierlog("ls", bucket.root, "--topics")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "a key.prefix that ends in 'x-', give it" in outcome.err
+    config = tmp_path / "tier.properties"
+    config.write_text("key.prefix=x-\n")
+    assert tierlog("ls", bucket.root, "--topics", "--config", config).text == "orders\n"
+
+
+def test_one_damaged_description_hides_no_topic(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Names come from keys; a description only confirms them."""
+    bucket = Bucket(tmp_path)
+    for name, at in (("a", 0), ("b", 1)):
+        bucket.segment(name, [message(at, "m", 0)], lineage={0: 0})
+    bucket.path("a", "rsm-manifest").write_text("{")
+    assert tierlog("ls", tmp_path, "--topics").text == "orders\n"
+
+
+def test_two_buckets_below_one_folder_are_told_apart(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """A bucket and its copy in one folder look like one log with duplicates."""
+    for prefix, name in (("one/", "a"), ("two/", "a"), ("two/", "b")):
+        Bucket(tmp_path, prefix=prefix, partition=int(name == "b")).segment(name, [message(0, "m", 0)], lineage={0: 0})
+    outcome = tierlog("ls", tmp_path)
+    assert outcome.code == 0
+    headings = [line for line in outcome.text.splitlines() if line.startswith("orders-")]
+    assert headings[0].endswith(" prefix one/, two/")
+    assert headings[1].endswith(" prefix two/")
+    assert "orders-0: segments of 2 prefixes (one/, two/) are taken for one log" in outcome.err
+    assert "segments of 2 prefixes" in tierlog("ls", tmp_path, "--totals").err
+    one = tierlog("ls", tmp_path / "one")
+    assert "prefix" not in one.text + one.err
+
+
 def test_topics_alone(tierlog: Run, tmp_path: pathlib.Path, data: pathlib.Path) -> None:
     """Otherwise who wants the names reads through all segments, and no script can loop over them."""
     bucket = data / "main-plain/objects"

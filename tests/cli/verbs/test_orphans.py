@@ -114,6 +114,7 @@ def test_a_bucket_alone(tierlog: Run, tmp_path: pathlib.Path) -> None:
     dry = tierlog("orphans", root, "--output", "json")
     assert (dry.code, kinds(dry)) == (1, [("broken", False), ("leftover", False), ("leftover", False)])
     assert names(root) == before
+    assert "metadata" not in dry.out.decode() + dry.err  # nobody gave any
     done = tierlog("orphans", root, "--delete", "--output", "json")
     assert (done.code, kinds(done)) == (1, [("broken", False), ("leftover", True), ("leftover", True)])
     gone = {f"{bucket.keys['u1']}.log", f"{bucket.keys['u1']}.indexes", f"{bucket.keys['u2']}.log"}

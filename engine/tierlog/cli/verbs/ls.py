@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tierlog.remote.api import TopicIdPartition
     from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.storage import Tier
+    from tierlog.remote.storage.layouts import Candidate
     from tierlog.scan.history import PartitionHistory, TierHistory
     from tierlog.upkeep.metadata_comparison import ComparedSegment
 
@@ -42,6 +43,10 @@ Row = Mapping[str, Any]
 _HEADINGS = ("START", "END", "BYTES", "STORED", "FIRST TIME", "LAST TIME", "EPOCHS", "STATE", "SEGMENT")
 _COMPARED_HEADINGS = ("START", "END", "BYTES", "STORED", "STATE", "IN", "OBJECTS", "SEGMENT")
 _TOTALS_HEADINGS = ("PARTITIONS", "SEGMENTS", "RECORDS", "BYTES", "STORED", "LAST TIME", "TOPIC")
+#: Layouts whose descriptions name the topic.
+_DESCRIBED = ("aiven", "kafka")
+#: Descriptions of one prefix that are tried, where the first ones are damaged.
+_TRIED_MAX = 3
 _TIMES = ("maxTimestamp", "eventTimestamp", "lastModified")
 
 
@@ -67,7 +72,11 @@ def ls(
     command_config: CommandConfigOption = None,
     output: OutputOption = Output.TEXT,
     topics: Annotated[
-        bool, typer.Option("--topics", help="Only the topics, from a listing alone; as text one name on each line.")
+        bool,
+        typer.Option(
+            "--topics",
+            help="Only the topics, from a listing and one description of each prefix; as text a name a line.",
+        ),
     ] = False,
     times: Annotated[
         bool,
@@ -136,9 +145,11 @@ def ls(
             for row in rows:
                 row["firstTimestamp"] = firsts.get(str(row["object"]))
                 row["layout"] = tier.layout
-            _print_json(rows) if output is Output.JSON else _print_text(each, rows)
+            _print_json(rows) if output is Output.JSON else _print_text(each, rows, _prefixes(tier, each))
             for warning in each.warnings:
                 complain(f"warning: {warning}")
+        for each in found:
+            _warn_of_prefixes(tier, each)
         if tier.foreign_objects and tier.layout not in SINGLE_LOG_LAYOUTS:  # a broker's disk holds files of its own
             complain(
                 f"{tier.foreign_objects} objects belong to no whole segment (foreign, or an upload that never ended)"
@@ -241,8 +252,15 @@ def _histories(history: TierHistory, choice: TopicChoice, partition: list[int] |
 
 
 def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, output: Output) -> None:
-    """Print topics as they can be given as TOPIC: with the id if two topics have one name."""
-    stored = choice.of_tier(tier.topics())
+    """Print topics as they can be given as TOPIC: with the id if two topics have one name.
+
+    Raises:
+        CorruptObjectError: the keys name other topics than the segments' descriptions, as below a key.prefix without a
+            slash at its end.
+    """
+    candidates = list(tier.find_candidates())
+    _check_names(tier, candidates)
+    stored = choice.of_tier(tier.topics(candidates))
     for pattern in choice.unmatched_patterns(tier, (each.name for each in stored)):
         complain(f"no topic matches {pattern}")
     if partition:
@@ -324,6 +342,58 @@ def _print_totals(found: Sequence[PartitionHistory], order: Order | None, output
         print(line)
 
 
+def _check_names(tier: Tier, candidates: Iterable[Candidate]) -> None:
+    """Compare the topics that keys name with one description below each prefix; damaged ones are passed over."""
+    from tierlog.errors import CorruptDataError, EncryptionKeyError
+
+    if tier.layout not in _DESCRIBED:
+        return
+    by_prefix: dict[str, list[Candidate]] = {}
+    for _, found in groupby(candidates, key=lambda each: each.segment_path.rpartition("/")[0]):
+        few = list(islice(found, _TRIED_MAX))
+        tried = by_prefix.setdefault(_key_prefix(tier, next(iter(few[0].objects.values())).key), [])
+        tried += few[: _TRIED_MAX - len(tried)]
+    for few in by_prefix.values():
+        faults = []
+        for candidate in few:
+            try:
+                tier.load(candidate)
+                break
+            except CorruptDataError as error:
+                faults.append(error)
+            except EncryptionKeyError:
+                break  # no description outside of what is encrypted
+        else:
+            raise faults[0]
+
+
+def _prefixes(tier: Tier, history: PartitionHistory) -> list[str]:
+    """What stands before the topic's folder in the keys of a partition's segments."""
+    segments = [*(span.segment for span in history.lineage.spans), *history.unreferenced]
+    return sorted({_key_prefix(tier, segment.name) for segment in segments})
+
+
+def _warn_of_prefixes(tier: Tier, history: PartitionHistory) -> None:
+    prefixes = _prefixes(tier, history)
+    if len(prefixes) > 1:
+        below = ", ".join(prefix or "none" for prefix in prefixes)
+        complain(
+            f"warning: {history.topic}-{history.partition}: segments of {len(prefixes)} prefixes ({below}) are taken "
+            "for one log: if these are several buckets, give one of them as PATH"
+        )
+
+
+def _key_prefix(tier: Tier, key: str) -> str:
+    """What stands before the topic's folder in an object's key."""
+    from tierlog.remote.storage.objects.object_keys import PARSERS
+
+    configured = tier.scope.key_prefix
+    if configured and key.startswith(configured):
+        return configured
+    parsed = PARSERS[tier.layout](key) if tier.layout in PARSERS else None
+    return "" if parsed is None else parsed.prefix
+
+
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for JSON: times as milliseconds, epochs as an object."""
     for row in rows:
@@ -357,13 +427,14 @@ def _print_json(rows: Sequence[Row]) -> None:
         print(json.dumps({**row, "state": _state(row)}, ensure_ascii=False))
 
 
-def _print_text(history: PartitionHistory, rows: Sequence[Row]) -> None:
+def _print_text(history: PartitionHistory, rows: Sequence[Row], prefixes: Sequence[str]) -> None:
     size_bytes = sum(row["sizeBytes"] for row in {str(row["object"]): row for row in rows}.values())
     print(
         one_line(
             f"{history.topic}-{history.partition}  id {history.topic_id_partition.topic_id}  "
             f"offsets {history.earliest_offset} to {history.end_offset_exclusive - 1}  "
-            f"{len({row['object'] for row in rows})} segments  {size_bytes} bytes  layout {rows[0]['layout']}"
+            f"{len({row['object'] for row in rows})} segments  {size_bytes} bytes  "
+            f"layout {rows[0]['layout']}{_below(prefixes)}"
         )
         if rows
         else one_line(f"{history.topic}-{history.partition}  no segments")
@@ -372,6 +443,11 @@ def _print_text(history: PartitionHistory, rows: Sequence[Row]) -> None:
         print(f"  {line}")
     for gap in history.gaps:
         print(f"  GAP: no segment holds offsets {gap.first_offset} to {gap.end_offset_exclusive - 1}")
+
+
+def _below(prefixes: Sequence[str]) -> str:
+    told = ", ".join(each or "no prefix" for each in prefixes)
+    return f"  prefix {told}" if any(prefixes) else ""
 
 
 def _cells(row: Row) -> tuple[str, ...]:

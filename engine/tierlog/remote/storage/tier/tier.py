@@ -103,10 +103,14 @@ class Tier:
         """The tier's URL and layout for messages, without secrets."""
         return f"{self._store.describe()} ({self.layout})"
 
-    def topics(self) -> tuple[StoredTopic, ...]:
-        """What topics the keys name, by name and id; nothing but a listing is read."""
+    def topics(self, candidates: Iterable[Candidate] | None = None) -> tuple[StoredTopic, ...]:
+        """The topics that keys name, by name and id.
+
+        Args:
+            candidates: The segments of an earlier listing; None lists, and reads nothing else.
+        """
         found: dict[tuple[str, Uuid], set[int]] = {}
-        for candidate in self._layout.find_candidates(SegmentFilter()):
+        for candidate in self.find_candidates() if candidates is None else candidates:
             partition = candidate.topic_id_partition
             found.setdefault((partition.topic, partition.topic_id), set()).add(partition.partition)
         return tuple(
