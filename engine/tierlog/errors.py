@@ -94,7 +94,13 @@ class EncryptionKeyError(TierlogError, LookupError):
 
 
 class StoreError(TierlogError, OSError):
-    """The object store (or a disk) failed in a way that trying again will not mend."""
+    """The object store (or a disk) failed in a way that trying again will not mend.
+
+    Attributes:
+        refused: Whether the store answered that it did nothing of the call, so that there is nothing to undo.
+    """
+
+    refused: bool = False
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):

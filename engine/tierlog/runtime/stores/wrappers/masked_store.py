@@ -45,5 +45,6 @@ class MaskedStore(PassingStore):
         except StoreError as error:
             if self._prefix not in str(error):
                 raise
-            # The cause would print the prefix again.
-            raise type(error)(str(error).replace(self._prefix, MASK)) from None
+            masked = type(error)(str(error).replace(self._prefix, MASK))
+            masked.refused = error.refused
+            raise masked from None  # the cause would print the prefix again

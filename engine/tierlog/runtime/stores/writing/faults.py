@@ -58,6 +58,12 @@ FaultReader = Callable[[HttpAnswer], StoreFault | None]
 
 def error_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> StoreError:
     """What an error means for a caller."""
+    error = _kind_of(place, verb, answer, fault)
+    error.refused = 300 <= answer.status < 500 and not error.retriable
+    return error
+
+
+def _kind_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> StoreError:
     status, meaning = answer.status, fault.meaning
     told = f"{place}: {verb}: status {status} {fault.code}: {fault.message}".rstrip(": ")
     if meaning is Meaning.FINAL:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tierlog.errors import StoreNotReachedError, StoreUnavailableError
+from tierlog.errors import StoreError, StoreNotReachedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
 
@@ -76,6 +76,9 @@ def retrying(
             if tries > policy.max_retries or clock.monotonic_seconds() + pause - start > policy.retry_seconds:
                 told = f"{error} (tried {tries} times in {clock.monotonic_seconds() - start:.1f} s)"
                 raise (StoreUnavailableError if reached else StoreNotReachedError)(told) from None
+        except StoreError as error:
+            error.refused = error.refused and not reached  # an earlier try may be done yet
+            raise
         _sleep(machine, pause, scope)
         before = clock.monotonic_seconds()
         again()
