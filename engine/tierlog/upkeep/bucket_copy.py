@@ -16,7 +16,7 @@ import enum
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -108,6 +108,8 @@ class BucketCopy:
         segments: The segments to copy, by topic, partition and offset.
         faults: Segments of the source whose description is unreadable.
         active: Segments that a broker still writes to; they are left out.
+        empty: Segments without a byte, of compacted logs, which no reader can fetch; they are left out, and the segment
+            before each reaches over its offsets.
         internal: Names of Kafka's internal topics that were left out.
 
     Raises:
@@ -144,8 +146,10 @@ class BucketCopy:
         missing = self._topic_map.new_ids.keys() - {each.topic_id_partition.topic_id for each in listed}
         if missing:
             raise UnknownTopicError(f"{source.describe()}: no topic of id {', '.join(sorted(map(str, missing)))}")
-        self.segments = [segment for segment in listed if segment.closed]
         self.active = [segment for segment in listed if not segment.closed]
+        closed = [segment for segment in listed if segment.closed]
+        self.empty = [segment for segment in closed if not segment.size_bytes]
+        self.segments = list(_reaching_over_empty(closed))
 
     @property
     def size_bytes(self) -> int:
@@ -265,6 +269,34 @@ class BucketCopy:
             if contradiction is not None:
                 raise CorruptObjectError(contradiction, fault="NOT_EQUAL", where=paths[kind])
         return tuple(differing)
+
+
+def _reaching_over_empty(segments: Iterable[StoredSegment]) -> Iterator[StoredSegment]:
+    """The segments, without empty ones: the one before takes their offsets, or readers would find a gap there."""
+    last: StoredSegment | None = None
+    for segment in segments:
+        if segment.size_bytes:
+            if last is not None:
+                yield last
+            last = segment
+        elif (
+            last is not None
+            and last.topic_id_partition == segment.topic_id_partition
+            and last.end_offset + 1 == segment.start_offset
+        ):
+            last = _reaching_over(last, segment)
+    if last is not None:
+        yield last
+
+
+def _reaching_over(segment: StoredSegment, empty: StoredSegment) -> StoredSegment:
+    """A segment that ends where the empty one behind it ends, with its leader epochs and producer snapshot."""
+    own, snapshot = segment.metadata, IndexType.PRODUCER_SNAPSHOT
+    parts = [each for each in segment.parts if each[0] is not snapshot]
+    parts += [each for each in empty.parts if each[0] is snapshot]
+    epochs = {**empty.metadata.segment_leader_epochs, **own.segment_leader_epochs}
+    metadata = replace(own, end_offset=empty.end_offset, segment_leader_epochs=dict(sorted(epochs.items())))
+    return replace(segment, metadata=metadata, parts=tuple(parts))
 
 
 def _is_same(sent: bytes | None, found: Buffer | None) -> bool:

@@ -337,3 +337,27 @@ def test_a_key_that_only_reads_leaves_nothing_and_says_why(
     assert outcome.code == 3
     (line,) = outcome.err.splitlines()
     assert "status 403" in line
+
+
+def test_empty_segments_of_a_compacted_log_are_left_out(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """The plugin fetches no object without a byte; without the offsets of such a segment readers tell of a loss."""
+    bucket = Bucket(tmp_path / "made")
+    for base in range(0, 15, 3):
+        batches = [message(at, f"m{at}", 0 if at < 7 else 4) for at in range(base, base + 3)]
+        bucket.segment(f"u{base}", batches, lineage={0: 0} if base < 6 else {0: 0, 4: 7})
+    disk = tmp_path / "disk"
+    assert tierlog("export", bucket.root, "orders", disk).code == 0
+    for base in (3, 6):  # the cleaner has removed all that they had
+        for suffix in ("log", "index", "timeindex"):
+            (disk / "orders-0" / f"{base:020d}.{suffix}").write_bytes(b"")
+    copied = tierlog("copy", disk, tmp_path / "bucket", "--output", "json")
+    assert copied.code == 0, copied.err
+    assert "left out: 2 empty segments" in copied.err
+    found = [(line["startOffset"], line["endOffset"], line["leaderEpochs"]) for line in copied.lines]
+    assert sorted(found, key=str) == [(0, 8, {"0": 0, "4": 7}), (9, 11, {"4": 9})]
+    assert all(path.stat().st_size for path in (tmp_path / "bucket").rglob("*.log"))
+    offsets = [line["offset"] for line in tierlog("cat", tmp_path / "bucket", "--format", "json").lines]
+    assert offsets == [0, 1, 2, 9, 10, 11]
+    assert set(states(tierlog("copy", disk, tmp_path / "bucket", "--output", "json"))) == {"present"}
+    verified = tierlog("verify", tmp_path / "bucket")
+    assert verified.code == 0, verified.text

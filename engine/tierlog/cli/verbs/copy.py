@@ -78,7 +78,8 @@ def copy(
     one made of topic id, partition, offsets and content. Every batch is checked before its segment becomes visible in
     DEST; then the copy is read back and compared. A missing or wrong offset or time index is built anew from the log,
     as is a transaction index that a log directory lacks; the output says so. A segment with other damage is named and
-    left out, and the command ends with 3.
+    left out, and the command ends with 3. Empty segments of a compacted log are left out: the segment before each
+    reaches over its offsets.
 
     Reads of SRC and of DEST keep to the download limit of its configuration, writes to the upload limit of DEST's.
 
@@ -142,6 +143,8 @@ def _tell_left_out(run: BucketCopy) -> None:
         complain(f"left out: Kafka's own topics {', '.join(run.internal)}")
     if run.active:
         complain(f"left out: {len(run.active)} active segments, which a broker may still write to")
+    if run.empty:
+        complain(f"left out: {len(run.empty)} empty segments: the ones before them reach over their offsets")
 
 
 def _say(outcome: SegmentOutcome, output: Output) -> None:
