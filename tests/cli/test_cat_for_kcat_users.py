@@ -304,3 +304,16 @@ def test_the_page_for_them_names_options_that_exist() -> None:
     reference = (ROOT / "docs" / "reference" / "cli.md").read_text()
     known = set(re.findall(r"--[a-z-]+", reference.partition("## tierlog cat")[2].partition("## tierlog check")[0]))
     assert set(re.findall(r"--[a-z-]+", page.replace("---", ""))) <= known | {"--topics"}
+
+
+@pytest.mark.skipif(not IN_CHECKOUT, reason="the pages are in a checkout only")
+def test_the_page_names_the_fields_of_json(tierlog: Run, logs: pathlib.Path) -> None:
+    """A filter of jq that was written for kcat's `-J` gives null for all other names."""
+    rows = (ROOT / "docs" / "coming-from-kcat.md").read_text().partition("| kcat `-J` | tierlog |")[2]
+    same, *others = rows.partition("\n\n")[0].splitlines()[2:]
+    ours = [cells[2] if cells[2].startswith(" `") else "" for cells in (line.split("|") for line in others)]
+    named = set(re.findall(r"`([a-zA-Z]+)`", same)) | {
+        found[1] for text in ours if (found := re.match(r" `(\w+)`", text))
+    }
+    (line,) = tierlog("cat", logs, "orders", "--format", "json", "--limit", "1").lines
+    assert named == set(line)

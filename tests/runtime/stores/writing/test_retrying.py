@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.errors import StoreError, StoreUnavailableError
+from tierlog.errors import StoreError, StoreNotReachedError, StorePermissionError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledCallError, CancelScope
 from tierlog.runtime.machine.clock import ManualClock
@@ -46,6 +46,22 @@ def test_tries_and_time_are_bounded(retries: int, seconds: float, throttled: boo
     assert all(0.049 <= pause <= 10.1 for pause in pauses)
     if throttled:
         assert all(pause >= min(asked, 10) - 1e-6 for pause in pauses)
+
+
+@pytest.mark.parametrize("before", [None, StoreUnavailableError("timed out"), StoreNotReachedError("no connection")])
+def test_a_refusal_counts_for_all_tries(before: StoreError | None) -> None:
+    """What a try without an answer may have stored would stay for good, if a later one's refusal spoke for it."""
+
+    def attempt(number: int) -> None:
+        if before is not None and number == 0:
+            raise before
+        refusal = StorePermissionError("status 403")
+        refusal.refused = True
+        raise refusal
+
+    with pytest.raises(StorePermissionError) as told:
+        retrying(machine(), RetryPolicy(), attempt)
+    assert told.value.refused == (before is None or isinstance(before, StoreNotReachedError))
 
 
 def test_it_ends_with_the_first_success() -> None:
