@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ import pytest
 import pyspark_tierlog
 import tierlog
 from tests.bindings.spark.conftest import QUICK_START
+from tests.support.fault_proxy import FaultProxy
 from tests.support.golden import config_of
 from tests.support.servers import StoreServer, as_abfss
 from tests.support.task_reader import Store, TaskReaderProcess, Unavailable
@@ -153,3 +155,51 @@ def test_a_masked_prefix_is_in_no_message(
         texts = (answer.error[1], str(python.value))
         told = [re.sub(r"written .* ago", "written a while ago", text) for text in texts]
         assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 8.0, 30.0])
+def test_a_store_that_throttles_is_waited_for(
+    s3: StoreServer, jvm: TaskReaderProcess, data: pathlib.Path, seconds: float
+) -> None:
+    """One second of 503 would end a query: S3 throttles for as long as it splits a prefix."""
+    url = s3.upload(data / "main-plain" / "objects", "jar/throttling")
+    with open_tier(url, config=dict(s3.options)) as tier:
+        ranges = plan_scan(tier, ScanRequest(TopicSelection.matching(".*"))).ranges
+    with FaultProxy.before(s3) as proxy:
+        rule = proxy.add("status", status=503, times=None, seconds=seconds)
+        address = address_store(url, dict(s3.options) | {"store.endpoint": proxy.endpoint})
+        began = time.monotonic()
+        answer = jvm.read(ranges[:1], Store(address.url, address.kind, tuple(address.options.items())), ("offset",))
+        took = time.monotonic() - began
+    assert answer.error is None, answer.error
+    assert rule.struck > 1
+    assert seconds < took < seconds + 20
+
+
+@pytest.mark.parametrize(
+    ("status", "more"),
+    [
+        (403, {}),
+        (503, {"store.retry_timeout": "300ms"}),
+        (500, {"store.max_retries": "1"}),
+    ],
+)
+def test_both_ways_say_the_same_of_a_store_that_refuses(
+    s3: StoreServer, jvm: TaskReaderProcess, data: pathlib.Path, status: int, more: dict[str, str]
+) -> None:
+    """XML and the name of a provider would be told by one of them, and not which key waits longer."""
+    url = s3.upload(data / "main-plain" / "objects", "jar/throttling")
+    with FaultProxy.before(s3) as proxy:
+        options = dict(s3.options) | {"store.endpoint": proxy.endpoint} | more
+        address = address_store(url, options)
+        with open_tier(url, config=options) as tier:
+            ranges = plan_scan(tier, ScanRequest(TopicSelection.matching(".*"))).ranges
+            proxy.add("status", status=status, times=None)
+            with pytest.raises(StoreError) as python:
+                list(read_scan_range(tier, ranges[0]))
+        answer = jvm.read(ranges[:1], Store(address.url, address.kind, tuple(address.options.items())), ("offset",))
+    assert answer.error is not None
+    texts = [re.sub(r"tried \d+ times in \d\.\d s", "tried", text) for text in (answer.error[1], str(python.value))]
+    assert texts[0] == texts[1]
+    assert f"GET: status {status} " in texts[0]
+    assert answer.error[0] == type(python.value).__name__

@@ -78,6 +78,7 @@ class Rule:
         ending: What the path ends with.
         times: How often; None is always.
         skip: So many that fit pass first.
+        seconds: How long, from its first strike; None is always.
         code: S3's code in an answer of our own.
         headers: More of them in an answer of our own.
         then: Called when it strikes, before the client learns anything.
@@ -99,6 +100,8 @@ class Rule:
     ending: str = ""
     struck: int = 0
     left: int = 0
+    seconds: float | None = None
+    first_at: float | None = None
     released: threading.Event = field(default_factory=threading.Event)
 
     def release(self) -> None:
@@ -121,6 +124,11 @@ class Rule:
             return False
         if self.times is not None and self.struck >= self.times:
             return False
+        if self.seconds is not None:
+            now = time.monotonic()
+            self.first_at = now if self.first_at is None else self.first_at
+            if now - self.first_at > self.seconds:
+                return False
         self.struck += 1
         if self.then is not None:
             self.then()
@@ -130,7 +138,7 @@ class Rule:
 class FaultProxy:
     """See the module. A context manager; its threads and connections end with it."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, at_port: int = 0) -> None:
         self._target = (host, port)
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
@@ -139,17 +147,17 @@ class FaultProxy:
         self._connections: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self.seen: list[Seen] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", at_port))
         self._listener.settimeout(0.05)
         self.port: int = self._listener.getsockname()[1]
 
     @classmethod
-    def before(cls, server: StoreServer) -> Self:
-        """In front of a server's endpoint."""
+    def before(cls, server: StoreServer, *, at_port: int = 0) -> Self:
+        """In front of a server's endpoint; at a free port by default."""
         place = urlsplit(server.options.get("store.endpoint") or server.options["store.base_url"])
         assert place.hostname is not None
         assert place.port is not None
-        made = cls(place.hostname, place.port)
+        made = cls(place.hostname, place.port, at_port=at_port)
         made._base_path = place.path
         return made
 
@@ -174,10 +182,12 @@ class FaultProxy:
         headers: dict[str, str] | None = None,
         then: Callable[[], object] | None = None,
         ending: str = "",
+        seconds: float | None = None,
     ) -> Rule:
         """One more rule; the first that fits a request strikes."""
         assert kind in KINDS, kind
         rule = Rule(kind, verb, path, times, skip, status, code, after_bytes, headers or {}, then, ending)
+        rule.seconds = seconds
         with self._lock:
             self._rules.append(rule)
         return rule

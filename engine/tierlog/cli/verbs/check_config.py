@@ -37,8 +37,8 @@ def check_config(
     to the store, never a secret. Ends with 0 if all is well, with 2 if FILE itself is wrong, with 3 if the store
     refuses or fails.
 
-    Each request ends within store.retry_timeout plus one store.timeout (90 s), even if the store never answers. After a
-    step without an answer no other step is tried: only the objects are removed.
+    Each request ends within store.retry_timeout plus one store.timeout (120 s), even if the store never answers. After
+    a step without an answer no other step is tried: only the objects are removed.
     """
     from tierlog.remote.storage.chunks.key_ring import read_key_ring
     from tierlog.remote.storage.config import read_storage_config

@@ -62,7 +62,7 @@ def rewrap(
     Brokers keep manifests in memory: leave the old pair on their rings for fetch.manifest.cache.retention.ms after the
     last run, whose report must name the active pair alone.
 
-    Ends with 3 at the first request that a store does not answer within store.retry_timeout plus one store.timeout (90
+    Ends with 3 at the first request that a store does not answer within store.retry_timeout plus one store.timeout (120
     s); requests that run beside it end within as much again.
 
     Without --apply it ends with 1 if there is anything to do. JSON: one object for each manifest,

@@ -73,8 +73,9 @@ class StoreAddress:
     Attributes:
         kind: "local" or "object".
         url: An absolute folder, or ``scheme://bucket/folder`` with s3, gs or az; the folder as it is, not encoded.
-        options: What obstore would be given: of the store, of its HTTP client, and ``max_retries`` and
-            ``retry_timeout`` (``30000ms``). Secrets among them perhaps. What the environment gives is not in it.
+        options: What obstore would be given: of the store, of its HTTP client, and ``retry_timeout`` (``90000ms``) and
+            ``max_retries`` (where tries are counted). Secrets among them perhaps. What the environment gives is not in
+            it.
     """
 
     kind: str
@@ -106,10 +107,9 @@ def address_store(
     made = read_store_options(scheme, options or {}, files, begin=begin, shared_region=False)
     azure_urls.add_account(made.config, account)
     config = address_config(bucket, made, files) if scheme == "s3" else made.config
-    retries = {
-        "max_retries": str(made.max_retries),
-        "retry_timeout": f"{round(made.retry_timeout.total_seconds() * 1000)}ms",
-    }
+    retries = {"retry_timeout": f"{round(made.retry_timeout.total_seconds() * 1000)}ms"}
+    if made.max_retries is not None:
+        retries["max_retries"] = str(made.max_retries)
     return StoreAddress("object", f"{scheme}://{bucket}/{folder}".rstrip("/"), config | made.client | retries)
 
 

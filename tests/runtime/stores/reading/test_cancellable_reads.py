@@ -31,6 +31,8 @@ READS: dict[str, Callable[[ObjectStore, str], object]] = {
     "fetch": lambda store, key: bytes(store.fetch(key)),
     "fetch_range": lambda store, key: bytes(store.fetch_range(key, start_position=7, end_position_exclusive=999)),
     "find": lambda store, key: store.find(key),
+    "list": lambda store, key: [found.key for found in store.iter_objects(key)],
+    "list_folder": lambda store, _: len(store.list_folder().objects),
 }
 
 
@@ -60,8 +62,9 @@ def test_what_can_be_cancelled_reads_the_same(stalling: Stalling, read: str) -> 
     plain = READS[read](stalling.store, "k")
     with cancelled_by(scope()):
         assert READS[read](stalling.store, "k") == plain
-        if read == "find":
+        if not read.startswith("fetch"):
             assert stalling.store.find("none") is None
+            assert list(stalling.store.iter_objects("none")) == []
             return
         with pytest.raises(ObjectNotFoundError, match="none: not found"):
             READS[read](stalling.store, "none")
@@ -136,8 +139,9 @@ def test_a_loop_that_runs_here_is_left_alone(stalling: Stalling) -> None:
     assert asyncio.run(within()) == BODY
 
 
-def test_an_interrupt_ends_the_read(stalling: Stalling) -> None:
-    """If this fails, Ctrl-C waits until a stalled store times out."""
+@pytest.mark.parametrize("read", READS)
+def test_an_interrupt_ends_the_read(stalling: Stalling, read: str) -> None:
+    """If this fails, Ctrl-C waits until a stalled store times out, or until all tries are used up."""
     rule = stalling.proxy.add("stall", times=None)
 
     main = threading.main_thread().ident
@@ -150,8 +154,8 @@ def test_an_interrupt_ends_the_read(stalling: Stalling) -> None:
     thread = threading.Thread(target=interrupt)
     thread.start()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), cancelled_by(scope()):
-        stalling.store.fetch("k")
+    with pytest.raises(KeyboardInterrupt):
+        READS[read](stalling.store, "k")
     thread.join()
     assert time.monotonic() - began < 5
     rule.wait_left(1)

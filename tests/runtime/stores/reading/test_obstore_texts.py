@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import obstore
 import pytest
@@ -41,8 +43,7 @@ def s3(port: int, **more: object) -> S3Store:
             "skip_signature": "credential_provider" not in more,
         },
         client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
-        **more,  # type: ignore[arg-type]
+        **({"retry_config": {"max_retries": 0}} | more),  # type: ignore[arg-type]
     )
 
 
@@ -164,3 +165,33 @@ def said_missing(name: str) -> FileNotFoundError:
     with pytest.raises(FileNotFoundError) as caught:
         obstore.get_range(MemoryStore(), name, start=0, end=1)
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("refusing_port", "told"),
+    [
+        ((403, refusal("AccessDenied")), "status 403 AccessDenied: m"),
+        ((403, b""), "status 403 Forbidden"),
+        ((502, b"<html>no</html>"), "status 502 Bad Gateway"),
+        ((503, b"come\n back"), "status 503 Service Unavailable: come back"),
+        ((301, b""), "the store redirects without a place: the bucket is in another region (store.region)"),
+    ],
+    indirect=["refusing_port"],
+    ids=["xml", "nothing", "html", "text", "redirect"],
+)
+def test_what_a_store_answers_is_told_in_our_words(refusing_port: int, told: str) -> None:
+    """If this fails, a user reads XML and the name of a provider, and other words than ``check-config`` has."""
+    store = s3(refusing_port)
+    error = said(lambda: obstore.get_range(store, "k", start=0, end=1))
+    assert str(translate(error, "s3://b/k")) == f"s3://b/k: GET: {told}", ADVICE
+    listed = said(lambda: next(iter(obstore.list(store))))
+    assert str(translate(listed, "s3://b/")) == f"s3://b/: LIST: {told}", ADVICE
+
+
+@pytest.mark.parametrize("refusing_port", [(503, refusal("SlowDown"))], indirect=True)
+def test_how_long_was_waited(refusing_port: int) -> None:
+    """If this fails, nobody knows which key to change for a store that throttles longer."""
+    store = s3(refusing_port, retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=9)})
+    error = said(lambda: obstore.get_range(store, "k", start=0, end=1))
+    told = r"GET: status 503 SlowDown: m \(tried 3 times in 0\.\d s; store\.max_retries allows more tries\)"
+    assert re.fullmatch(f"s3://b/k: {told}", str(translate(error, "s3://b/k"))), ADVICE

@@ -36,10 +36,16 @@ def test_every_call_has_a_time_limit_and_bounded_retries() -> None:
     """If this fails, a store that stalls hangs the reader for ever."""
     made = read("s3")
     assert made.client == {"timeout": "30s", "connect_timeout": "5s"}
-    assert made.retry_config() == {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+    retries = made.retry_config()
+    assert retries["max_retries"] > 1000, "the time alone counts"
+    assert retries["retry_timeout"] + retries["backoff"]["max_backoff"] == timedelta(seconds=90)
     made = read("s3", store__timeout="2s", store__max_retries="1", store__retry_timeout="500ms")
     assert made.client["timeout"] == "2s"
-    assert made.retry_config() == {"max_retries": 1, "retry_timeout": timedelta(milliseconds=500)}
+    retries = made.retry_config()
+    assert retries["max_retries"] == 1
+    assert retries["retry_timeout"] + retries["backoff"]["max_backoff"] == timedelta(milliseconds=500)
+    backoff = read("s3", store__retry_timeout="0s").retry_config()["backoff"]
+    assert timedelta() < backoff["init_backoff"] <= backoff["max_backoff"], "obstore panics at a pause of nothing"
 
 
 def test_the_region_of_the_usual_aws_files() -> None:
@@ -125,7 +131,6 @@ def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_key
         "region": "eu-north-1",
         "timeout": "2s",
         "connect_timeout": "5s",
-        "max_retries": "4",
         "retry_timeout": "1500ms",
     }
     assert "eu-north-1" not in repr(address)
@@ -180,3 +185,30 @@ def typed_keys(file: str, kind: str) -> set[str]:
     return {
         node.target.id for node in found.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "environment"),
+    [
+        ("s3", {"store.endpoint": "http://h"}, {}),
+        ("s3", {"store.aws_endpoint_url_s3": "http://h"}, {}),
+        ("s3", {}, {"AWS_ENDPOINT_URL": "http://h"}),
+        ("gs", {}, {"GOOGLE_BASE_URL": "http://h"}),
+        ("az", {}, {"AZURE_STORAGE_ENDPOINT": "http://h"}),
+    ],
+)
+def test_an_address_without_tls(
+    scheme: str, options: dict[str, str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a server in the cluster is a "builder error" for whoever names it as awscli takes it."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert read_store_options(scheme, options, MemoryFiles()).client["allow_http"] == "true"
+    with pytest.raises(ConfigError, match=r"http://, which store\.allow_http=false refuses"):
+        read_store_options(scheme, options | {"store.allow_http": "false"}, MemoryFiles())
+
+
+def test_the_address_of_who_gives_keys_is_not_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a machine that asks for its role without TLS may send the store's requests without it too."""
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
+    assert "allow_http" not in read("s3", store__metadata_endpoint="http://169.254.169.254").client

@@ -60,6 +60,7 @@ const CERTIFICATE_FAULTS: [(&str, &str); 7] = [
 ];
 /// Messages that say only that no answer came.
 const CAUSELESS: [&str; 2] = ["error sending request", "HTTP error"];
+const MESSAGE_CHARACTERS_MAX: usize = 300;
 const CONNECTION_FAULTS: [(&str, &str); 9] = [
     ("InvalidContentType", "the server does not speak TLS there (http:// in place of https://?)"),
     ("AlertReceived(", "the server ended the TLS handshake"),
@@ -149,10 +150,13 @@ pub fn translate(error: &Error, place: &str) -> Failure {
     }
     if CAUSELESS.iter().any(|words| text.ends_with(words)) {
         if let Some(cause) = connection_fault(&long) {
-            text = format!("{text}: {cause}");
+            text = match text.strip_suffix("error sending request") {
+                Some(head) => format!("{head}{cause}"),
+                None => format!("{text}: {cause}"),
+            };
         }
     }
-    let told = format!("{place}: {text}");
+    let told = format!("{place}: {}", said(&text));
     let of = |kind| Failure { kind, text: told.clone() };
     match error {
         Error::NotFound { .. } => {
@@ -173,6 +177,95 @@ pub fn translate(error: &Error, place: &str) -> Failure {
         None if NO_ANSWER.iter().any(|words| text.contains(words)) => of("StoreUnavailableError"),
         _ => of("StoreError"),
     }
+}
+
+/// The crate's message in the words of `tierlog.runtime.stores.reading.obstore_errors`: no provider, no XML, and what
+/// was waited.
+fn said(text: &str) -> String {
+    let Some(asked) = Asked::of(text) else {
+        let rest = match text.split_once(" error: ") {
+            Some((head, rest)) if head.starts_with("Generic ") && !head["Generic ".len()..].contains(' ') => rest,
+            _ => text,
+        };
+        return rest.replace("HTTP error: ", "no whole answer: ");
+    };
+    let waited = asked.tried.map_or_else(String::new, |tried| format!(" ({tried})"));
+    format!("{}: {}{waited}", asked.verb, what_happened(asked.fault, asked.host))
+}
+
+/// A request, as the crate tells of it: `Error performing GET URL in 1.5s, after 4 retries, max_retries: 9,
+/// retry_timeout: 80s  - what went wrong`.
+struct Asked<'a> {
+    verb: &'a str,
+    host: &'a str,
+    tried: Option<String>,
+    fault: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        const BEGIN: &str = "Error performing ";
+        text.match_indices(BEGIN).find_map(|(at, _)| {
+            let (verb, rest) = text[at + BEGIN.len()..].split_once(' ')?;
+            let (url, rest) = rest.split_once(" in ")?;
+            let (spent, fault) = rest.split_once(" - ")?;
+            if !verb.bytes().all(|byte| byte.is_ascii_uppercase()) || url.contains(' ') {
+                return None; // what stands around it
+            }
+            let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+            let host = &host[..host.find(['/', '?']).unwrap_or(host.len())];
+            let mut spent = spent.split(", ");
+            let seconds = seconds_of(spent.next()?)?;
+            let mut number =
+                |head: &str, tail: &str| spent.next()?.strip_prefix(head)?.strip_suffix(tail)?.parse::<usize>().ok();
+            let tried = number("after ", " retries").map(|retries| {
+                let limit = number("max_retries: ", "").unwrap_or(usize::MAX);
+                let more = if retries >= limit {
+                    "store.max_retries allows more tries"
+                } else {
+                    "store.retry_timeout allows more time"
+                };
+                format!("tried {} times in {seconds:.1} s; {more}", retries + 1)
+            });
+            Some(Asked { verb, host, tried, fault: fault.trim_start() })
+        })
+    }
+}
+
+/// The seconds of a duration in its long form.
+fn seconds_of(text: &str) -> Option<f64> {
+    let units = [("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9), ("s", 1.0)];
+    units.iter().find_map(|(unit, seconds)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * seconds))
+}
+
+fn what_happened(fault: &str, host: &str) -> String {
+    if fault.starts_with("Received redirect without LOCATION") {
+        return "the store redirects without a place: the bucket is in another region (store.region)".to_owned();
+    }
+    let answer = fault.strip_prefix("Server returned non-2xx status code: ");
+    let Some((status, body)) = answer.and_then(|answer| answer.split_once(':')) else {
+        return format!("no answer from {host}: {}", fault.strip_prefix("HTTP error: ").unwrap_or(fault));
+    };
+    let (status, body) = (status.trim(), body.trim());
+    let (code, message) = (element(body, "Code"), element(body, "Message"));
+    let told = match code {
+        Some(code) => format!("status {} {code}: {}", &status[..status.len().min(3)], message.unwrap_or_default()),
+        None if body.starts_with('<') => format!("status {status}"),
+        None => format!("status {status}: {}", shortened(&body.split_whitespace().collect::<Vec<_>>().join(" "))),
+    };
+    told.trim_end_matches([':', ' ']).to_owned()
+}
+
+/// The text of an element of an error in XML.
+fn element(body: &str, name: &str) -> Option<String> {
+    let (_, rest) = body.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    Some(shortened(&plain.iter().fold(text.to_owned(), |text, (entity, letter)| text.replace(entity, letter))))
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARACTERS_MAX).collect()
 }
 
 fn status_of(text: &str) -> Option<u16> {
@@ -224,11 +317,11 @@ mod tests {
 
     #[test]
     fn why_no_connection_was_made_is_told() {
-        let head = "s3://b/k: Generic S3 error: HTTP error: error sending request";
+        let head = "s3://b/k: no whole answer: ";
         let refused = told("Os { code: 111, kind: ConnectionRefused } authorization: AWS4-HMAC-SHA256 secret");
-        assert_eq!(refused, Failure { kind: "StoreUnavailableError", text: format!("{head}: connection refused") });
-        assert_eq!(told("\"dns error\", Custom").text, format!("{head}: the host's name is not known"));
-        assert_eq!(told("something else").text, head);
+        assert_eq!(refused, Failure { kind: "StoreUnavailableError", text: format!("{head}connection refused") });
+        assert_eq!(told("\"dns error\", Custom").text, format!("{head}the host's name is not known"));
+        assert_eq!(told("something else").text, format!("{head}error sending request"));
         assert!(
             !translate(&generic("HTTP error: request or response body error"), "x").text.contains("ConnectionReset")
         );
@@ -251,16 +344,32 @@ mod tests {
     #[test]
     fn a_query_of_a_url_is_not_told() {
         let told = translate(&generic("GET https://h/k?sig=secret&x=1 in 2ms - why? no"), "az://c/k").text;
-        assert_eq!(told, "az://c/k: Generic S3 error: GET https://h/k?… in 2ms - why? no");
+        assert_eq!(told, "az://c/k: GET https://h/k?… in 2ms - why? no");
     }
 
     #[test]
     fn the_code_of_an_answer_is_told() {
+        let asked = "Error performing GET http://h:9/b/k?sig=1 in 1.5s";
+        let waited = ", after 2 retries, max_retries: 9, retry_timeout: 1s ";
+        let server = "Server returned non-2xx status code:";
+        let words = |text: String| translate(&generic(&text), "s3://b/k").text;
         for head in ["<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", "<?xml version='1.0'?>", ""] {
-            let text = format!("status code: 400 Bad Request: {head}<Error><Code>ExpiredToken</Code></Error>");
+            let body = format!("{head}<Error><Code>ExpiredToken</Code><Message>too &lt;old&gt;</Message></Error>");
+            let text = format!("{asked} - {server} 400 Bad Request: {body}");
             assert_eq!(kind(&text), "StorePermissionError");
-            assert!(translate(&generic(&text), "s3://b/k").text.ends_with(&text));
+            assert_eq!(words(text), "s3://b/k: GET: status 400 ExpiredToken: too <old>");
         }
+        let told = words(format!("{asked}{waited} - {server} 503 Service Unavailable: "));
+        let more = "(tried 3 times in 1.5 s; store.retry_timeout allows more time)";
+        assert_eq!(told, format!("s3://b/k: GET: status 503 Service Unavailable {more}"));
+        let told =
+            words(format!("{asked}, after 9 retries, max_retries: 9, retry_timeout: 1s  - {server} 500 X: a\n b"));
+        assert_eq!(
+            told,
+            "s3://b/k: GET: status 500 X: a b (tried 10 times in 1.5 s; store.max_retries allows more tries)"
+        );
+        let told = words(format!("{asked} - HTTP error: error sending request"));
+        assert_eq!(told, "s3://b/k: GET: no answer from h:9: error sending request");
     }
 
     #[test]

@@ -9,11 +9,17 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::path::Path;
-use object_store::{Certificate, ClientConfigKey, ClientOptions, Error, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, Certificate, ClientConfigKey, ClientOptions, Error, ObjectStore, RetryConfig};
 
 use crate::aws_profile;
 use crate::failure::{Failure, short_text};
 use crate::own_hosts::OwnHosts;
+
+/// How long a request is tried again, and pauses between tries: `StoreOptions.retry_config` says why.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(90);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSES_GROW: f64 = 3.0;
 
 /// A store, and the folder in it below which keys are.
 pub struct Opened {
@@ -115,17 +121,22 @@ fn take_client(options: &mut BTreeMap<String, String>) -> Result<ClientOptions, 
 }
 
 fn take_retry(options: &mut BTreeMap<String, String>) -> Result<RetryConfig, Failure> {
-    let mut retry = RetryConfig { max_retries: 4, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() };
+    let mut max_retries = usize::MAX;
+    let mut retry_timeout = RETRY_TIMEOUT;
     if let Some(text) = options.remove("max_retries") {
-        retry.max_retries = text.parse().map_err(|_| Failure::config("store option max_retries: a number expected"))?;
+        max_retries = text.parse().map_err(|_| Failure::config("store option max_retries: a number expected"))?;
     }
     if let Some(text) = options.remove("retry_timeout") {
         let milliseconds = text.strip_suffix("ms").and_then(|number| number.parse().ok());
-        retry.retry_timeout = Duration::from_millis(
-            milliseconds.ok_or_else(|| Failure::config("store option retry_timeout: as 60000ms expected"))?,
+        retry_timeout = Duration::from_millis(
+            milliseconds.ok_or_else(|| Failure::config("store option retry_timeout: as 90000ms expected"))?,
         );
     }
-    Ok(retry)
+    // The crate looks at the time before a pause, and tries once more behind it.
+    let pause = LONGEST_PAUSE.min(retry_timeout / 9);
+    let longest = pause.max(Duration::from_millis(1)); // of none its chance has nothing to choose from
+    let backoff = BackoffConfig { init_backoff: FIRST_PAUSE.min(longest), max_backoff: longest, base: PAUSES_GROW };
+    Ok(RetryConfig { backoff, max_retries, retry_timeout: retry_timeout - pause })
 }
 
 #[cfg(test)]
@@ -158,6 +169,22 @@ mod tests {
         assert_eq!(text(&[("timeout", "soon")]).kind, "ConfigError");
         assert!(opened("ftp://bucket", &[]).is_err());
         assert!(opened("s3://", &[]).is_err());
+    }
+
+    #[test]
+    fn tries_are_bounded_by_time() {
+        let of = |options: &[(&str, &str)]| {
+            let mut options = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            let retry = take_retry(&mut options).ok().unwrap();
+            assert!(options.is_empty());
+            (retry.max_retries, retry.retry_timeout + retry.backoff.max_backoff, retry.backoff.init_backoff)
+        };
+        assert_eq!(of(&[]), (usize::MAX, RETRY_TIMEOUT, FIRST_PAUSE));
+        assert_eq!(
+            of(&[("max_retries", "2"), ("retry_timeout", "900ms")]),
+            (2, Duration::from_millis(900), FIRST_PAUSE)
+        );
+        assert_eq!(of(&[("retry_timeout", "0ms")]).1, Duration::from_millis(1));
     }
 
     #[test]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 from obstore import exceptions
 
@@ -21,6 +22,9 @@ from tierlog.errors import (
 )
 from tierlog.runtime.machine.forking import OBSTORE
 from tierlog.runtime.stores.reading.redirects import is_refused_redirect
+from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX
+from tierlog.runtime.stores.writing.retrying import tried
+from tierlog.runtime.stores.writing.xml_answers import find_xml_fault
 
 # All that follows is the text of obstore 0.12, which has no type or field for it: a GenericError says what happened in
 # its message, and why in the debug form behind that. The name of an object is in there too, in a URL or a path, so each
@@ -52,6 +56,17 @@ _CERTIFICATE_FAULTS: Final = {
 }
 _PRESENTED: Final = re.compile(r"presented:\s*\[(.*?)\]", re.DOTALL)
 _NAME: Final = re.compile(r"\w+\((?:\\?\")?([\w.:*-]+)")
+#: What was asked, how often and how long; behind it comes what went wrong.
+_REQUEST: Final = re.compile(
+    r"(?:Error performing (?P<what>[A-Za-z ]+) request(?: [^:]*)?: )?"
+    r"Error performing (?P<verb>[A-Z]+) (?P<url>\S+) in (?P<took>\S+?)(?P<unit>m|µ|n)?s"
+    r"(?:, after (?P<retries>\d+) retries, max_retries: (?P<limit>\d+), retry_timeout: \S+)? +- "
+)
+_UNITS: Final = {None: 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
+#: What stands in front of an error that has no request.
+_PROVIDER: Final = re.compile(r"Generic \w+ error: ")
+_ANSWER: Final = re.compile(r"Server returned (?:non-2xx status code: (\d{3}[^:]*)|error response):(.*)", re.DOTALL)
+_BARE_REDIRECT: Final = "Received redirect without LOCATION"
 #: Where obstore's message says no more than that no answer came.
 _CAUSELESS: Final = ("error sending request", "HTTP error", "request or response body error")
 _CONNECTION_FAULTS: Final = {
@@ -116,7 +131,7 @@ def translate(error: BaseException, place: str) -> StoreError | ConfigError:
     if isinstance(error, exceptions.GenericError):
         return _translate_generic(error, place)
     text = short_text(error)
-    told = f"{place}: {text}"
+    told = f"{place}: {_said(text)}"
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return ObjectNotFoundError(f"{place}: not found")
     if _ARCHIVED.search(text):
@@ -140,7 +155,7 @@ def _translate_generic(error: exceptions.GenericError, place: str) -> StoreError
     status = _status_in(text)
     if status is None and _NO_ANSWER.search(text):
         return _unanswered(text, str(error), place)
-    told = f"{place}: {text}"
+    told = f"{place}: {_said(text)}"
     if status in (401, 403) or _REFUSED.search(text):
         return StorePermissionError(told)
     if status == 404:
@@ -158,8 +173,36 @@ def _unanswered(text: str, debug_text: str, place: str) -> StoreError:
             f"{place}: the store redirects to another host, which is not followed: name the endpoint that answers"
         )
     if text.endswith(_CAUSELESS) and (cause := _connection_fault(debug_text)):
-        text = f"{text}: {cause}"
-    return StoreUnavailableError(f"{place}: {text}")
+        head = text.removesuffix("error sending request")
+        text = f"{head}{cause}" if head != text else f"{text}: {cause}"
+    return StoreUnavailableError(f"{place}: {_said(text)}")
+
+
+def _said(text: str) -> str:
+    """Obstore's message in the words of the write half: no provider, no XML, and what was waited."""
+    found = _REQUEST.search(text)
+    if found is None:
+        return _PROVIDER.sub("", text).replace("HTTP error: ", "no whole answer: ")
+    verb = "LIST" if found["what"] == "list" else found["verb"]
+    what = _what_happened(text[found.end() :], found["url"])
+    if found["retries"] is None:
+        return f"{verb}: {what}"
+    seconds, retries = float(found["took"]) * _UNITS[found["unit"]], int(found["retries"])
+    return f"{verb}: {what} ({tried(retries + 1, seconds, counted_out=retries >= int(found['limit']))})"
+
+
+def _what_happened(text: str, url: str) -> str:
+    if text.startswith(_BARE_REDIRECT):
+        return "the store redirects without a place: the bucket is in another region (store.region)"
+    answer = _ANSWER.match(text)
+    if answer is None:
+        return f"no answer from {urlsplit(url).netloc}: {text.removeprefix('HTTP error: ')}"
+    status, body = answer[1] or "200", answer[2].strip()
+    fault = find_xml_fault(body.encode())
+    if fault is not None:
+        return f"status {status[:3]} {fault.code}: {fault.message}".rstrip(": ")
+    plain = "" if body.startswith("<") else " ".join(body.split())[:MESSAGE_CHARACTERS_MAX]
+    return f"status {status.strip()}: {plain}".rstrip(": ")
 
 
 def _status_in(text: str) -> int | None:

@@ -1,7 +1,8 @@
 """Buckets: S3 and what speaks like it, GCS, Azure, and memory. Read through obstore, written through a StoreWriter.
 
 Every call has a time limit and bounded retries (``store.timeout``, ``store.max_retries``, ``store.retry_timeout``), set
-where the store is made. Reads within a block of ``cancelling.cancelled_by`` can be ended.
+where the store is made. Reads within a block of ``cancelling.cancelled_by`` can be ended; those of the main thread end
+with an interrupt.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _PAGE_KEYS: Final = 1000
 _Answer = TypeVar("_Answer", bound=Buffer)
+_Result = TypeVar("_Result")
 
 
 class RemoteStore:
@@ -112,16 +114,24 @@ class RemoteStore:
         """See ResumedListings."""
         return self._iter_listed(prefix, key)
 
+    def _read(self, blocking: Callable[[], _Result], begin: Callable[[], Awaitable[_Result]]) -> _Result:
+        """One call of obstore's. Those that block are faster by a change of threads, and nothing ends them, be it a
+        scope or Ctrl-C: with its tries a call may take minutes.
+        """
+        ends = is_cancellable() or (threading.current_thread() is threading.main_thread() and not self.is_local)
+        return read_cancellable(begin) if ends else blocking()
+
     def _iter_listed(self, prefix: str, behind: str | None) -> Iterator[ObjectInfo]:
         folder = prefix[: prefix.rfind("/") + 1]
         with translated(self._place(prefix)):
-            pages = iter(obstore.list(self._store, folder.rstrip("/") or None, offset=behind, chunk_size=_PAGE_KEYS))
+            pages = obstore.list(self._store, folder.rstrip("/") or None, offset=behind, chunk_size=_PAGE_KEYS)
         while True:
             with translated(self._place(prefix)):
                 self._counts.add("LIST")
-                page = next(pages, None)
-            if page is None:
-                return
+                try:
+                    page = self._read(pages.__next__, pages.__anext__)
+                except (StopIteration, StopAsyncIteration):
+                    return
             for found in page:
                 if found["path"].startswith(prefix):
                     yield _info(found)
@@ -129,8 +139,12 @@ class RemoteStore:
     def list_folder(self, prefix: str = "") -> FolderListing:
         """See ObjectStore."""
         self._counts.add("LIST")
+        folder = prefix.rstrip("/") or None
         with translated(self._place(prefix)):
-            found = obstore.list_with_delimiter(self._store, prefix.rstrip("/") or None)
+            found = self._read(
+                lambda: obstore.list_with_delimiter(self._store, folder),
+                lambda: obstore.list_with_delimiter_async(self._store, folder),
+            )
         return FolderListing(
             tuple(f"{folder.rstrip('/')}/" for folder in found["common_prefixes"]),
             tuple(_info(each) for each in found["objects"]),
@@ -140,23 +154,20 @@ class RemoteStore:
         """See ObjectStore."""
         self._counts.add("GET")
         with translated(self._place(key)):
-            if not is_cancellable():
-                return _noted(obstore.get(self._store, key).bytes())
-            answer = read_cancellable(lambda: obstore.get_async(self._store, key))
-            return _noted(read_cancellable(answer.bytes_async))
+            answer = self._read(lambda: obstore.get(self._store, key), lambda: obstore.get_async(self._store, key))
+            return _noted(self._read(answer.bytes, answer.bytes_async))
 
     def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
         """See ObjectStore; the client's buffer as it is."""
         self._counts.add("GET")
         with translated(self._place(key)):
             try:
-                if not is_cancellable():
-                    return _noted(obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive))
                 return _noted(
-                    read_cancellable(
+                    self._read(
+                        lambda: obstore.get_range(self._store, key, start=start_position, end=end_position_exclusive),
                         lambda: obstore.get_range_async(
                             self._store, key, start=start_position, end=end_position_exclusive
-                        )
+                        ),
                     )
                 )
             except exceptions.GenericError as error:
@@ -189,10 +200,7 @@ class RemoteStore:
         self._counts.add("HEAD")
         try:
             with translated(self._place(key)):
-                if not is_cancellable():
-                    found = obstore.head(self._store, key)
-                else:
-                    found = read_cancellable(lambda: obstore.head_async(self._store, key))
+                found = self._read(lambda: obstore.head(self._store, key), lambda: obstore.head_async(self._store, key))
                 return replace(_info(found), etag=found[self._etag_field])
         except ObjectNotFoundError:
             return None

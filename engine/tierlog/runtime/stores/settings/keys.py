@@ -32,8 +32,14 @@ class StoreKey:
 
 #: Read by this package itself.
 OWN_KEYS: Final = (
-    StoreKey("max_retries", "Tries of a request after the first one.", "4", "0 … 100"),
-    StoreKey("retry_timeout", "No try begins later than this after the first one.", "60s", "as `30s`, `500ms`, `5m`"),
+    StoreKey("max_retries", "Tries of a request after the first one; not counted unless given.", "", "0 … 100"),
+    StoreKey(
+        "retry_timeout",
+        "How long a request is tried again that the store throttles (429, 503), fails (5xx) or does not answer: no try "
+        "begins later than this after the first one. A request keeps its signature: below 5 minutes.",
+        "90s",
+        "as `30s`, `500ms`, `2m`",
+    ),
     StoreKey(
         "checksums",
         "Checksums of writes to S3: `auto` begins with CRC-32C and goes over to MD5 where the store does not know it.",

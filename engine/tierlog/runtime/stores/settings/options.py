@@ -20,9 +20,19 @@ from tierlog.runtime.stores.settings.values import read_boolean, read_duration, 
 
 #: A call of one window ends within these, whatever the store does.
 _DEFAULT_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
-_DEFAULT_RETRIES: Final = 4
-_DEFAULT_RETRY_TIMEOUT: Final = timedelta(seconds=60)
-_ENDPOINT_ENDS: Final = ("endpoint", "base_url", "endpoint_url")
+#: S3 throttles for as long while it splits a prefix: tries that were counted would be spent within a second.
+_DEFAULT_RETRY_TIMEOUT: Final = timedelta(seconds=90)
+#: Of obstore, which wants a number: more than fit into any time.
+_ANY_NUMBER: Final = 1_000_000_000
+#: Pauses between obstore's tries: they grow from the first to the longest, each of them by chance.
+_FIRST_PAUSE: Final = timedelta(milliseconds=100)
+_LONGEST_PAUSE: Final = timedelta(seconds=10)
+#: With obstore's own 2 the pauses stay near the first one: half of what chance takes off is more than they grow.
+_PAUSES_GROW: Final = 3
+_ENDPOINT_ENDS: Final = ("endpoint", "base_url", "endpoint_url", "endpoint_url_s3")
+#: Names of the store's own address, without what obstore lets stand in front of them; the first that is given holds.
+_ADDRESSES: Final = {"s3": ("endpoint_url_s3", "endpoint_url", "endpoint"), "gs": ("base_url",), "az": ("endpoint",)}
+_BRANDS: Final = {"s3": ("", "aws_"), "gs": ("", "google_"), "az": ("", "azure_storage_", "azure_")}
 
 
 @dataclass(slots=True)
@@ -32,7 +42,7 @@ class StoreOptions:
     Args:
         config: Options of obstore's store, in its words.
         client: Options of its HTTP client.
-        max_retries: Tries of a request after the first one.
+        max_retries: Tries of a request after the first one; None is as many as fit into ``retry_timeout``.
         retry_timeout: No try begins later than this after the first one.
         credentials_source: Where S3's keys come from: one of credentials.aws.SOURCES.
         credentials_file: A file of S3's keys, read again when it changes.
@@ -46,7 +56,7 @@ class StoreOptions:
 
     config: dict[str, str] = field(default_factory=dict, repr=False)
     client: dict[str, str] = field(default_factory=lambda: dict(_DEFAULT_CLIENT))
-    max_retries: int = _DEFAULT_RETRIES
+    max_retries: int | None = None
     retry_timeout: timedelta = _DEFAULT_RETRY_TIMEOUT
     credentials_source: str = "default"
     credentials_file: str | None = None
@@ -58,8 +68,18 @@ class StoreOptions:
     check_reads: bool = False
 
     def retry_config(self) -> dict[str, Any]:
-        """Limits of tries, in obstore's form."""
-        return {"max_retries": self.max_retries, "retry_timeout": self.retry_timeout}
+        """Limits of tries, in obstore's form: it looks at the time before a pause, and tries once more behind it."""
+        pause = min(_LONGEST_PAUSE, self.retry_timeout / 9)
+        longest = max(pause, timedelta(milliseconds=1))  # of none its chance has nothing to choose from
+        return {
+            "max_retries": _ANY_NUMBER if self.max_retries is None else self.max_retries,
+            "retry_timeout": self.retry_timeout - pause,
+            "backoff": {
+                "init_backoff": min(_FIRST_PAUSE, longest),
+                "max_backoff": longest,
+                "base": _PAUSES_GROW,
+            },
+        }
 
     @property
     def timeout_seconds(self) -> float:
@@ -103,12 +123,19 @@ def read_store_options(
     for key, value in (*found.config.items(), *_ambient_endpoints(scheme)):
         if key.lower().endswith(_ENDPOINT_ENDS):
             refuse_login(key, value)
-    endpoint = next((v for k, v in found.config.items() if k.endswith(_ENDPOINT_ENDS)), "")
-    if endpoint.startswith("http://"):
-        found.client.setdefault("allow_http", "true")
+    plain = _address(scheme, found.config).startswith("http://")
+    if plain and found.client.setdefault("allow_http", "true").lower() == "false":
+        raise ConfigError("the store's endpoint begins with http://, which store.allow_http=false refuses")
     if scheme == "s3" and shared_region:
         _add_shared_region(found, files)
     return found
+
+
+def _address(scheme: str, config: Mapping[str, str]) -> str:
+    """The server that is named in place of the cloud's own, by an option or else the environment; "" if none is."""
+    names = [f"{brand}{name}" for name in _ADDRESSES[scheme] for brand in _BRANDS[scheme]]
+    ambient = {name.lower(): value for name, value in _ambient_endpoints(scheme)}
+    return next((found for where in (config, ambient) for name in names if (found := where.get(name))), "")
 
 
 def _ambient_endpoints(scheme: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Trying again: bounded in tries and in time, with pauses that grow and differ."""
+"""Trying again: bounded in time, in tries where these are counted, with pauses that grow and differ."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ Result = TypeVar("Result")
 _FIRST_SECONDS: Final = 0.2
 _FIRST_THROTTLED_SECONDS: Final = 0.5
 _LONGEST_SECONDS: Final = 10.0
+_SHORTEST_SECONDS: Final = 0.01
+#: Behind which pauses are the longest: tries have no bound, powers of two have.
+_DOUBLINGS_MAX: Final = 10
 _SLEEP_STEP_SECONDS: Final = 0.1
 
 
@@ -33,10 +36,12 @@ class ThrottledError(StoreUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The limits of trying again: in number, and in the time after the first try in which another one may begin."""
+    """The limits of trying again: in number (None: any), and in the time after the first try in which another one may
+    begin.
+    """
 
-    max_retries: int = 4
-    retry_seconds: float = 60.0
+    max_retries: int | None = None
+    retry_seconds: float = 90.0
 
 
 def _nothing() -> None:
@@ -72,10 +77,13 @@ def retrying(
         except StoreUnavailableError as error:
             tries += 1
             reached = reached or not isinstance(error, StoreNotReachedError)
-            pause = _pause(machine, error, tries)
-            if tries > policy.max_retries or clock.monotonic_seconds() + pause - start > policy.retry_seconds:
-                told = f"{error} (tried {tries} times in {clock.monotonic_seconds() - start:.1f} s)"
+            passed = clock.monotonic_seconds() - start
+            left = policy.retry_seconds - passed
+            counted_out = policy.max_retries is not None and tries > policy.max_retries
+            if counted_out or left < _SHORTEST_SECONDS:
+                told = f"{error} ({tried(tries, passed, counted_out=counted_out)})"
                 raise (StoreUnavailableError if reached else StoreNotReachedError)(told) from None
+            pause = min(left, _pause(machine, error, tries))  # the last try is at the end of the time
         except StoreError as error:
             error.refused = error.refused and not reached  # an earlier try may be done yet
             raise
@@ -85,11 +93,21 @@ def retrying(
         start += clock.monotonic_seconds() - before
 
 
+def tried(tries: int, seconds: float, *, counted_out: bool) -> str:
+    """How often a request was sent, in which time, and which key lets it be sent more often."""
+    often = "once" if tries == 1 else f"{tries} times"
+    more = "store.max_retries allows more tries" if counted_out else "store.retry_timeout allows more time"
+    return f"tried {often} in {seconds:.1f} s; {more}"
+
+
 def _pause(machine: Machine, error: StoreUnavailableError, tries: int) -> float:
-    """Seconds before the next try: they grow, and half of them is chance, or all callers come back at once."""
+    """Seconds before the next try, at least what the store asks for: they grow, and half of them is chance, or all
+    callers come back at once.
+    """
     throttled = isinstance(error, ThrottledError)
-    full = min(_LONGEST_SECONDS, (_FIRST_THROTTLED_SECONDS if throttled else _FIRST_SECONDS) * 2 ** (tries - 1))
-    asked = min(error.after_seconds, _LONGEST_SECONDS) if isinstance(error, ThrottledError) else 0.0
+    first = _FIRST_THROTTLED_SECONDS if throttled else _FIRST_SECONDS
+    full = min(_LONGEST_SECONDS, first * 2 ** min(tries - 1, _DOUBLINGS_MAX))
+    asked = error.after_seconds if isinstance(error, ThrottledError) else 0.0
     return max(asked, machine.rng.uniform(full / 2, full))
 
 
