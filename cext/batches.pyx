@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_SetFromErrno
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_RawFree, PyMem_RawMalloc
 from libc cimport errno
 from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -37,6 +37,7 @@ from tl_core cimport (
     tl_range_check_begin,
     tl_range_check_collect,
     tl_range_check_feed,
+    tl_range_check_feed_file,
     tl_scan,
     tl_status,
 )
@@ -333,6 +334,11 @@ def walk_ready_batches(
 _RULES = {TL_RULE_HEADER: "header", TL_RULE_CRC: "crc", TL_RULE_ORDER: "order", TL_RULE_SIZE: "size"}
 
 
+# Of a file that is checked: what the processor's cache holds, and malloc hands out again.
+cdef enum:
+    _ROOM_BYTES = 65536
+
+
 cdef class RangeCheck:
     cdef tl_range_check check
     cdef object kind
@@ -348,9 +354,11 @@ cdef class RangeCheck:
         int64_t first_offset,
         int64_t last_offset,
         uint64_t size_bytes,
+        bint is_border=False,
         kind=CorruptObjectError,
     ):
         tl_range_check_begin(&self.check, position, first_offset, last_offset, size_bytes)
+        self.check.is_border = is_border or position == 0
         self.kind = kind
 
     @property
@@ -360,6 +368,10 @@ cdef class RangeCheck:
     @property
     def end_position(self):
         return self.check.stream.position
+
+    @property
+    def next_offset(self):
+        return self.check.next_offset
 
     @property
     def partial(self):
@@ -380,6 +392,35 @@ cdef class RangeCheck:
                 status = tl_range_check_feed(&self.check, <const uint8_t *>view.buf, <size_t>view.len, &fault)
         finally:
             PyBuffer_Release(&view)
+        return self._broken(status, &fault)
+
+    def feed_file(self, int64_t descriptor, uint64_t position, uint64_t size_bytes, *, bint waits):
+        cdef tl_fault fault
+        cdef tl_status status
+        cdef int64_t error
+        cdef uint8_t *room
+        if self.check.rule:
+            raise ValueError("the check ended at a fault")
+        room = <uint8_t *>PyMem_RawMalloc(_ROOM_BYTES)
+        if room == NULL:
+            raise MemoryError()
+        with nogil:
+            status = tl_range_check_feed_file(
+                &self.check,
+                tl_posix_files(),
+                descriptor,
+                position,
+                size_bytes,
+                waits,
+                room,
+                _ROOM_BYTES,
+                &error,
+                &fault,
+            )
+        PyMem_RawFree(room)
+        if error:
+            errno.errno = <int>-error
+            PyErr_SetFromErrno(OSError)
         return self._broken(status, &fault)
 
     def gather(self, data):

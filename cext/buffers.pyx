@@ -129,6 +129,7 @@ cdef class BufferPool:
 cdef class _Lent:
     """The holder of a block: gives it back with the last view of it."""
 
+    cdef object __weakref__
     cdef tl_block *block
     cdef Py_ssize_t size
     cdef BufferPool pool        # there as long as anything of it is lent

@@ -14,6 +14,20 @@ from tl_core cimport TL_OPEN_READY, tl_files, tl_growing_file, tl_growing_file_a
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int to, int source, off_t *position, size_t size) noexcept
 
+cdef extern from "<sys/stat.h>" nogil:
+    struct timespec:
+        long long tv_sec
+        long tv_nsec
+
+    struct file_stat "stat":
+        uint64_t st_dev
+        uint64_t st_ino
+        int64_t st_size
+        timespec st_mtim
+        timespec st_ctim
+
+    int fstat(int file, file_stat *found) noexcept
+
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL
 
@@ -108,6 +122,21 @@ cdef class ReadyFile:
     @property
     def descriptor(self):
         return self.file
+
+    @property
+    def version(self):
+        cdef file_stat found
+        if fstat(<int>self.file, &found):
+            PyErr_SetFromErrno(OSError)
+        return (
+            found.st_dev,
+            found.st_ino,
+            found.st_size,
+            found.st_mtim.tv_sec,
+            found.st_mtim.tv_nsec,
+            found.st_ctim.tv_sec,
+            found.st_ctim.tv_nsec,
+        )
 
     def holds(self, uint64_t position, uint64_t size_bytes):
         return tl_posix_files().ops.holds(NULL, self.file, position, size_bytes) == 1

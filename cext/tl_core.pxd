@@ -213,6 +213,7 @@ cdef extern from "range_check.h" nogil:
 
     ctypedef struct tl_range_check:
         tl_batch_stream stream
+        int64_t next_offset
         tl_range_rule rule
         tl_bool is_border
         tl_bool is_off
@@ -220,6 +221,9 @@ cdef extern from "range_check.h" nogil:
     void tl_range_check_begin(tl_range_check *check, uint64_t position, int64_t first_offset, int64_t last_offset,
                               uint64_t size_bytes) noexcept
     tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault) noexcept
+    tl_status tl_range_check_feed_file(tl_range_check *check, tl_files files, int64_t file, uint64_t position,
+                                       uint64_t size, bint waits, uint8_t *room, size_t room_size, int64_t *error,
+                                       tl_fault *fault) noexcept
     tl_status tl_range_check_collect(tl_range_check *check, const uint8_t *data, size_t size, size_t *at,
                                      tl_batch_table *table, tl_fault *fault) noexcept
 

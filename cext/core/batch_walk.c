@@ -15,7 +15,8 @@ typedef struct place {
 } place;
 
 void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position) {
-    *walk = (tl_batch_walk){.position = position, .first_position = -1, .whole_position = position};
+    *walk =
+        (tl_batch_walk){.position = position, .first_position = -1, .whole_position = position, .last_position = -1};
 }
 
 /* The bytes from a position on, TL_HEADER_SIZE_V2 of them or as many as there are: in their piece, or put together in
@@ -76,6 +77,33 @@ static bool is_done(const tl_batch_walk *walk, int64_t cut) {
     return walk->is_ended || (walk->is_found && walk->position >= cut);
 }
 
+/* Takes the last batch back: the one behind it begins below its end, and either may have the wrong base offset. */
+static tl_status not_rising(tl_batch_walk *walk, const tl_batch_header *header, tl_fault *fault) {
+    tl_status status = broken(fault, TL_BAD_OFFSET, walk->position, header->base_offset, walk->least_offset,
+                              (int64_t)((uint64_t)header->base_offset + (uint64_t)(int64_t)header->last_offset_delta));
+    if (walk->last_position < 0) return status;
+    walk->position = walk->last_position;
+    walk->least_offset = walk->last_least_offset;
+    walk->whole_position = walk->last_whole_position;
+    walk->whole_offset = walk->last_whole_offset;
+    walk->last_position = -1;
+    if (walk->is_found && walk->first_position == walk->position) {
+        walk->is_found = false;
+        walk->first_position = -1;
+    }
+    return status;
+}
+
+/* Compares the base offset behind the last batch that was walked over, where its header is at hand. What else is wrong
+ * with that header is its own fault, for whoever wants it. */
+static tl_status look_behind(tl_batch_walk *walk, place *at, tl_fault *fault) {
+    tl_batch_header header;
+    tl_fault its_own;
+    if (!walk->is_found || walk->is_ended || walk->position >= walk->log_size) return TL_OK;
+    if (next_header(walk, at, &header, &its_own) != TL_OK || header.base_offset >= walk->least_offset) return TL_OK;
+    return not_rising(walk, &header, fault);
+}
+
 /* Walks as far as the headers at hand go; the bytes below `end` may be handed out. */
 static tl_status walk_on(tl_batch_walk *walk, place *at, int64_t end, tl_fault *fault) {
     int64_t cut = cut_of(walk);
@@ -90,6 +118,7 @@ static tl_status walk_on(tl_batch_walk *walk, place *at, int64_t end, tl_fault *
         if (status != TL_OK) return status;
         /* Wraps like Java where a hostile header overflows. */
         int64_t last = (int64_t)((uint64_t)header.base_offset + (uint64_t)(int64_t)header.last_offset_delta);
+        if (header.base_offset < walk->least_offset) return not_rising(walk, &header, fault);
         if (!tl_offsets_fit(header.base_offset, last, walk->least_offset, walk->greatest_offset))
             return broken(fault, TL_BAD_OFFSET, walk->position, header.base_offset, walk->least_offset, last);
         if (header.base_offset >= walk->end_offset) {
@@ -103,6 +132,10 @@ static tl_status walk_on(tl_batch_walk *walk, place *at, int64_t end, tl_fault *
             walk->first_last_offset = last;
             cut = cut_of(walk);
         }
+        walk->last_position = walk->position;
+        walk->last_least_offset = walk->least_offset;
+        walk->last_whole_position = walk->whole_position;
+        walk->last_whole_offset = walk->whole_offset;
         walk->position += header.size_bytes;
         walk->least_offset = (int64_t)((uint64_t)last + 1);
         if (walk->is_found && walk->position <= cut && walk->position <= end) {
@@ -117,7 +150,8 @@ tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t 
     place at = {pieces, count, 0, start};
     int64_t end = start;
     for (size_t index = 0; index < count; index++) end += (int64_t)pieces[index].size;
-    return walk_on(walk, &at, end, fault);
+    tl_status status = walk_on(walk, &at, end, fault);
+    return status == TL_OK ? look_behind(walk, &at, fault) : status;
 }
 
 tl_status tl_batch_walk_run_ready(tl_batch_walk *walk, tl_files files, int64_t file, int64_t log, int64_t end,
@@ -144,5 +178,11 @@ tl_status tl_batch_walk_run_ready(tl_batch_walk *walk, tl_files files, int64_t f
         if (wanted < PIECE_MAX && (size_t)(walk->position - before) < 2 * wanted) wanted *= 4;
     }
     if (walk->position >= walk->log_size && !walk->is_found) walk->is_ended = true;
-    return TL_OK;
+    if (!walk->is_found || walk->is_ended || walk->position >= walk->log_size) return TL_OK;
+    int64_t left = walk->log_size - walk->position;
+    int64_t count = files.ops->pread_ready(files.context, file, (uint64_t)log + (uint64_t)walk->position, data,
+                                           left < TL_HEADER_SIZE_V2 ? (size_t)left : TL_HEADER_SIZE_V2);
+    tl_piece piece = {data, count > 0 ? (size_t)count : 0};
+    place at = {&piece, 1, 0, walk->position};
+    return look_behind(walk, &at, fault);
 }

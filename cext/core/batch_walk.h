@@ -29,18 +29,25 @@ typedef struct tl_batch_walk {
     int64_t first_last_offset; /* of it */
     int64_t whole_position;    /* behind the last batch that counts and lies in the bytes as a whole */
     int64_t whole_offset;      /* behind its last offset */
-    tl_batch_header first;     /* of the first batch that counts */
-    bool is_found;             /* whether there is one so far */
-    bool is_ended;             /* nothing counts from `position` on: the end offset, or the log's end */
+    int64_t last_position;     /* of the last batch that was walked over; -1 before any */
+    int64_t last_least_offset; /* `least_offset` in front of it; so are the next two */
+    int64_t last_whole_position;
+    int64_t last_whole_offset;
+    tl_batch_header first; /* of the first batch that counts */
+    bool is_found;         /* whether there is one so far */
+    bool is_ended;         /* nothing counts from `position` on: the end offset, or the log's end */
 } tl_batch_walk;
 
 /* A walk from `position` on, where a batch begins. The fields of what is wanted are the caller's to set. */
 TL_API void tl_batch_walk_begin(tl_batch_walk *walk, int64_t position);
 
 /* Walks over the pieces, which begin at `start` <= walk->position of the log, as far as they go, or as much is wanted.
- * No checksum is compared and no record looked at. To go on, call again with bytes from walk->position on.
+ * No checksum is compared and no record looked at. To go on, call again with bytes from walk->position on. The base
+ * offset behind the last batch is compared too, where the pieces have the header: no checksum covers base offsets.
  *   TL_OK            so far all is right
- *   TL_BAD_OFFSET    the batch's offsets do not rise, or lie outside; fault->expected = the least, found = its base
+ *   TL_BAD_OFFSET    the batch's offsets do not rise, or lie outside; fault->expected = the least, found = its base.
+ *                    Where they do not rise the batch in front may be the wrong one: it does not count, and the walk
+ *                    ends in front of it
  *   TL_BAD_SIZE      and the log ends inside the batch; or as tl_batch_parse_header
  *   else             the fault of the batch at walk->position; what was found before it counts */
 TL_API tl_status tl_batch_walk_run(tl_batch_walk *walk, const tl_piece *pieces, size_t count, int64_t start,

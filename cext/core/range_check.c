@@ -1,5 +1,6 @@
 #include "range_check.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { ROWS = 64 };
@@ -93,4 +94,24 @@ tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t
         status = tl_range_check_collect(check, data, size, &at, &table, fault);
     } while (status == TL_FULL);
     return status;
+}
+
+tl_status tl_range_check_feed_file(tl_range_check *check, tl_files files, int64_t file, uint64_t position,
+                                   uint64_t size, bool waits, uint8_t *room, size_t room_size, int64_t *error,
+                                   tl_fault *fault) {
+    *error = 0;
+    while (size) {
+        size_t wanted = size < room_size ? (size_t)size : room_size;
+        int64_t count = waits ? files.ops->pread(files.context, file, position, room, wanted)
+                              : files.ops->pread_ready(files.context, file, position, room, wanted);
+        if (count <= 0) {
+            *error = count ? count : -ENODATA;
+            return TL_OK;
+        }
+        tl_status status = tl_range_check_feed(check, room, (size_t)count, fault);
+        if (status != TL_OK) return status;
+        position += (uint64_t)count;
+        size -= (uint64_t)count;
+    }
+    return TL_OK;
 }

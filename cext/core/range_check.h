@@ -3,6 +3,7 @@
 #define TIERLOG_RANGE_CHECK_H
 
 #include "batch.h"
+#include "file_ops.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +40,13 @@ TL_API void tl_range_check_begin(tl_range_check *check, uint64_t position, int64
  *   else          check->rule was broken by the batch at fault->position: TL_BAD_CRC, TL_BAD_ENTRY (order),
  * TL_BAD_SIZE, or what tl_batch_stream_feed found */
 TL_API tl_status tl_range_check_feed(tl_range_check *check, const uint8_t *data, size_t size, tl_fault *fault);
+
+/* The same of `size` bytes of an open file from `position` on, read piece by piece into `room`.
+ *   as above. *error is 0, or what ended the reading: a negative errno, -EAGAIN where a disk would be waited for and
+ *   `waits` is not set, -ENODATA where the file ends before */
+TL_API tl_status tl_range_check_feed_file(tl_range_check *check, tl_files files, int64_t file, uint64_t position,
+                                          uint64_t size, bool waits, uint8_t *room, size_t room_size, int64_t *error,
+                                          tl_fault *fault);
 
 /* The same for a caller who wants the headers too: takes data[*at..size) and appends the batches that end there, as
  * tl_batch_stream_feed does. The table has base_offset, last_offset, position and crc_ok at least.

@@ -13,9 +13,9 @@ static size_t content_size;
 
 static int64_t pread_ready(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
     (void)context, (void)file;
-    REQUIRE(position <= content_size && size <= content_size - position);
-    memcpy(out, content + position, size);
-    return (int64_t)size;
+    size_t left = position < content_size ? content_size - (size_t)position : 0, count = size < left ? size : left;
+    if (count) memcpy(out, content + position, count);
+    return (int64_t)count;
 }
 
 static const tl_file_ops OPS = {.pread_ready = pread_ready};
@@ -48,19 +48,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             there.least_offset == walk.least_offset);
     REQUIRE(status == TL_OK || (told.position == fault.position && told.expected == fault.expected));
     int64_t at = 0, first = -1, least = 0, whole = 0, stop = walk.log_size;
-    bool is_ended = false;
+    int64_t last_at = -1, last_first = -1, last_least = 0, last_whole = 0;
+    bool is_ended = false, is_broken = false;
     while (at < (int64_t)size && at < stop) {
         tl_batch_header header;
         tl_fault other = {0};
         tl_status expected = tl_batch_parse_header(data + at, size - (size_t)at, &header, &other);
         if (expected != TL_OK) {
             REQUIRE(status == expected || expected == TL_PARTIAL);
+            is_broken = true;
             break;
         }
         int64_t last = (int64_t)((uint64_t)header.base_offset + (uint64_t)(int64_t)header.last_offset_delta);
-        if (header.size_bytes > walk.log_size - at || header.base_offset < least || last < header.base_offset) break;
+        is_broken = header.size_bytes > walk.log_size - at || header.base_offset < least || last < header.base_offset;
+        if (is_broken) break;
         is_ended = header.base_offset >= walk.end_offset;
         if (is_ended) break;
+        last_at = at, last_first = first, last_least = least, last_whole = whole;
         if (first < 0 && last >= walk.wanted_offset) {
             first = at;
             stop = at + (walk.max_bytes > header.size_bytes ? walk.max_bytes : header.size_bytes);
@@ -68,6 +72,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         at += header.size_bytes;
         least = last + 1;
         if (first >= 0 && at <= stop && at <= (int64_t)size) whole = at;
+    }
+    if (at < (int64_t)size && !is_ended && (first >= 0 || is_broken) && last_at >= 0) {
+        tl_batch_header behind;
+        tl_fault other = {0};
+        if (tl_batch_parse_header(data + at, size - (size_t)at, &behind, &other) == TL_OK &&
+            behind.size_bytes <= walk.log_size - at && behind.base_offset < least)
+            at = last_at, first = last_first, least = last_least, whole = last_whole;
     }
     REQUIRE(walk.position == at && walk.least_offset == least && walk.first_position == first);
     REQUIRE(walk.whole_position == whole && walk.is_found == (first >= 0));

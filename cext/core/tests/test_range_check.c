@@ -3,6 +3,8 @@
 #include "checksum.h"
 #include "range_check.h"
 
+#include <errno.h>
+
 enum { BATCH = TL_HEADER_SIZE_V2 + 20, BATCHES = 200, FIRST = 1000 };
 
 static uint8_t log_bytes[BATCHES * BATCH];
@@ -118,8 +120,49 @@ static void test_the_headers_that_a_caller_asked_for(void) {
     make_log();
 }
 
+static size_t file_size = sizeof log_bytes;
+
+static int64_t read_some(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
+    (void)context, (void)file;
+    size_t left = position < file_size ? file_size - (size_t)position : 0, count = size < left ? size : left;
+    if (count > 100) count = 100;
+    if (count) memcpy(out, log_bytes + position, count);
+    return (int64_t)count;
+}
+
+static int64_t not_there(void *context, int64_t file, uint64_t position, uint8_t *out, size_t size) {
+    return position < file_size ? read_some(context, file, position, out, size) : -EAGAIN;
+}
+
+static void test_a_file(void) {
+    tl_files files = {&(tl_file_ops){.pread = read_some, .pread_ready = not_there}, NULL};
+    uint8_t room[150];
+    int64_t error;
+    tl_fault fault;
+    for (int waits = 0; waits < 2; waits++) {
+        tl_range_check check = begun(0);
+        CHECK_STATUS(tl_range_check_feed_file(&check, files, 3, 0, file_size, waits, room, sizeof room, &error, &fault),
+                     TL_OK);
+        CHECK(!error && check.next_offset == FIRST + BATCHES && check.position == file_size);
+        log_bytes[5 * BATCH + 70] ^= 1;
+        check = begun(0);
+        CHECK_STATUS(tl_range_check_feed_file(&check, files, 3, 0, file_size, waits, room, sizeof room, &error, &fault),
+                     TL_BAD_CRC);
+        CHECK(!error && fault.position == 5 * BATCH && check.next_offset == FIRST + 5);
+        make_log();
+        file_size = 7 * BATCH;
+        check = begun(0);
+        CHECK_STATUS(
+            tl_range_check_feed_file(&check, files, 3, 0, sizeof log_bytes, waits, room, sizeof room, &error, &fault),
+            TL_OK);
+        CHECK(error == (waits ? -ENODATA : -EAGAIN));
+        file_size = sizeof log_bytes;
+    }
+}
+
 int main(void) {
     make_log();
+    test_a_file();
     test_sound_bytes_in_any_pieces();
     test_what_is_wrong();
     test_the_last_offset_there_is();

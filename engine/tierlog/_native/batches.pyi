@@ -196,8 +196,9 @@ def scan_batches(
 class RangeCheck:
     """Whether the bytes of a range are a run of sound batches of one segment, in order, as they come in pieces.
 
-    A range may begin inside a batch: position 0 is a border, any other start is one if the first batch that stands
-    there is sound and within the offsets; a range that does not begin at a border is never found wrong.
+    A range may begin inside a batch: position 0 is a border, and the start of a caller who says so; any other start is
+    one if the first batch that stands there is sound and within the offsets; a range that does not begin at a border is
+    never found wrong.
 
     Not thread-safe; the GIL is released for every piece.
     """
@@ -209,9 +210,12 @@ class RangeCheck:
         first_offset: int,
         last_offset: int,
         size_bytes: int,
+        is_border: bool = False,
         kind: type[CorruptDataError] = CorruptObjectError,
     ) -> None:
         """Of a range that begins at ``position`` of a log of ``size_bytes``, offsets first … last, both inclusive.
+
+        ``is_border``: a batch begins at ``position``.
 
         ``kind`` is the class of the errors that are returned.
         """
@@ -221,6 +225,9 @@ class RangeCheck:
     @property
     def end_position(self) -> int:
         """Behind the last whole batch, bytes in the log."""
+    @property
+    def next_offset(self) -> int:
+        """Behind the last offset of the batches that are right."""
     @property
     def partial(self) -> bool:
         """Whether a batch has begun at ``end_position`` and not ended."""
@@ -234,6 +241,17 @@ class RangeCheck:
 
         Raises:
             ValueError: fed behind a fault.
+        """
+    def feed_file(
+        self, descriptor: int, position: int, size_bytes: int, *, waits: bool
+    ) -> tuple[str, CorruptDataError] | None:
+        """As ``feed``, of bytes of an open file, read from a position on without the interpreter's lock.
+
+        ``descriptor`` is the number of the file, as of ``ReadyFile``.
+
+        Raises:
+            BlockingIOError: not all of them are in memory, and ``waits`` is not set. OSError: the file ends before
+            (ENODATA), or cannot be read. ValueError: fed behind a fault.
         """
     def gather(self, data: Buffer) -> tuple[str, CorruptDataError] | None:
         """As ``feed``, and keep the headers of the batches that ended in these bytes and are right, for ``take``."""

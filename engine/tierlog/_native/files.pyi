@@ -52,6 +52,12 @@ class ReadyFile:
     def descriptor(self) -> int:
         """The number of the open file in this process, for ``os.sendfile``."""
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Device, inode, size in bytes, and the times of change of bytes and inode, in s and ns: another one once bytes
+        changed.
+        """
+
     def holds(self, position: int, size_bytes: int) -> bool:
         """Whether all bytes of a range are in memory. False too where the system does not tell: before Linux 6.5, of a
         network's file system, and of a file that this process neither owns nor may write.

@@ -10,7 +10,11 @@ from tierlog.broker.replica import batch_reads
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that does not tell what it has of a file in memory: before Linux 6.5, of a network, of another owner."""
-    monkeypatch.setattr(batch_reads, "_find_ready", lambda *_, **__: None)
+
+    async def nothing(*_: object, **__: object) -> None:
+        pass
+
+    monkeypatch.setattr(batch_reads, "_find_ready", nothing)
 
 
 @pytest.fixture

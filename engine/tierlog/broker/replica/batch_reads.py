@@ -3,7 +3,8 @@
 The position comes from where the reader's last read ended, or from the offset index; headers are walked from there to
 the batch that holds the offset (Kafka RemoteLogManager#findFirstBatch, LogSegment#translateOffset). What follows is
 cut at the bytes that are wanted, as Kafka cuts it, and exactly where what counts ends: a batch of an abandoned branch,
-or of an open transaction, is never sent, not even in part.
+or of an open transaction, is never sent, not even in part. Whole batches are checked before they are sent; the last
+one, where the cut is in its midst, is not: clients drop it, and the next read begins with it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tierlog._native.batches import BatchWalk, walk_batches, walk_ready_batches
 from tierlog._native.buffers import copy_into
 from tierlog._native.indexes import lookup_offset
 from tierlog.broker.file_part import FilePart
+from tierlog.broker.replica.batch_checks import UnsoundBatch
 from tierlog.broker.replica.position_hints import log_version
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, SizeLimitError
@@ -22,6 +24,7 @@ from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import place_of
+from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.chunks.segment_log import SegmentLog
 from tierlog.runtime.machine.buffers import new_buffer
 
@@ -33,6 +36,8 @@ _MOST_BYTES: Final = 16 << 20
 _LEAN_PART: Final = 8
 #: Where no index tells the place, reads of the search grow up to this.
 _SEARCH_BYTES: Final = 4 << 20
+#: What is checked at once of batches that are passed over.
+_PASSED_BYTES: Final = 1 << 20
 #: The least that is sent as a part of a file: less is copied faster than it is sent by a call of its own.
 _PART_BYTES_LEAST: Final = 64 << 10
 #: The least that is read of a log: some headers.
@@ -48,6 +53,7 @@ class FoundBatches(NamedTuple):
         size_bytes: Of all pieces.
         first_base_offset: Of the first batch.
         end_offset: Behind the last whole batch; of no pieces where they would begin.
+        fault: Why there are no pieces, where the first batch is damaged.
     """
 
     pieces: Sequence[memoryview | FilePart]
@@ -55,6 +61,7 @@ class FoundBatches(NamedTuple):
     size_bytes: int
     first_base_offset: int
     end_offset: int
+    fault: CorruptDataError | None = None
 
 
 class WantedBatches(NamedTuple):
@@ -79,10 +86,18 @@ async def read_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatch
     """Read batches of a segment; None if none of those that count holds the offset or a later one.
 
     Raises:
-        CorruptRecordError: the header of a batch cannot be, in front of the first one that could be sent.
+        CorruptRecordError: the first batch that could be sent is damaged, or one in front of it hides where it begins.
         SizeLimitError: a first batch that is larger than any broker writes. Else as ``SegmentReads.read`` and
             ``index``.
     """
+    found = await _find_batches(reads, log, wanted)
+    if found is not None and found.fault is not None:
+        raise found.fault
+    return found
+
+
+async def _find_batches(reads: SegmentReads, log: SegmentLog, wanted: WantedBatches) -> FoundBatches | None:
+    """As ``read_batches``; the damage of a batch whose place is known is an attribute of what is found."""
     version = log_version(log.segment)
     position = reads.hints.find(version, wanted.offset)
     if position is not None:
@@ -127,13 +142,12 @@ async def _read_from(
     """
     segment = log.segment
     start, least = position, segment.start_offset
-    max_bytes = min(wanted.max_bytes, _MOST_BYTES)
-    window = max(max_bytes, _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
-    ready = _find_ready(reads, log, wanted, position, window, is_known=is_known)
+    window = max(min(wanted.max_bytes, _MOST_BYTES), _LEAST_BYTES) + (0 if is_known and position else _SLACK_BYTES)
+    ready = await _find_ready(reads, log, wanted, position, window, is_known=is_known)
     if ready is not None:
         return ready
     while True:
-        end = min(start + window, segment.size_bytes)
+        end = _end_ahead(log, min(start + window, segment.size_bytes))
         pieces = await reads.read(
             log,
             start,
@@ -142,20 +156,13 @@ async def _read_from(
             again=is_known and start == position,
             until_seconds=wanted.until_seconds,
         )
-        walk, fault = walk_batches(
-            pieces,
-            start_position=start,
-            log_size_bytes=segment.size_bytes,
-            least_offset=least,
-            greatest_offset=segment.end_offset,
-            wanted_offset=wanted.offset,
-            end_offset_exclusive=wanted.end_offset_exclusive,
-            max_bytes=max_bytes,
-        )
+        walk, fault = _walk(segment, wanted, pieces, start, least)
         if not is_known and _begins_behind(walk, position, wanted.offset):
             raise CorruptRecordError("behind the offset that the index says", position=position, where=segment.name)
         if walk.first_position >= 0:
-            return await _cut(reads, log, wanted, walk, pieces, start)
+            if _has_gap(walk, position, wanted.offset):
+                await _check_passed(reads, log, position, walk.first_position, wanted.until_seconds)
+            return await _cut(reads, log, wanted, walk, _Window(pieces, start, least))
         if fault is not None:
             raise fault.located(place_of(segment))
         if walk.is_ended:
@@ -164,7 +171,51 @@ async def _read_from(
         window = max(window, min(2 * window, _SEARCH_BYTES))
 
 
-def _find_ready(
+def _end_ahead(log: SegmentLog, end: int) -> int:
+    """An end of bytes, moved so that the next header is among them, unless another chunk would be asked for it."""
+    return min(end + HEADER_BYTES, log.chunk_end(end - 1))
+
+
+def _walk(
+    segment: StoredSegment, wanted: WantedBatches, pieces: list[memoryview], start: int, least: int
+) -> tuple[BatchWalk, CorruptRecordError | None]:
+    return walk_batches(
+        pieces,
+        start_position=start,
+        log_size_bytes=segment.size_bytes,
+        least_offset=least,
+        greatest_offset=segment.end_offset,
+        wanted_offset=wanted.offset,
+        end_offset_exclusive=wanted.end_offset_exclusive,
+        max_bytes=min(wanted.max_bytes, _MOST_BYTES),
+    )
+
+
+def _has_gap(walk: BatchWalk, position: int, offset: int) -> bool:
+    """Whether no batch holds an offset, as far as headers tell that were passed over from a position on."""
+    return walk.first_base_offset > offset and walk.first_position > position
+
+
+async def _check_passed(reads: SegmentReads, log: SegmentLog, start: int, end: int, until_seconds: float) -> None:
+    """Check batches that were passed over: the size or the last offset of a damaged one hides records.
+
+    Raises:
+        CorruptRecordError: one is damaged. Else as ``SegmentReads.read``.
+    """
+    checks = reads.checks
+    if checks is None:
+        return
+    check = checks.begin(log, start)
+    while start < end:
+        stop = min(start + _PASSED_BYTES, end)
+        for piece in await reads.read(log, start, stop, least_bytes=1, again=False, until_seconds=until_seconds):
+            fault = check.feed(piece)
+            if fault is not None:
+                raise fault[1].located(place_of(log.segment))
+            start += len(piece)
+
+
+async def _find_ready(
     reads: SegmentReads, log: SegmentLog, wanted: WantedBatches, position: int, window: int, *, is_known: bool
 ) -> FoundBatches | None:
     """The batches as a part of their file, where the system has its bytes in memory and nothing is unusual about them;
@@ -192,13 +243,22 @@ def _find_ready(
         return None
     walk = walked[0]
     first, size = walk.first_position, walk.first_size_bytes
-    if first < 0 or size > BATCH_SIZE_BYTES_MAX:
+    if first < 0 or size > BATCH_SIZE_BYTES_MAX or _has_gap(walk, position, wanted.offset):
         return None
     if size > wanted.max_bytes and not wanted.is_first_whole:
         return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
     if first + size > end and not file.holds(segment.log.position + first, size):
         return None
     cut = _cut_of(walk, max_bytes, end)
+    if reads.checks is not None:
+        try:
+            unsound = await reads.checks.check_file(log, file, first, cut.whole_position)
+        except BlockingIOError:
+            return None
+        if unsound is not None:
+            if unsound.position == first:
+                return _damaged(walk, unsound)
+            cut = _in_front_of(unsound)
     piece: memoryview | FilePart | None
     if cut.stop - first >= _PART_BYTES_LEAST:
         piece = reads.part_of(log, file, first, cut.stop)
@@ -218,12 +278,29 @@ def _begins_behind(walk: BatchWalk, position: int, offset: int) -> bool:
     return walk.is_ended and walk.position == position
 
 
+class _Window(NamedTuple):
+    """Bytes of a log, where they begin, and the least offset that may stand there."""
+
+    pieces: list[memoryview]
+    start: int
+    least_offset: int
+
+
 class _Cut(NamedTuple):
     """Where what is sent stops, exclusive; and the end of the last whole batch, for who reads on."""
 
     stop: int
     whole_position: int
     whole_offset: int
+
+
+def _in_front_of(unsound: UnsoundBatch) -> _Cut:
+    return _Cut(unsound.position, unsound.position, unsound.offset)
+
+
+def _damaged(walk: BatchWalk, unsound: UnsoundBatch) -> FoundBatches:
+    """What is found of a damaged first batch."""
+    return FoundBatches((), unsound.position, 0, walk.first_base_offset, walk.first_base_offset, unsound.error)
 
 
 def _cut_of(walk: BatchWalk, max_bytes: int, end: int) -> _Cut:
@@ -239,10 +316,10 @@ async def _cut(
     log: SegmentLog,
     wanted: WantedBatches,
     walk: BatchWalk,
-    pieces: list[memoryview],
-    start: int,
+    window: _Window,
 ) -> FoundBatches:
-    """What is sent of the pieces, which begin at ``start``: no byte at or behind the header where the walk ended."""
+    """What is sent of the bytes that were walked over: no byte at or behind the header where the walk ended."""
+    pieces, start, least_offset = window
     first, size = walk.first_position, walk.first_size_bytes
     if size > wanted.max_bytes and not wanted.is_first_whole:
         return FoundBatches((), first, 0, walk.first_base_offset, walk.first_base_offset)
@@ -250,15 +327,30 @@ async def _cut(
         text = f"a batch claims {size} bytes, more than the limit of {BATCH_SIZE_BYTES_MAX}"
         raise SizeLimitError(text, fault="OVER_LIMIT", position=first, where=place_of(log.segment))
     end = start + sum(map(len, pieces))
-    cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
-    if cut.stop > end:
+    if first + size > end:
         pieces = pieces[:]
-        while end < cut.stop:
+        while end < first + size:
+            least = first + size - end
             more = await reads.read(
-                log, end, cut.stop, least_bytes=cut.stop - end, again=True, until_seconds=wanted.until_seconds
+                log,
+                end,
+                _end_ahead(log, first + size),
+                least_bytes=least,
+                again=True,
+                until_seconds=wanted.until_seconds,
             )
             pieces += more
             end += sum(map(len, more))
+        walk, fault = _walk(log.segment, wanted, pieces, start, least_offset)
+        if fault is not None and walk.first_position < 0:
+            return FoundBatches((), first, 0, wanted.offset, wanted.offset, fault.located(place_of(log.segment)))
+    cut = _cut_of(walk, min(wanted.max_bytes, _MOST_BYTES), end)
+    if reads.checks is not None:
+        unsound = await reads.checks.check_pieces(log, pieces, start, first, cut.whole_position)
+        if unsound is not None:
+            if unsound.position == first:
+                return _damaged(walk, unsound)
+            cut = _in_front_of(unsound)
     if cut.whole_position < log.size_bytes:
         reads.hints.put(log_version(log.segment), cut.whole_offset, cut.whole_position)
     cut_pieces = _cut_pieces(pieces, start, first, cut.stop)

@@ -12,6 +12,7 @@ from tierlog._native.files import ReadyFile
 from tierlog.aio.loop_reads import drive
 from tierlog.aio.waiting import Turns, Worker
 from tierlog.broker.file_part import FilePart
+from tierlog.broker.replica.batch_checks import BatchChecks
 from tierlog.broker.replica.cached_tier import CachedTier
 from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log_version
 from tierlog.broker.replica.recent_pieces import RecentPieces
@@ -96,6 +97,7 @@ class SegmentReads:
     Attributes:
         tier: The same tier through the caches, for calls of ``look_up``.
         hints: Where sequential readers go on.
+        checks: Of batches that are sent; None where ``fetch.check.batches.enabled`` is off.
 
     Raises:
         ConfigError: the disk cache's directory cannot be used.
@@ -128,6 +130,7 @@ class SegmentReads:
         self._recent = RecentPieces(_pieces_kept(config))
         self._files: weakref.WeakValueDictionary[LogVersion, ReadyFile] = weakref.WeakValueDictionary()
         self._worker = Worker(machine.scheduler.pool(_READ_THREADS, name="tierlog-replica-read"))
+        self.checks = BatchChecks(self._worker) if config.fetch_check_batches_enabled else None
         self._lookups = Worker(machine.scheduler.pool(_LOOKUP_THREADS, name="tierlog-replica-lookup"))
         self._logs: WeightedCache[LogVersion, SegmentLog] = WeightedCache(
             UNBOUNDED, machine=machine, entries_max=_LOGS_MAX

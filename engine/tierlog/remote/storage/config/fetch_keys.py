@@ -135,7 +135,7 @@ class PrefetchKeys(KeyGroup):
     fetch_check_batches_enabled: KafkaBoolean = key(
         "fetch.check.batches.enabled",
         "Check the bytes that a reader gets: batch checksums, rising offsets, all within the segment. This finds "
-        "swapped chunks, which are authentic.",
+        "swapped chunks, which are authentic. A replica compares the checksum of every batch that it serves.",
         default=True,
         own=True,
     )
