@@ -66,13 +66,13 @@ def java() -> str:
     return str(pathlib.Path(home_folder) / "bin" / "java") if home_folder else "java"
 
 
-def python() -> pathlib.Path:
-    """The interpreter of the bench environment: pyspark of the peers' version, the Python peers, what we depend on."""
-    folder = home() / f"venv-spark-{PYSPARK}"
+def python(pyspark: str = PYSPARK) -> pathlib.Path:
+    """The interpreter of the bench environment: a pyspark, the Python peers, what we depend on."""
+    folder = home() / f"venv-spark-{pyspark}"
     interpreter, complete = folder / "bin" / "python", folder / "complete"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     ours = project["dependencies"] + project["optional-dependencies"]["encryption"]  # Spark reads sealed objects there
-    packages = [f"pyspark=={PYSPARK}", "pandas>=2.2,<3", *PACKAGES, *ours]
+    packages = [f"pyspark=={pyspark}", "pandas>=2.2,<3", *PACKAGES, *ours]
     wanted = "".join(f"{package}\n" for package in packages)
     with _alone(folder):
         if not complete.exists() or complete.read_text() != wanted:
@@ -83,9 +83,9 @@ def python() -> pathlib.Path:
     return interpreter
 
 
-def environment() -> dict[str, str]:
+def environment(pyspark: str = PYSPARK) -> dict[str, str]:
     """For processes of that interpreter: our sources first, and Spark's workers on the same interpreter."""
-    interpreter = str(python())
+    interpreter = str(python(pyspark))
     sources = os.pathsep.join(str(ROOT / folder) for folder in ("", "engine", "bindings/spark"))
     return {**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": interpreter, "PYSPARK_DRIVER_PYTHON": interpreter}
 
