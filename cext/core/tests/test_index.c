@@ -185,6 +185,7 @@ static void test_transaction_index(void) {
     CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_OK);
     index.data[26] = 0x80;
     CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_BAD_ENTRY);
+    index.data[26] = 0;
     index.data[34 + 25] = 0x96; /* both end at 150 */
     CHECK_STATUS(tl_txn_index_read(index.data, index.size, entries, &count, &fault), TL_BAD_ORDER);
     CHECK_STATUS(tl_txn_index_check(index.data, index.size, BASE, &fault), TL_BAD_ORDER);

@@ -362,11 +362,14 @@ static void test_scratch_is_asked_for(void) {
 
 static void test_the_last_offset_there_is(void) {
     tl_leader_options options = kafkas_defaults();
-    options.first_offset = INT64_MAX;
-    bytes batch = produced(PLAIN);
-    CHECK_STATUS(append(batch, options), TL_BAD_ARGUMENT);
-    options.first_offset = INT64_MAX - 1;
+    options.first_offset = INT64_MAX - 1; /* two records: the log would end past the greatest offset */
+    bytes batch = produced(PLAIN), before = copy_of(batch.data, batch.size);
+    CHECK_STATUS(append(batch, options), TL_BAD_OFFSET);
+    CHECK(appended.rule == TL_APPEND_LOG_END && !memcmp(batch.data, before.data, batch.size));
+    free(before.data);
+    options.first_offset = INT64_MAX - 2;
     CHECK_STATUS(append(batch, options), TL_OK);
+    CHECK(appended.header.base_offset + appended.header.last_offset_delta == INT64_MAX - 1);
     free(batch.data);
 }
 
