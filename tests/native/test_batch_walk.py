@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog._native.batches import walk_batches
-from tierlog.errors import CorruptRecordError
+from tierlog._native.batches import BatchWalk, walk_batches
+from tierlog.errors import CorruptDataError, CorruptRecordError
 
 MAX = 2**62
 
@@ -72,21 +72,10 @@ def test_as_plain_python(
     assert (found.whole_position, found.whole_offset) == whole
 
 
-@pytest.mark.parametrize(
-    ("damaged", "fault"),
-    [
-        (batch_of(4, 1, 70), "BAD_OFFSET"),
-        (batch_of(10, -1, 70), "BAD_OFFSET"),
-        (batch_of(10, 11, 70), "BAD_OFFSET"),
-        (batch_of(10, 0, 71)[:-1], "BAD_SIZE"),
-        (batch_of(10, 0, 70)[:30], "BAD_SIZE"),
-        (batch_of(10, 0, 70)[:16] + b"\7" + batch_of(10, 0, 70)[17:], "BAD_MAGIC"),
-    ],
-)
-def test_damage_is_named_behind_what_is_sound(damaged: bytes, fault: str) -> None:
-    """What lies before the damage would be lost, or the damage be sent."""
+def walked_to_damage(damaged: bytes) -> tuple[BatchWalk, CorruptDataError | None]:
+    """A walk to offset 6 over two sound batches, 0 to 4 and 5 to 9, and a damaged one."""
     log = batch_of(0, 4, 80) + batch_of(5, 4, 80) + damaged
-    found, error = walk_batches(
+    return walk_batches(
         [log[:100], log[100:]],
         start_position=0,
         log_size_bytes=len(log),
@@ -96,9 +85,32 @@ def test_damage_is_named_behind_what_is_sound(damaged: bytes, fault: str) -> Non
         end_offset_exclusive=MAX,
         max_bytes=1000,
     )
+
+
+@pytest.mark.parametrize(
+    ("damaged", "fault"),
+    [
+        (batch_of(10, -1, 70), "BAD_OFFSET"),
+        (batch_of(10, 11, 70), "BAD_OFFSET"),
+        (batch_of(10, 0, 71)[:-1], "BAD_SIZE"),
+        (batch_of(10, 0, 70)[:30], "BAD_SIZE"),
+        (batch_of(10, 0, 70)[:16] + b"\7" + batch_of(10, 0, 70)[17:], "BAD_MAGIC"),
+    ],
+)
+def test_damage_is_named_behind_what_is_sound(damaged: bytes, fault: str) -> None:
+    """What lies before the damage would be lost, or the damage be sent."""
+    found, error = walked_to_damage(damaged)
     assert isinstance(error, CorruptRecordError)
     assert (error.fault, error.position) == (fault, 160)
     assert (found.first_position, found.position, found.whole_position, found.whole_offset) == (80, 160, 160, 10)
+
+
+def test_a_batch_in_front_of_a_lower_offset_is_not_taken() -> None:
+    """No checksum covers base offsets: either of the two may have changed, and be sent with offsets of others."""
+    found, error = walked_to_damage(batch_of(4, 1, 70))
+    assert isinstance(error, CorruptRecordError)
+    assert (error.fault, error.position) == ("BAD_OFFSET", 160)
+    assert (found.first_position, found.position, found.whole_position) == (-1, 80, 0)
 
 
 def test_arguments() -> None:

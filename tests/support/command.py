@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -73,8 +74,13 @@ def run_process(
 def run_here(capture: pytest.CaptureFixture[bytes], arguments: Sequence[object]) -> Outcome:
     """The command in this process: fast, with the same printing and exit code."""
     capture.readouterr()
-    with pytest.raises(SystemExit) as ending:
-        application()([str(argument) for argument in arguments], prog_name="tierlog")
+    logger = logging.getLogger("tierlog")
+    level = logger.level
+    try:
+        with pytest.raises(SystemExit) as ending:
+            application()([str(argument) for argument in arguments], prog_name="tierlog")
+    finally:
+        logger.setLevel(level)  # the command sets it for its process, which here has other tests
     printed = capture.readouterr()
     return Outcome(int(ending.value.code or 0), printed.out, printed.err.decode())
 

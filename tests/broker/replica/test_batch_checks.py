@@ -8,8 +8,10 @@ import struct
 from collections.abc import Callable, Iterator
 
 import hypothesis.strategies as st
+import obstore
 import pytest
 from hypothesis import given
+from typing_extensions import Buffer
 
 from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket
@@ -22,19 +24,29 @@ from tierlog.broker.replica import batch_checks
 from tierlog.broker.replica.batch_checks import SoundRanges
 from tierlog.errors import CorruptDataError
 from tierlog.records import scan
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 BATCHES = [Batch(10 * n, (b"v" * (7 * n % 90),) * 5, timestamp_ms=1000 * n) for n in range(60)]
 BAD = 30
 OFF = {"fetch.check.batches.enabled": "false"}
 
 
-@pytest.fixture(params=["parts", "files read", "far"])
+class OfObstore(PassingStore):
+    """A store whose bytes are in obstore's memory, as those of S3 are: it takes weak references and has no hash."""
+
+    def fetch_range(self, key: str, *, start_position: int, end_position_exclusive: int) -> Buffer:
+        span = {"start_position": start_position, "end_position_exclusive": end_position_exclusive}
+        return obstore.Bytes(bytes(self.inner.fetch_range(key, **span)))
+
+
+@pytest.fixture(params=["parts", "files read", "far", "obstore"])
 def reading(request: pytest.FixtureRequest) -> Callable[..., object]:
-    """How bytes come: as parts of files, by reads of files, from chunks in memory."""
-    if request.param != "far":
+    """How bytes come: as parts of files, by reads of files, from chunks in memory, Python's or obstore's."""
+    if request.param in ("parts", "files read"):
         request.getfixturevalue("parts" if request.param == "parts" else "untold")
         return served
-    return lambda *args, **more: served(*args, wrap_store=FarStore, **more)
+    inner = OfObstore if request.param == "obstore" else PassingStore
+    return lambda *args, **more: served(*args, wrap_store=lambda store: FarStore(inner(store)), **more)
 
 
 def position_of(number: int) -> int:

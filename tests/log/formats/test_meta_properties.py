@@ -40,6 +40,7 @@ def test_vectors_both_ways(data: bytes, properties: MetaProperties) -> None:
 def test_what_brokers_wrote(fixtures: pathlib.Path) -> None:
     """Else a directory of a real broker is refused; written again it differs in its date alone."""
     found = [path.read_bytes() for path in sorted(fixtures.rglob("meta.properties"))]
+    found = [data for data in found if data.startswith(b"#")]  # others were written by hand, for a directory to open
     if not found:
         pytest.skip("the full golden data have them")
     for data in found:

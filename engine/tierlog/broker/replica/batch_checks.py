@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import weakref
 from bisect import bisect_left, bisect_right
@@ -76,7 +77,8 @@ class BatchChecks:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._chunks: weakref.WeakKeyDictionary[object, SoundRanges] = weakref.WeakKeyDictionary()
+        #: By the id of a chunk's memory, which need not be hashable; an entry goes with the memory.
+        self._chunks: dict[int, tuple[weakref.ref[object], SoundRanges]] = {}
         self._files: dict[LogVersion, tuple[object, SoundRanges]] = {}
 
     @staticmethod
@@ -129,15 +131,19 @@ class BatchChecks:
         return unsound
 
     def _is_sound(self, view: memoryview, position: int) -> bool:
-        found = self._chunks.get(view.obj)
-        return found is not None and found.covers(position, position + len(view))
+        found = self._chunks.get(id(view.obj))
+        return found is not None and found[1].covers(position, position + len(view))
 
     def _chunk(self, view: memoryview) -> SoundRanges:
-        """The ranges of the memory of a view. What is no chunk's own memory is checked each time."""
-        try:
-            return self._chunks.setdefault(view.obj, SoundRanges())
-        except TypeError:  # no weak reference can be made
-            return SoundRanges()
+        """The ranges of the memory of a view. Memory that takes no weak reference is checked each time."""
+        memory: object = view.obj
+        found = self._chunks.get(id(memory))
+        if found is not None:
+            return found[1]
+        sound = SoundRanges()
+        with contextlib.suppress(TypeError):
+            self._chunks[id(memory)] = weakref.ref(memory, partial(_forget, self._chunks, id(memory))), sound
+        return sound
 
     async def check_file(self, log: SegmentLog, file: ReadyFile, first: int, end_exclusive: int) -> UnsoundBatch | None:
         """As ``check_pieces``, of a log that is a plain file, which the system has in memory.
@@ -180,3 +186,8 @@ class BatchChecks:
             return None
         error = fault[1].located(place_of(log.segment))
         return UnsoundBatch(error.position, check.next_offset, error)
+
+
+def _forget(chunks: dict[int, tuple[weakref.ref[object], SoundRanges]], key: int, _gone: weakref.ref[object]) -> None:
+    """Drop the ranges of a chunk whose memory is being freed; another object has its id only behind that."""
+    del chunks[key]
