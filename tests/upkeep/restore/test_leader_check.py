@@ -34,15 +34,21 @@ def segments_of(bucket: Bucket) -> list[RestoredSegment]:
 
 
 @pytest.fixture(scope="module")
-def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopicAdmin]:
-    """Of a cluster whose leader of orders-0 has offsets 3 and 4, of epochs 2 and 3."""
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster whose leader of orders-0 has offsets 3 and 4, of epochs 2 and 3."""
     folder = tmp_path_factory.mktemp("cluster")
     led = Bucket(folder / "led")
     led.segment("c", [message(3, "c", 2), message(4, "d", 3)], lineage={2: 3, 3: 4})
     with replica(folder / "led", folder) as server:
-        settings = client_settings("admin", {"bootstrap.servers": server.bootstrap}, client_id="test")
-        with TopicAdmin(settings, machine=MACHINE) as made:
-            yield made
+        yield server.bootstrap
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Iterator[TopicAdmin]:
+    """A client of a test's own: librdkafka opens its connections when it likes, and closes them with the client."""
+    settings = client_settings("admin", {"bootstrap.servers": bootstrap}, client_id="test")
+    with TopicAdmin(settings, machine=MACHINE) as made:
+        yield made
 
 
 def test_leaders_are_asked_for_topics_of_the_same_id(admin: TopicAdmin, tmp_path: pathlib.Path) -> None:
