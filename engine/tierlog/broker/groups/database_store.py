@@ -7,7 +7,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tierlog.broker.groups.database_tables import APPLICATION_ID, CREATE, SCHEMA_VERSION, loaded, steps_of
+from tierlog.broker.groups.database_tables import (
+    APPLICATION_ID,
+    CREATE,
+    SCHEMA_VERSION,
+    TABLES,
+    loaded,
+    steps_of,
+)
 from tierlog.broker.groups.stored_state import Change, GroupStore, MemoryStore, StoredState
 from tierlog.errors import ConfigError, CorruptDataError, StoreError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
@@ -30,8 +37,9 @@ class DatabaseStore:
     A transaction that failed leaves nothing behind, and the next one is tried; after damage every write fails.
     """
 
-    def __init__(self, database: Database, machine: Machine) -> None:
+    def __init__(self, database: Database, machine: Machine, path: str) -> None:
         self._database = database
+        self._path = path
         self._clock = machine.clock
         self._pool = machine.scheduler.pool(1, name="tierlog-groups")
         self._lock = machine.scheduler.lock()
@@ -43,8 +51,12 @@ class DatabaseStore:
         self._fault: Exception | None = None
 
     def load(self) -> StoredState:
-        """All that is stored; blocks."""
-        return loaded(self._database)
+        """All that is stored, every row checked; blocks."""
+        try:
+            return loaded(self._database)
+        except CorruptDataError as error:
+            error.located(self._path)
+            raise
 
     def write(self, changes: Sequence[Change], done: Done) -> None:
         """Make changes durable behind those of all calls before; ``done`` is called in the writing thread."""
@@ -116,7 +128,7 @@ def open_group_store(machine: Machine, directory: str | None) -> GroupStore:
     Blocks while the file is read once.
 
     Raises:
-        ConfigError: another process uses the directory, or the file is not one of ours, or of a later version.
+        ConfigError: another process uses the directory, or the file is not one of ours, or of another version.
         CorruptDataError: the file is damaged. StoreError and its kinds: it cannot be read or written.
     """
     if directory is None:
@@ -132,7 +144,7 @@ def open_group_store(machine: Machine, directory: str | None) -> GroupStore:
     except BaseException:
         database.close()
         raise
-    return DatabaseStore(database, machine)
+    return DatabaseStore(database, machine, path)
 
 
 def _check(database: Database, path: str) -> None:
@@ -143,3 +155,5 @@ def _check(database: Database, path: str) -> None:
         raise ConfigError(f"{path} is an SQLite database, but not one of consumer groups")
     if version != SCHEMA_VERSION:
         raise ConfigError(f"{path} has version {version} of the groups' tables; this release knows {SCHEMA_VERSION}")
+    if {sql for [sql] in database.rows("SELECT sql FROM sqlite_master")} != set(TABLES):
+        raise CorruptDataError(f"its tables are not those of version {version}", where=path)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
-from tierlog.errors import CorruptDataError, StoreError, StorePermissionError, StoreUnavailableError
+from tierlog.errors import (
+    CorruptDataError,
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files
+from tierlog.runtime.sqlite.write_ahead_log import check_write_ahead_log
 
 #: A statement, with the rows that it is run for, once each; None: once, without any.
 Step = tuple[str, Sequence[Sequence[object]] | None]
@@ -25,6 +34,9 @@ _SETTINGS: Final = (
     "PRAGMA cell_size_check = ON",
     "PRAGMA trusted_schema = OFF",
 )
+#: Takes the lock, and fails where nothing can be written: BEGIN IMMEDIATE alone succeeds in a file that calls itself
+#: read-only.
+_PROBE: Final = ("BEGIN IMMEDIATE", "CREATE TABLE tierlog_probe (k)", "ROLLBACK")
 
 
 class Database(Protocol):
@@ -39,7 +51,7 @@ class Database(Protocol):
         """Run the statements as one transaction, which is durable on return. After an error none of it has happened."""
 
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query."""
+        """The rows of a query. Bytes of a text that are no UTF-8 are surrogates, as ``surrogateescape`` makes them."""
 
     def close(self) -> None:
         """Close the database; idempotent."""
@@ -52,14 +64,15 @@ class SqliteDatabase:
         self._path = path
         with _translated(path):
             self._connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+        self._connection.text_factory = operator.methodcaller("decode", "utf-8", "surrogateescape")
 
     def prepare(self, *, whole: bool) -> None:
         """Take the file's lock, choose how it is written, and read all of it once if it is to be ``whole``."""
         with _translated(self._path):
             for setting in _SETTINGS:
                 self._connection.execute(setting).fetchall()
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("COMMIT")
+            for step in _PROBE:
+                self._connection.execute(step)
             found = self._connection.execute("PRAGMA quick_check(1)").fetchall() if whole else [("ok",)]
         if found != [("ok",)]:
             raise CorruptDataError(f"SQLite finds damage: {found[0][0]}", where=self._path)
@@ -83,7 +96,10 @@ class SqliteDatabase:
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a query."""
         with _translated(self._path):
-            yield from self._connection.execute(statement)
+            cursor = self._connection.execute(statement)
+            # Not "yield from": that closes the cursor, which fails where the database was closed before.
+            for row in cursor:  # noqa: UP028
+                yield row
 
     def close(self) -> None:
         """Close the database; idempotent."""
@@ -95,17 +111,26 @@ def open_database(files: Files, path: str, *, create: Sequence[str]) -> SqliteDa
     """Open a database for this process alone, or make it with the statements of ``create``.
 
     A new file gets its name when it is whole: a file that is there and empty is damaged. Its directory must exist.
-    Blocks while all of the file is read, once.
+    Blocks while the file, and the journal that a killed process left, are read once. After an error both are as they
+    were, unless SQLite alone saw the damage: it then has written the journal into the file.
 
     Raises:
-        CorruptDataError: the file is damaged, or only its journal is there. StoreUnavailableError: another process has
-        it open. StoreError and its kinds: it cannot be made or opened.
+        CorruptDataError: the file or its journal is damaged, or only that is there. StoreUnavailableError: another
+        process has it open. StoreError and its kinds: it cannot be made or opened.
     """
+    journal = f"{path}-wal"
+    has_journal = files.find(journal) is not None
     if files.find(path) is None:
-        if files.find(f"{path}-wal") is not None:
+        if has_journal:
             text = "the database is gone and its journal is still there: restore the one, or remove the other"
-            raise CorruptDataError(text, where=f"{path}-wal")
+            raise CorruptDataError(text, where=journal)
         _create(files, path, create)
+    elif has_journal:
+        try:
+            check_write_ahead_log(files, journal)
+        except (CorruptDataError, ObjectNotFoundError):  # or another process writes it now
+            _require_unused(path)
+            raise
     database = SqliteDatabase(path)
     try:
         database.prepare(whole=True)
@@ -129,6 +154,19 @@ def _create(files: Files, path: str, statements: Sequence[str]) -> None:
     files.rename(temporary, path)
 
 
+def _require_unused(path: str) -> None:
+    """Raise StoreUnavailableError if another process has a database open. Changes nothing."""
+    with _translated(path):
+        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=0.0)
+        with contextlib.closing(connection):
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # else it makes a file for shared memory
+            try:
+                connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+            except sqlite3.Error as error:  # any other one: that of the caller tells more
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise
+
+
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
     """A block whose errors of SQLite become those of :mod:`tierlog.errors`."""
@@ -136,6 +174,8 @@ def _translated(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as cause:
         raise _error_of(cause, path) from cause
+    except UnicodeDecodeError as cause:  # SQLite quotes what it found
+        raise CorruptDataError(f"SQLite finds damage: {cause.object!r}", where=path) from cause
 
 
 def _error_of(cause: sqlite3.Error, path: str) -> Exception:
