@@ -92,8 +92,8 @@ def flipped(content: bytes, bit: int) -> bytes:
 def test_no_flipped_bit_changes_what_is_loaded(tmp_path: pathlib.Path, page_size: int, step: int) -> None:
     """A consumer would go on at an offset that it never committed, or begin anew, and nobody would know.
 
-    Where the bit matters to nobody, what is written later is there, too; for want of time only that of header bits is
-    looked at, unless all bits are flipped.
+    Where the bit matters to nobody, what is written later is there, too; to save time only behind bits of the
+    header, unless every bit of the small pages is flipped.
     """
     make(tmp_path / "made", page_size=page_size)
     whole = (tmp_path / "made" / "groups.sqlite").read_bytes()
@@ -115,7 +115,7 @@ def test_no_flipped_bit_changes_what_is_loaded(tmp_path: pathlib.Path, page_size
         if isinstance(found, str):
             continue
         assert found == expected, f"bit {bit}"
-        if bit >= HEADER_BITS and step > 1:
+        if bit >= HEADER_BITS and (step > 1 or page_size > 512):
             continue
         store = open_group_store(MACHINE, str(state))
         try:

@@ -22,7 +22,8 @@ from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.database_store import open_group_store
 from tierlog.broker.groups.group_metrics import GroupMetrics
 from tierlog.broker.groups.handlers.group_handlers import group_handlers
-from tierlog.broker.groups.stored_state import GroupStore, StoredState
+from tierlog.broker.groups.handlers.named_topics import committed_for
+from tierlog.broker.groups.stored_state import CommittedOffset, GroupStore, StoredState
 from tierlog.broker.handling import Handler, Timers
 from tierlog.broker.replica.catalog.bucket_catalog import BucketCatalog
 from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
@@ -116,13 +117,14 @@ class Replica:
         self._parts.callback(catalog.end_waits)
         self._server = server
         if config.monitor is not None:
+            by_partition = storage.metrics_recording_level != "INFO"
             endpoint = HttpEndpoint(
                 *config.monitor,
                 registries=(
                     metrics.registry,
                     storage_metrics.registry,
                     ReplicaMetrics(catalog, machine.clock).registry,
-                    GroupMetrics(coordinator).registry,
+                    GroupMetrics(coordinator, partial(_end_offset, catalog) if by_partition else None).registry,
                 ),
                 health=partial(self._unready_reason, catalog),
                 machine=machine,
@@ -192,6 +194,12 @@ class Replica:
         """Use a changed certificate and changed users for connections from now on."""
         if self._server is not None:
             await self._server.reload_files()
+
+
+def _end_offset(catalog: BucketCatalog, topic: str, partition: int, committed: CommittedOffset) -> int | None:
+    """See EndOffsetOf."""
+    offsets = catalog.offsets_at_hand(topic, partition)
+    return offsets.high_watermark if offsets is not None and committed_for(catalog.find(topic), committed) else None
 
 
 def _metadata_of(config: ReplicaConfig, machine: Machine) -> ReadsMetadata | None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from tierlog.aio.waiting import Broadcast, LoopCalls, TaskCancelledError, Worker
-from tierlog.broker.partitions import Partition, Topic
+from tierlog.broker.partitions import OffsetSnapshot, Partition, Topic
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.following import Following
@@ -233,6 +233,11 @@ class BucketCatalog:
             return None
         made = self._partitions[name, partition] = self._make_partition(self._histories_of(found))
         return made
+
+    def offsets_at_hand(self, name: str, partition: int) -> OffsetSnapshot | None:
+        """The offsets of a partition as clients are told them; None until somebody has asked. Any thread."""
+        known = self._partitions.get((name, partition))
+        return None if known is None else known.offsets
 
     async def wait(self, version: int, seconds: float) -> bool:
         """See Catalog."""

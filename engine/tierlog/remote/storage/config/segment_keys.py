@@ -159,7 +159,8 @@ class BrokerKeys(KeyGroup):
     )
     metrics_recording_level: str = key(
         "metrics.recording.level",
-        "`DEBUG` and `TRACE` count by topic and partition too, as the plugin does: see metrics.md.",
+        "`DEBUG` and `TRACE` count by topic and partition too, as the plugin does: see metrics.md. `tierlog replica` "
+        "then tells the lag of groups: see server.md.",
         default="INFO",
         choices=("INFO", "DEBUG", "TRACE"),
     )
