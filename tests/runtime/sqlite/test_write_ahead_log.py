@@ -102,6 +102,29 @@ def test_damage_far_inside_is_found(tmp_path: pathlib.Path) -> None:
     assert keys(journal.parent) == list(range(200))
 
 
+def test_a_commit_that_looks_like_none_is_missed(tmp_path: pathlib.Path) -> None:
+    """A frame that ends a commit has the database's size, of which a flipped bit may make 0: then it is no end."""
+    database = opened(tmp_path)
+    pages, key = 0, 0
+    while pages != 8:
+        database.commit([(INSERT, [(key, bytes(2000))])])
+        [(pages,)] = database.rows("PRAGMA page_count")
+        key += 1
+    before = (tmp_path / "t.sqlite-wal").stat().st_size
+    database.commit([(INSERT, [(0, b"")])])
+    end = (tmp_path / "t.sqlite-wal").stat().st_size
+    assert end == before + FRAME_BYTES
+    database.commit([(INSERT, [(0, b"last")])])
+    journal = killed(tmp_path, database)
+    size = before + 7
+    assert journal.read_bytes()[size - 3 : size + 1] == b"\0\0\0\x08"
+    flip(journal, size, 3)
+    with pytest.raises(CorruptDataError, match="would be lost"):
+        keys(journal.parent)
+    flip(journal, size, 3)
+    assert keys(journal.parent) == list(range(key))
+
+
 @pytest.mark.parametrize("position", [0, 3, 7, 9, 13, 17, 23, 31])
 def test_a_damaged_header_is_an_error(tmp_path: pathlib.Path, position: int) -> None:
     """SQLite takes such a journal for an empty one, and all its commits are gone."""

@@ -66,13 +66,17 @@ def check_write_ahead_log(files: Files, path: str) -> None:
         fields, own_sums = _read_frames(file, page_size, order)
     is_commit, stored = fields[:, 1] != 0, fields[:, 4:]
     is_ours = (fields[:, 2:4] == np.array(salts, np.uint32)).all(axis=1)
-    carry = _weights(1 + _SUMMED_FIELDS + page_size // _WORD_BYTES)[1::-1]
+    weights = _weights(1 + _SUMMED_FIELDS + page_size // _WORD_BYTES)
+    carry, size_weight = weights[1::-1], weights[2]
     computed = own_sums + np.concatenate((sums, stored))[:-1] @ carry
     follows = (computed == stored).all(axis=1)
     fits = is_ours & follows
     if fits.all():
         return
     cut = int(fits.argmin())  # where SQLite stops; all before fits, so that what is computed for this one is right
+    if not is_commit[cut]:  # it was, if with some size its sums are right: a flipped bit makes 0 of a power of two
+        sizes = fields[is_commit, 1:2].astype(">u4").view(order).astype(np.uint32)
+        is_commit[cut] = (computed[cut] + sizes * size_weight == stored[cut]).all(axis=1).any()
     goes_on = fits[cut + 1 :].copy()
     if goes_on.size and is_ours[cut + 1] and (own_sums[cut + 1] + computed[cut] @ carry == stored[cut + 1]).all():
         goes_on[0] = True  # the sums of the frame were damaged, not what they are of
