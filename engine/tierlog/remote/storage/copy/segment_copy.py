@@ -174,6 +174,8 @@ class SegmentCopier:
             check_size(log, path, metadata)
             sizes = self._plan(metadata)
             first, *scratch = self._borrow(sizes, running)
+            until_sent = held.enter_context(ExitStack())
+            until_sent.callback(first.give_back)
             for buffer in scratch:
                 held.callback(buffer.give_back)
             running.phase = "checking"
@@ -181,6 +183,7 @@ class SegmentCopier:
             sizes = replace(sizes, compressed=compression)
             attempt.stream = stream = self._stream(objects.log_key, sizes, first, attempt)
             held.callback(stream.close)
+            until_sent.pop_all()  # the stream gives it back: a request may read it for longer
             if objects.assembler is None:
                 while scratch:
                     scratch.pop().give_back()
