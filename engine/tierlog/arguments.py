@@ -52,6 +52,13 @@ def require_int(name: str, value: object) -> int:
     raise wrong_type(name, value, "an int")
 
 
+def require_number(name: str, value: object) -> float:
+    """The value as an int or a float. True and False are neither."""
+    if isinstance(value, bool):
+        raise wrong_type(name, value, "a number")
+    return require_type(name, value, (int, float), "a number")
+
+
 def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
     """The value as an int of 64 bits, as Kafka's offsets, positions and timestamps are. Raises ValueError: out of
     range.
@@ -77,6 +84,18 @@ def require_buffer(name: str, value: object) -> None:
         memoryview(value)  # type: ignore[arg-type]
     except TypeError:
         raise wrong_type(name, value, "bytes or another buffer") from None
+
+
+def require_writable(name: str, value: object) -> memoryview:
+    """The bytes of a buffer that can be written to."""
+    wanted = "a buffer that can be written to"
+    try:
+        view = memoryview(value).cast("B")  # type: ignore[arg-type]
+    except (TypeError, BufferError):
+        raise wrong_type(name, value, wanted) from None
+    if view.readonly:
+        raise wrong_type(name, value, wanted)
+    return view
 
 
 def require_names(name: str, value: object) -> tuple[str, ...]:

@@ -14,11 +14,13 @@ from typing_extensions import Buffer
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
+    InvalidRangeError,
     LogSegmentData,
     RemoteLogSegmentMetadata,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageManager,
+    SegmentFileError,
     SegmentStream,
 )
 
@@ -82,9 +84,12 @@ class FolderStorageManager(RemoteStorageManager):
         try:
             for name, path in files.items():
                 if path is not None:
-                    shutil.copyfile(path, new / name)
+                    (new / name).write_bytes(_local_file(path))
             (new / IndexType.LEADER_EPOCH.value).write_bytes(data.leader_epoch_index)
             new.rename(folder)
+        except RemoteStorageException:
+            shutil.rmtree(new)
+            raise
         except OSError as cause:
             shutil.rmtree(new)
             raise RemoteStorageException(str(cause)) from cause
@@ -99,11 +104,11 @@ class FolderStorageManager(RemoteStorageManager):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> SegmentStream:
-        data = self._read(metadata, "log")
-        end = len(data) if end_position is None else end_position + 1
-        if not 0 <= start_position < min(end, len(data)):
-            raise RemoteStorageException(f"{start_position} … {end_position} is no range of {len(data)} bytes")
-        return FileStream(data[start_position:end])
+        size = metadata.segment_size_in_bytes
+        end = size if end_position is None else end_position + 1
+        if not 0 <= start_position < min(end, size):
+            raise InvalidRangeError(f"{start_position} … {end_position} is no range of {size} bytes")
+        return FileStream(self._read(metadata, "log")[start_position:end])
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
         return FileStream(self._read(metadata, index_type.value))
@@ -113,3 +118,10 @@ class FolderStorageManager(RemoteStorageManager):
 
     def close(self) -> None:
         self._root = None
+
+
+def _local_file(path: str) -> bytes:
+    try:
+        return pathlib.Path(path).read_bytes()
+    except (OSError, ValueError) as cause:
+        raise SegmentFileError(f"{path!r}: {cause}") from cause

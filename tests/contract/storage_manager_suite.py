@@ -19,9 +19,11 @@ import pytest
 from tests.support.closed_segments import ClosedSegment, folder_segments, made_segment
 from tierlog.remote.api import (
     IndexType,
+    InvalidRangeError,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageManager,
+    SegmentFileError,
 )
 
 TXN_FOLDER = pathlib.Path("main-plain", "local-before", "broker1", "fx-txn-0")
@@ -87,12 +89,21 @@ class StorageManagerContract:
                     expected = log[start:] if end is None else log[start : end + 1]
                     assert read(manager, segment, start, end, custom) == expected, (start, end)
 
-    def test_a_start_behind_the_end_is_an_error(self, manager: RemoteStorageManager, segment: ClosedSegment) -> None:
-        """An empty answer would be taken for the end of the log."""
-        custom = manager.copy_log_segment_data(segment.metadata, segment.data)
-        for start, end in ((len(segment.log), None), (len(segment.log) + 1000, None), (-1, None), (10, 9)):
-            with pytest.raises(RemoteStorageException):
+    @pytest.mark.parametrize("copied", [True, False])
+    def test_a_range_that_is_none_is_the_callers_error(
+        self, manager: RemoteStorageManager, segment: ClosedSegment, copied: bool
+    ) -> None:
+        """An empty answer would be taken for the end of the log; a failure of the store would be tried again, or alarm
+        who looks after the bucket, while the broker's own arithmetic is wrong.
+        """
+        custom = manager.copy_log_segment_data(segment.metadata, segment.data) if copied else None
+        size = len(segment.log)
+        for start, end in ((size, None), (size + 1000, None), (2**63, 2**64), (-1, None), (-(2**63), -1), (10, 9)):
+            with pytest.raises(InvalidRangeError) as caught:
                 read(manager, segment, start, end, custom)
+            assert isinstance(caught.value, RemoteStorageException)
+            assert isinstance(caught.value, ValueError)
+            assert not caught.value.retriable
 
     def test_streams_give_the_same_however_they_are_read(
         self, manager: RemoteStorageManager, segment: ClosedSegment
@@ -194,10 +205,38 @@ class StorageManagerContract:
     ) -> None:
         """A broker may roll, compact or delete while it copies."""
         pathlib.Path(segment.data.time_index).unlink()
-        with pytest.raises(RemoteStorageException):
+        with pytest.raises(SegmentFileError):
             manager.copy_log_segment_data(segment.metadata, segment.data)
         with pytest.raises(RemoteResourceNotFoundException):
             read(manager, segment, 0, None, None)
+
+    @pytest.mark.parametrize("name", ["log_segment", "offset_index", "time_index", "producer_snapshot"])
+    @pytest.mark.parametrize("fault", ["missing", "a folder", "a surrogate", "a zero byte"])
+    def test_a_local_files_fault_is_not_the_stores(
+        self, manager: RemoteStorageManager, segment: ClosedSegment, tmp_path: pathlib.Path, name: str, fault: str
+    ) -> None:
+        """The broker's disk must be looked at; who takes it for the store's failure looks at the bucket, and the
+        broker tries again for ever.
+        """
+        paths = {"missing": str(tmp_path / "missing"), "a folder": str(tmp_path)}
+        path = paths.get(fault, str(tmp_path / ("\udcff" if fault == "a surrogate" else "\0")))
+        with pytest.raises(SegmentFileError) as caught:
+            manager.copy_log_segment_data(segment.metadata, replace(segment.data, **{name: path}))
+        assert isinstance(caught.value, RemoteStorageException)
+        assert not isinstance(caught.value, RemoteResourceNotFoundException)
+        assert not caught.value.retriable
+
+    def test_a_segment_that_is_gone_is_neither_a_range_nor_a_file(
+        self, manager: RemoteStorageManager, segment: ClosedSegment
+    ) -> None:
+        """What the store has lost must not be taken for a mistake of the broker, or for a fault of her disk."""
+        for fetch in (
+            lambda: read(manager, segment, 0, None, None),
+            lambda: manager.fetch_index(segment.finished(), IndexType.OFFSET),
+        ):
+            with pytest.raises(RemoteStorageException) as caught:
+                fetch()
+            assert not isinstance(caught.value, InvalidRangeError | SegmentFileError)
 
     def test_many_threads_copy_fetch_and_delete_at_once(
         self, manager: RemoteStorageManager, segment: ClosedSegment

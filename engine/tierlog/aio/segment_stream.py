@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from typing_extensions import Buffer
 
 from tierlog.aio.waiting import TaskCancelledError
+from tierlog.arguments import require_int, require_writable
 
 
 class ViewSource(Protocol):
@@ -36,7 +37,7 @@ class AsyncSegmentStream:
 
     Raises (all forms of reading):
         RemoteStorageException and its kinds, as SegmentStream. ValueError after a close. RuntimeError: two tasks read
-        at once.
+        at once. TypeError: an argument is of another type.
 
     One task reads at a time, on one event loop.
     """
@@ -66,14 +67,14 @@ class AsyncSegmentStream:
 
     async def next_view(self, max_bytes: int = -1) -> memoryview | None:
         """The bytes that follow: at most ``size`` and at most a chunk (-1: as many as are at hand); None at the end."""
-        view = await self._take(max_bytes, lean=True)
+        view = await self._take(require_int("max_bytes", max_bytes), lean=True)
         self._position += 0 if view is None else len(view)
         return view
 
     async def read(self, size: int | None = -1, /) -> bytes:
         """At most ``size`` bytes, fewer only at the end; -1 or None for all that is left. b"" at the end."""
         taken: list[memoryview] = []
-        left = -1 if size is None else size
+        left = -1 if size is None else require_int("size", size)
         try:
             while (view := await self._take(left, lean=False)) is not None:
                 taken.append(view)
@@ -86,7 +87,7 @@ class AsyncSegmentStream:
 
     async def readinto(self, buffer: Buffer, /) -> int:
         """Fill a buffer; fewer bytes only at the end, 0 at the end. An error leaves the buffer's content undefined."""
-        out = memoryview(buffer).cast("B")
+        out = require_writable("buffer", buffer)
         taken: list[memoryview] = []
         done = 0
         try:

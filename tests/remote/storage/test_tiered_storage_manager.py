@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import pathlib
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from typing_extensions import Buffer
 
 from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.manager_configs import SHAPES, local_keys
@@ -22,15 +26,24 @@ from tierlog.errors import (
 )
 from tierlog.remote.api import (
     IndexType,
+    InvalidRangeError,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
+    SegmentFileError,
 )
 from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.metrics.storage_metrics import ERROR_KINDS
 from tierlog.remote.storage.plugins import load_storage_manager
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.runtime.machine import Machine, Process
+from tierlog.runtime.simulated.disk_faults import DiskOperation
+from tierlog.runtime.simulated.failing_disk import FailingDisk
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
+from tierlog.runtime.stores.store_urls import open_store
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
 
 @pytest.fixture
@@ -87,7 +100,8 @@ def test_calls_out_of_order_are_errors_of_the_kip(tmp_path: pathlib.Path, segmen
         (CopyDeadlineError("x"), "deadline", RetriableRemoteStorageException, RetriableRemoteStorageException),
         (StorePermissionError("x"), "refused", RemoteStorageException, RemoteStorageException),
         (ObjectNotFoundError("x"), "not_found", RemoteStorageException, RemoteResourceNotFoundException),
-        (CorruptObjectError("x"), "corrupt", RemoteStorageException, RemoteStorageException),
+        (InvalidRangeError("x"), "range", InvalidRangeError, InvalidRangeError),
+        (CorruptObjectError("x"), "corrupt", SegmentFileError, RemoteStorageException),
         (EncryptionKeyError("x"), "key", RemoteStorageException, RemoteStorageException),
         (MemoryError(), "memory", RetriableRemoteStorageException, RetriableRemoteStorageException),
         (StoreError("x"), "store", RemoteStorageException, RemoteStorageException),
@@ -104,9 +118,119 @@ def test_every_error_becomes_one_of_the_kips(
     for operation, expected in (("copy", copying), ("fetch_segment", fetching)):
         made = kip_error(error, operation, "orders-3/abc")  # type: ignore[arg-type]
         assert type(made) is expected
-        assert "orders-3/abc" in str(made)
+        assert made is error or "orders-3/abc" in str(made)
         assert made.__notes__ == ["and this"]
         assert kip_error(made, operation, "again") is made  # type: ignore[arg-type]
+
+
+class _Disk:
+    """The broker's disk in memory, with a segment on it, and a manager whose store is another one."""
+
+    def __init__(self, segment: ClosedSegment, wrap_store: Callable[[ObjectStore], ObjectStore]) -> None:
+        self.files, self.segment = MemoryFiles(), segment
+        unused = pathlib.Path(segment.data.log_segment).parent / "unused"
+        self.files.make_directories(str(unused))
+        names = ("log_segment", "offset_index", "time_index", "producer_snapshot")
+        for path in (getattr(segment.data, name) for name in names):
+            self.files.put(path, pathlib.Path(path).read_bytes())
+        self.store = open_store(f"memory://{uuid.uuid4()}")
+        self.manager = TieredStorageManager(
+            machine=Machine(files=self.files, process=Process()), wrap_store=lambda _: wrap_store(self.store)
+        )
+        self.manager.configure(local_keys(unused) | SHAPES["aiven-zstd"])
+
+    def copy(self) -> RemoteStorageException | None:
+        """What a copy raises; None if it works."""
+        try:
+            self.manager.copy_log_segment_data(self.segment.metadata, self.segment.data)
+        except RemoteStorageException as error:
+            return error
+        return None
+
+    def copy_errors(self, kind: str) -> float:
+        return self.manager.metrics.value("errors_total", operation="copy", kind=kind)
+
+    def close(self) -> None:
+        self.manager.close()
+        self.store.close()
+
+
+@pytest.fixture
+def disk(segment: ClosedSegment) -> Iterator[_Disk]:
+    disk = _Disk(segment, lambda store: store)
+    yield disk
+    disk.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOENT, errno.EMFILE])
+def test_every_read_of_a_local_file_that_fails_is_told_as_one(disk: _Disk, number: int) -> None:
+    """If this fails, an operator looks for the fault of a broker's disk in the bucket."""
+    kinds = frozenset({DiskOperation.OPEN, DiskOperation.READ})
+    with FailingDisk(disk.files, number, at=0, kinds=kinds) as counted:
+        assert disk.copy() is None
+        reads = counted.seen
+    assert reads >= 8
+    disk.manager.delete_log_segment_data(disk.segment.finished())
+    for at in range(1, reads + 1):
+        with FailingDisk(disk.files, number, at=at, kinds=kinds):
+            error = disk.copy()
+        assert isinstance(error, SegmentFileError), at
+        assert error.retriable == (number == errno.EMFILE) == isinstance(error, RetriableRemoteStorageException)
+        assert not isinstance(error, RemoteResourceNotFoundException)
+        assert str(pathlib.Path(disk.segment.data.log_segment).parent) in str(error)
+        assert not list(disk.store.iter_objects())
+        used = disk.manager.metrics.value("upload_buffer_bytes", state="used")
+        assert used == 0, "or copies that fail take the memory of all others, until none gets any"
+    assert disk.copy_errors("file") == reads
+
+
+def test_a_log_that_changes_under_its_copy_is_told_as_a_local_file(disk: _Disk) -> None:
+    """A broker whose log was cut or damaged must not look for it in the bucket, nor delete the log as copied."""
+    path, log = disk.segment.data.log_segment, disk.segment.log
+    damaged = log[:5000] + bytes([log[5000] ^ 1]) + log[5001:]
+    for change in (log[:-1], b"", log + b"x", damaged):
+        disk.files.put(path, change)
+        error = disk.copy()
+        assert type(error) is SegmentFileError, error
+        assert path in str(error)
+
+    def cut(operation: DiskOperation, at: str) -> None:
+        if operation is DiskOperation.READ and at.endswith(".log"):
+            disk.files.befall(None)
+            disk.files.put(path, log[:-100])
+
+    disk.files.put(path, log)
+    disk.files.befall(cut)
+    assert type(disk.copy()) is SegmentFileError
+    assert not list(disk.store.iter_objects())
+    disk.files.put(path, log)
+    assert disk.copy() is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (StoreError("full"), RemoteStorageException),
+        (StorePermissionError("no"), RemoteStorageException),
+        (ObjectNotFoundError("no bucket"), RemoteStorageException),
+        (StoreUnavailableError("away"), RetriableRemoteStorageException),
+    ],
+)
+def test_a_failure_of_the_store_is_no_local_files(
+    segment: ClosedSegment, fault: StoreError, told: type[Exception]
+) -> None:
+    """A folder as a store fails as the broker's own disk does: who cannot tell them apart replaces the wrong disk."""
+
+    class Refusing(PassingStore):
+        def put(self, key: str, data: Sequence[Buffer] | Buffer, *, expected_etag: str | None = None) -> StoredObject:
+            raise fault
+
+    disk = _Disk(segment, Refusing)
+    try:
+        assert type(disk.copy()) is told
+        assert disk.copy_errors("file") == 0
+    finally:
+        disk.close()
 
 
 def test_a_masked_prefix_is_in_no_message(

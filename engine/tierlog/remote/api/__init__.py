@@ -5,11 +5,13 @@ can then be written without the others. What does not: behaviour.
 """
 
 from tierlog.remote.api.errors import (
+    InvalidRangeError,
     InvalidTransitionError,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RemoteStorageNotReadyException,
     RetriableRemoteStorageException,
+    SegmentFileError,
 )
 from tierlog.remote.api.log_metadata_manager import RemoteLogMetadataManager
 from tierlog.remote.api.storage_manager import LogSegmentData, RemoteStorageManager, SegmentStream
@@ -36,6 +38,7 @@ __all__ = [
     "EpochEntry",
     "EpochMap",
     "IndexType",
+    "InvalidRangeError",
     "InvalidTransitionError",
     "LogSegmentData",
     "RemoteLogMetadataManager",
@@ -50,6 +53,7 @@ __all__ = [
     "RemoteStorageManager",
     "RemoteStorageNotReadyException",
     "RetriableRemoteStorageException",
+    "SegmentFileError",
     "SegmentStream",
     "TopicIdPartition",
     "TopicPartition",

@@ -8,7 +8,10 @@ from tierlog.errors import TierlogError
 
 
 class RemoteStorageException(TierlogError, OSError):
-    """A failure of remote storage or of its metadata that calling again will not mend."""
+    """A failure of remote storage or of its metadata that calling again will not mend.
+
+    Two subclasses say that the store is not to blame: InvalidRangeError and SegmentFileError.
+    """
 
 
 class RetriableRemoteStorageException(RemoteStorageException):
@@ -23,6 +26,16 @@ class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError)
 
 class RemoteStorageNotReadyException(RetriableRemoteStorageException):
     """The partition's metadata is not loaded yet."""
+
+
+class InvalidRangeError(RemoteStorageException, ValueError):
+    """The caller asked for positions that the segment does not have: the caller must change them."""
+
+
+class SegmentFileError(RemoteStorageException):
+    """A local file of the segment that is copied is missing, cannot be read, changed meanwhile, or is damaged: the
+    broker's disk must be looked at, not the store.
+    """
 
 
 class InvalidTransitionError(RemoteStorageException, ValueError):

@@ -56,7 +56,8 @@ class SegmentStream(Protocol):
     Raises (all forms of reading):
         RemoteStorageException: the store failed, or the bytes are not those that were stored; an object that is too
             short is an error, never an early end. The position does not move: after a ``retriable`` error the next call
-            goes on from there, after any other error each call raises it again. ``ValueError`` after ``close``.
+            goes on from there, after any other error each call raises it again. ``ValueError`` after ``close``,
+            ``TypeError`` for an argument of another type.
 
     Thread safety: one reader; ``close`` from any thread, which ends a read under way with an error.
     """
@@ -101,6 +102,7 @@ class RemoteStorageManager(ABC):
 
         Raises:
             ConfigError: an unknown key, a malformed value, or values that contradict each other.
+            TypeError: no mapping, or a key that is no str.
         """
 
     @abstractmethod
@@ -118,9 +120,11 @@ class RemoteStorageManager(ABC):
             Kafka refuses more than ``remote.log.metadata.custom.metadata.max.bytes``, by default 128.
 
         Raises:
+            SegmentFileError: a local file of the segment is missing, cannot be read, changed, or is damaged.
             RetriableRemoteStorageException: a later attempt may work.
-            RemoteStorageException: a later attempt alone will not help. After either, the objects that were stored have
-                been removed as far as possible.
+            RemoteStorageException: a later attempt alone will not help. After each of them, the objects that were
+                stored have been removed as far as possible.
+            TypeError: an argument is of another type.
         """
 
     @abstractmethod
@@ -139,9 +143,11 @@ class RemoteStorageManager(ABC):
             first read when the stream is, so that errors may come from the stream.
 
         Raises:
+            InvalidRangeError: a negative start, an end before it, or a start that is not below the segment's size,
+                which its metadata say: the store is not asked.
             RemoteResourceNotFoundException: the segment's objects are gone (not retriable).
-            RetriableRemoteStorageException, RemoteStorageException: the store failed, the bytes are not authentic, or
-                the start lies beyond the end.
+            RetriableRemoteStorageException, RemoteStorageException: the store failed, or the bytes are not authentic.
+            TypeError: an argument is of another type.
         """
 
     @abstractmethod
@@ -151,7 +157,7 @@ class RemoteStorageManager(ABC):
         Raises:
             RemoteResourceNotFoundException: the segment has no such part. Of a complete segment only the transaction
                 index can be missing; it is then this error, never an empty stream.
-            RetriableRemoteStorageException, RemoteStorageException: as ``fetch_log_segment``.
+            RetriableRemoteStorageException, RemoteStorageException, TypeError: as ``fetch_log_segment``.
         """
 
     @abstractmethod
@@ -161,6 +167,7 @@ class RemoteStorageManager(ABC):
 
         Raises:
             RetriableRemoteStorageException, RemoteStorageException: some objects are still there; call again.
+            TypeError: ``metadata`` is of another type.
         """
 
     @abstractmethod

@@ -14,16 +14,22 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.remote.api import (
+    InvalidRangeError,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
+    SegmentFileError,
 )
 from tierlog.remote.storage.copy.running_copies import CopyDeadlineError
+from tierlog.remote.storage.copy.segment_files import SegmentFileFault
 from tierlog.remote.storage.metrics.storage_metrics import Operation
 from tierlog.runtime.stores.wrappers.masked_store import MASK
 
 #: The most telling first; see ERROR_KINDS of the metrics.
 _KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (InvalidRangeError, "range"),
+    (SegmentFileFault, "file"),
+    (SegmentFileError, "file"),
     (CopyDeadlineError, "deadline"),
     (StoreUnavailableError, "unavailable"),
     (StorePermissionError, "refused"),
@@ -35,6 +41,10 @@ _KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (MemoryError, "memory"),
     (StoreError, "store"),
 )
+
+
+class RetriableSegmentFileError(SegmentFileError, RetriableRemoteStorageException):
+    """A local file of the segment could not be read for a reason that passes: too many open files, and the like."""
 
 
 def error_kind(error: BaseException) -> str:
@@ -55,7 +65,11 @@ def kip_error(error: BaseException, operation: Operation, what: object, *, maske
         return error
     text = str(error) if isinstance(error, TierlogError) else f"{type(error).__name__}: {error}"
     kind = RemoteStorageException
-    if isinstance(error, ObjectNotFoundError) and operation.startswith("fetch"):
+    if isinstance(error, SegmentFileFault):
+        kind = RetriableSegmentFileError if error.is_passing else SegmentFileError
+    elif isinstance(error, CorruptDataError) and operation == "copy":
+        kind = SegmentFileError  # of its own files: an earlier copy that is damaged in the store counts as none
+    elif isinstance(error, ObjectNotFoundError) and operation.startswith("fetch"):
         kind = RemoteResourceNotFoundException
     elif isinstance(error, MemoryError) or (isinstance(error, TierlogError) and error.retriable):
         kind = RetriableRemoteStorageException

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from tierlog.errors import ConfigError, ForkedProcessError
+from tierlog.arguments import require_int, require_number, require_text, require_type
+from tierlog.errors import ConfigError, ForkedProcessError, StoreError
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
@@ -88,26 +89,31 @@ class TieredStorageManager(RemoteStorageManager):
         from tierlog.remote.storage.store_stack import stack_store
         from tierlog.remote.storage.wiring import ManagerParts
 
+        require_type("configs", configs, Mapping, "a mapping")
         config = read_storage_config(configs, machine=self._machine)
         config.check_for_broker()
         self._origin.require(_WHAT)
         with self._lock:
             if self._parts is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
-        store = stack_store(
-            open_backend(config, machine=self._machine),
-            config,
-            machine=self._machine,
-            wrap_store=self._wrap_store,
-            metrics=self.metrics,
-        )
-        parts = ManagerParts(config, store, self._machine, self.metrics)
-        try:
+        with ExitStack() as opened:
+            try:
+                store = open_backend(config, machine=self._machine)
+                opened.callback(store.close)
+                store = stack_store(
+                    store, config, machine=self._machine, wrap_store=self._wrap_store, metrics=self.metrics
+                )
+                parts = ManagerParts(config, store, self._machine, self.metrics)
+            except StoreError as cause:
+                raise ConfigError(str(cause)) from cause
+            opened.pop_all()
+            opened.callback(parts.close)
             parts.probe.at_start()
-        except BaseException:
-            parts.close()
-            raise
-        self._parts = parts
+            with self._lock:
+                if self._closed:
+                    raise ConfigError("the storage manager was closed while it was configured")
+                self._parts = parts
+            opened.pop_all()
 
     @property
     def store_traits(self) -> StoreCapabilities | None:
@@ -121,9 +127,11 @@ class TieredStorageManager(RemoteStorageManager):
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> CustomMetadata | None:
         """Copy a closed segment: all of it or nothing, as RemoteStorageManager demands."""
+        _require_metadata(metadata)
+        require_type("data", data, LogSegmentData, "a LogSegmentData")
         with self._translated("copy", metadata) as parts:
             began = self._machine.clock.monotonic_seconds()
-            custom = parts.copies.copier.copy(metadata, data)
+            custom = parts.copies.copier.copy(metadata, data, files=parts.segment_files)
             self._count(metadata, "copies_total", "copy_bytes_total", "copy_seconds_total", began)
             parts.probe.after_copy()
             return custom
@@ -131,13 +139,18 @@ class TieredStorageManager(RemoteStorageManager):
     def call_off_copy(self, segment_id: RemoteLogSegmentId) -> bool:
         """Cancel a copy that runs in another thread: it is undone and ends with an error. Does not block. Returns
         whether the copy was running.
+
+        Raises:
+            RemoteStorageException: closed, or not configured. TypeError: ``segment_id`` is of another type.
         """
+        require_type("segment_id", segment_id, RemoteLogSegmentId, "a RemoteLogSegmentId")
         return self._configured().copies.running.call_off_copy(segment_id, "called off by its caller")
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> SegmentStream:
         """A byte range of a segment, as RemoteStorageManager demands."""
+        _require_range(metadata, start_position, end_position)
         with self._translated("fetch_segment", metadata) as parts:
             return parts.fetcher.fetch_log_segment(metadata, start_position, end_position)
 
@@ -145,16 +158,19 @@ class TieredStorageManager(RemoteStorageManager):
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int | None = None
     ) -> Waits[ViewStream]:
         """``fetch_log_segment`` as code that yields its waits, for callers that do not block a thread (``aio``)."""
+        _require_range(metadata, start_position, end_position)
         with self._translated("fetch_segment", metadata) as parts:
             return (yield from parts.fetcher.fetch_log_segment_waits(metadata, start_position, end_position))
 
     def fetch_index_waits(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Waits[ViewStream]:
         """``fetch_index`` as code that yields its waits, likewise."""
+        _require_index(metadata, index_type)
         with self._translated("fetch_index", metadata) as parts:
             return (yield from parts.fetcher.fetch_index_waits(metadata, index_type))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> SegmentStream:
         """The exact bytes of one part beside the log, as RemoteStorageManager demands."""
+        _require_index(metadata, index_type)
         with self._translated("fetch_index", metadata) as parts:
             return parts.fetcher.fetch_index(metadata, index_type)
 
@@ -163,10 +179,11 @@ class TieredStorageManager(RemoteStorageManager):
 
         Raises:
             RemoteResourceNotFoundException: the segment is gone, or was copied without entries.
-            RemoteStorageException: as ``fetch_index``.
+            RemoteStorageException, TypeError: as ``fetch_index``.
 
         Thread safety: any number of threads. Cost: one GET.
         """
+        _require_metadata(metadata)
         from tierlog.remote.storage.copy.log_index_object import fetch_log_index
 
         with self._translated("fetch_index", metadata) as parts:
@@ -174,6 +191,7 @@ class TieredStorageManager(RemoteStorageManager):
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Remove all objects of a segment, as RemoteStorageManager demands; the caches forget the segment too."""
+        _require_metadata(metadata)
         clock = self._machine.clock
         with self._translated("delete", metadata) as parts:
             began = clock.monotonic_seconds()
@@ -195,13 +213,24 @@ class TieredStorageManager(RemoteStorageManager):
         self.metrics.add_of(partition, seconds, self._machine.clock.monotonic_seconds() - began)
 
     def set_next_segment(self, next_segment: NextSegment) -> None:
-        """Set the function that names the segment behind one, so that prefetch goes on across the border."""
+        """Set the function that names the segment behind one, so that prefetch goes on across the border.
+
+        Raises:
+            RemoteStorageException: closed, or not configured. TypeError: ``next_segment`` cannot be called.
+        """
+        require_type("next_segment", next_segment, Callable, "a function")  # type: ignore[arg-type]
         self._configured().fetcher.next_segment = next_segment
 
     def change_rate_limit(self, direction: str, bytes_per_second: float | None) -> None:
-        """Change a limit while running: ``direction`` is "upload" or "download", None takes the limit away. Raises
-        ValueError.
+        """Change a limit while running: ``direction`` is "upload" or "download", None takes the limit away.
+
+        Raises:
+            ValueError: another direction, or a limit that is not above 0. TypeError: an argument is of
+                another type. RemoteStorageException: closed, or not configured.
         """
+        require_text("direction", direction)
+        if bytes_per_second is not None:
+            require_number("bytes_per_second", bytes_per_second)
         limiters = self._configured().limiters
         if direction not in limiters:
             raise ValueError(f"{direction!r} is neither upload nor download")
@@ -243,3 +272,19 @@ class TieredStorageManager(RemoteStorageManager):
                 _log.warning("%s", made, exc_info=error if kind == "other" else None)
             # The cause would print a prefix that is to be masked.
             raise made from (None if parts.masked else error)
+
+
+def _require_metadata(metadata: object) -> None:
+    require_type("metadata", metadata, RemoteLogSegmentMetadata, "a RemoteLogSegmentMetadata")
+
+
+def _require_range(metadata: object, start_position: object, end_position: object) -> None:
+    _require_metadata(metadata)
+    require_int("start_position", start_position)
+    if end_position is not None:
+        require_int("end_position", end_position)
+
+
+def _require_index(metadata: object, index_type: object) -> None:
+    _require_metadata(metadata)
+    require_type("index_type", index_type, IndexType, "an IndexType")

@@ -16,6 +16,7 @@ from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers
 from tierlog.remote.storage.copy.segment_copies import SegmentCopies
 from tierlog.remote.storage.copy.segment_delete import delete_segment
+from tierlog.remote.storage.copy.segment_files import SegmentFiles
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
@@ -39,6 +40,7 @@ class ManagerParts:
         store: Its objects, with all that is put around a store.
         masked: A prefix of keys that no message may show; "" for none.
         copies: Copies segments.
+        segment_files: Where the segments are that the broker gives it.
         fetcher: Reads them.
         leftovers: What failed calls left in the store.
         probe: Asks the store who we are to it.
@@ -72,6 +74,7 @@ class ManagerParts:
             longest_seconds=_NO_DEADLINE_SECONDS,
             on_idle=drop_contexts,  # what the next copy makes anew goes back to the system
         )
+        self.segment_files = SegmentFiles(machine.files)
         self.fetcher = SegmentFetcher(
             store,
             config,

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from tests.support.fetchers import CACHES, FORMS, MIB, fetcher_over, segment_of
 from tests.support.golden import config_of
 from tests.support.tiered_segments import Bucket
-from tierlog.errors import (
-    ObjectNotFoundError,
-    StoreError,
-)
-from tierlog.remote.api import IndexType
+from tierlog.errors import ObjectNotFoundError
+from tierlog.remote.api import IndexType, InvalidRangeError
 from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.chunks.key_ring import read_key_ring
 from tierlog.remote.storage.config import read_storage_config
@@ -128,9 +125,9 @@ class TestRanges:
         bucket.add(segment)
         with fetcher_over(bucket, keys=keys) as fetcher:
             for start, end in ((-1, None), (5, 4)):
-                with pytest.raises(ValueError, match="no range"):
+                with pytest.raises(InvalidRangeError, match="no range"):
                     fetcher.fetch_log_segment(segment.metadata, start, end)
-            with pytest.raises(StoreError, match="behind"):
+            with pytest.raises(InvalidRangeError, match="behind"):
                 fetcher.fetch_log_segment(segment.metadata, len(segment.log))
 
     def test_a_closed_stream_says_so(self, data: pathlib.Path) -> None:

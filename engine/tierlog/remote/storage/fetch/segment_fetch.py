@@ -10,7 +10,7 @@ from functools import partial
 
 from tierlog._native.files import ReadyFile
 from tierlog.errors import ConfigError, CorruptDataError, StoreError, TierlogError
-from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
+from tierlog.remote.api import IndexType, InvalidRangeError, RemoteLogSegmentMetadata
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
 from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
 from tierlog.remote.storage.cache.index_cache import IndexCache
@@ -163,8 +163,7 @@ class SegmentFetcher:
             end_position: Last byte, **inclusive**; None or past the end is the end of the log.
 
         Raises (and the stream, when it is read):
-            ValueError: a negative start, or an end before it.
-            StoreError: the start lies behind the end of the log.
+            InvalidRangeError: a negative start, an end before it, or a start behind the end of the log.
             ObjectNotFoundError: the segment's objects are gone.
             StoreUnavailableError: the store failed, or did not answer in time; what is under way lands in the cache.
             CorruptObjectError: a description, a chunk or a batch is wrong. EncryptionKeyError: no key opens it.
@@ -455,9 +454,12 @@ def _end_of(metadata: RemoteLogSegmentMetadata, start: int, end_position: int | 
     """Where the range ends, exclusive."""
     size = metadata.segment_size_in_bytes
     if start < 0 or (end_position is not None and end_position < start):
-        raise ValueError(f"positions {start} … {end_position} are no range of a segment")
+        asked = f"positions {start} … {end_position} are no range of a segment"
+        raise InvalidRangeError(f"{metadata.remote_log_segment_id}: {asked}")
     if start >= size:
-        raise StoreError(f"{metadata.remote_log_segment_id}: start position {start} lies behind its {size} bytes")
+        raise InvalidRangeError(
+            f"{metadata.remote_log_segment_id}: start position {start} lies behind its {size} bytes"
+        )
     return size if end_position is None else min(end_position + 1, size)
 
 

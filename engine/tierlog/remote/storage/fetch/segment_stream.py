@@ -14,6 +14,7 @@ from typing import NoReturn, Protocol, Self
 from typing_extensions import Buffer
 
 from tierlog._native.buffers import copy_into, joined
+from tierlog.arguments import require_int, require_writable
 from tierlog.errors import ForkedProcessError, TierlogError
 from tierlog.remote.storage.requests.awaiting import Interruptible, Waits
 from tierlog.runtime.machine.buffers import new_buffer
@@ -84,6 +85,10 @@ class ViewStream:
         on_close: Called once, with the bytes that were handed out.
         on_drop: Called with the source of a stream that nobody has any more and nobody closed; it runs in the middle of
             anything, and takes no lock. None where nothing is held.
+
+    Raises:
+        What ``translate`` makes of an error of the source. ValueError after ``close``. TypeError: an argument is of
+        another type.
 
     Thread safety: one reader; ``close`` from any thread.
     """
@@ -158,6 +163,8 @@ class ViewStream:
     def read(self, size: int | None = -1, /) -> bytes:
         """As SegmentStream says."""
         self._require_usable()
+        if size is not None:
+            size = require_int("size", size)
         source, began = self._source, self._source.position
         left = source.left_bytes if size is None or size < 0 else min(size, source.left_bytes)
         parts: list[memoryview] = []
@@ -174,9 +181,7 @@ class ViewStream:
         """As SegmentStream says."""
         self._require_usable()
         source, began = self._source, self._source.position
-        out = memoryview(buffer).cast("B")
-        if out.readonly:
-            raise TypeError("readinto needs memory that can be written")
+        out = require_writable("buffer", buffer)
         size = min(len(out), source.left_bytes)
         done = 0
         try:
@@ -188,7 +193,9 @@ class ViewStream:
 
     def buffers(self, max_bytes: int | None = None) -> Iterator[memoryview]:
         """As SegmentStream says."""
-        left = self._source.left_bytes if max_bytes is None else min(max_bytes, self._source.left_bytes)
+        left = self._source.left_bytes
+        if max_bytes is not None:
+            left = min(require_int("max_bytes", max_bytes), left)
         self._require_usable()
         while left > 0:
             self._require_usable()

@@ -26,7 +26,19 @@ PREFIX: Final = "tierlog_remote_"
 Operation = Literal["copy", "fetch_segment", "fetch_index", "delete"]
 OPERATIONS: Final[tuple[Operation, ...]] = ("copy", "fetch_segment", "fetch_index", "delete")
 #: What an operator would do differently about: see ``error_kind`` of the manager.
-ERROR_KINDS: Final = ("unavailable", "refused", "not_found", "corrupt", "key", "deadline", "memory", "store", "other")
+ERROR_KINDS: Final = (
+    "unavailable",
+    "refused",
+    "not_found",
+    "corrupt",
+    "file",
+    "range",
+    "key",
+    "deadline",
+    "memory",
+    "store",
+    "other",
+)
 OBJECTS: Final = ("log", "indexes", "manifest")
 #: What a running copy is about.
 PHASES: Final = ("waiting", "checking", "log", "indexes", "manifest", "removing")
@@ -340,16 +352,14 @@ _KINDS: Final = (
         "nothing, unless it stays: Kafka tries again",
     ),
     ("refused", "the store does not know us, or forbids it", "credentials, rights of the bucket"),
-    (
-        "not_found",
-        "an object (or, of a copy, a local file) is gone",
-        "`tierlog verify`, `tierlog orphans`",
-    ),
+    ("not_found", "an object is gone", "`tierlog verify`, `tierlog orphans`"),
     (
         "corrupt",
         "bytes that are wrong: a bad local segment or index, or a damaged object",
         "`tierlog verify` of the log directory or of the bucket",
     ),
+    ("file", "a local file of the segment that is copied is gone, or cannot be read", "the broker's disk"),
+    ("range", "positions that the segment does not have", "the caller, or the index that it went by"),
     ("key", "a segment under a key that the ring does not have", "put the key back"),
     (
         "deadline",
