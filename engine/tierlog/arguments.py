@@ -14,6 +14,8 @@ from typing import Final, TypeVar
 
 Kind = TypeVar("Kind")
 
+INT32_MIN: Final = -(2**31)
+INT32_MAX: Final = 2**31 - 1
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
@@ -52,6 +54,14 @@ def require_int(name: str, value: object) -> int:
     raise wrong_type(name, value, "an int")
 
 
+def require_int32(name: str, value: object) -> int:
+    """The value as an int of 32 bits, as Kafka's epochs and sequences are. Raises ValueError: out of range."""
+    number = require_int(name, value)
+    if not INT32_MIN <= number <= INT32_MAX:
+        raise ValueError(f"{name} does not fit into 32 bits")
+    return number
+
+
 def require_number(name: str, value: object) -> float:
     """The value as an int or a float. True and False are neither."""
     if isinstance(value, bool):
@@ -69,6 +79,12 @@ def require_int64(name: str, value: object, *, least: int = INT64_MIN) -> int:
     if number < least:
         raise ValueError(f"{name} is at least {least}, not {number}")
     return number
+
+
+def require_function(name: str, value: object) -> None:
+    """The value as something that can be called."""
+    if not callable(value):
+        raise wrong_type(name, value, "a function")
 
 
 def require_path(name: str, value: object) -> str:
@@ -118,6 +134,13 @@ def require_int_map(name: str, value: object) -> dict[int, int]:
         require_int(f"each key of {name}", key): require_int(f"{name}[{key!r}]", number)
         for key, number in given.items()
     }
+
+
+def require_texts(name: str, value: object) -> None:
+    """The value as a mapping of str to str, such as keys of a configuration. No value is shown."""
+    for key, text in require_type(name, value, Mapping, "a mapping of str to str").items():
+        require_text(f"each key of {name}", key)
+        require_text(f"{name}[{key!r}]", text)
 
 
 def _several(name: str, value: object, wanted: str) -> Iterable[object]:

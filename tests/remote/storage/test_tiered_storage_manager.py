@@ -207,6 +207,16 @@ def test_a_log_that_changes_under_its_copy_is_told_as_a_local_file(disk: _Disk) 
     assert disk.copy() is None
 
 
+def test_a_copy_that_fails_before_its_first_part_keeps_no_memory(disk: _Disk) -> None:
+    """Kafka tries such a segment again every half minute: after some hours no partition's copy would get memory."""
+    for _ in range(3):
+        disk.files.put(disk.segment.data.producer_snapshot, b"\xff" * 7)
+        assert type(disk.copy()) is SegmentFileError
+        disk.files.remove(disk.segment.data.time_index)
+        assert type(disk.copy()) is SegmentFileError
+    assert disk.manager.metrics.value("upload_buffer_bytes", state="used") == 0
+
+
 @pytest.mark.parametrize(
     ("fault", "told"),
     [

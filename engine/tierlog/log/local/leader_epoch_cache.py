@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from tierlog._native.appends import LatestEpoch
+from tierlog.arguments import require_int32, require_int64, require_type, wrong_type
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs, encode_leader_epochs, parse_leader_epochs
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
@@ -76,6 +77,9 @@ class LeaderEpochCache:
     After an error of ``assign`` or ``clear_and_flush`` the cache is as it was, and the same call may be made again;
     the file may hold the new epochs already.
 
+    Raises (all methods with arguments): TypeError: an argument is no int. ValueError: an epoch does not fit into 32
+    bits, or an offset into 64.
+
     Thread safety: any number of threads; writers exclude each other, readers wait for nobody.
     """
 
@@ -123,35 +127,37 @@ class LeaderEpochCache:
 
     def epoch_entry(self, epoch: int) -> EpochEntry | None:
         """The entry of exactly this epoch."""
-        return self._epochs.find_entry(epoch)
+        return self._epochs.find_entry(require_int32("epoch", epoch))
 
     def previous_entry(self, epoch: int) -> EpochEntry | None:
         """The entry of the largest epoch below this one."""
-        return self._epochs.find_previous(epoch)
+        return self._epochs.find_previous(require_int32("epoch", epoch))
 
     def previous_epoch(self, epoch: int | None = None) -> int | None:
         """The largest epoch below this one; None = below the latest."""
         if epoch is None:
             epoch = self.latest_epoch
-        entry = None if epoch is None else self._epochs.find_previous(epoch)
+        entry = None if epoch is None else self.previous_entry(epoch)
         return None if entry is None else entry.epoch
 
     def next_epoch(self, epoch: int) -> int | None:
         """The smallest epoch above this one."""
-        entry = self._epochs.find_next(epoch)
+        entry = self._epochs.find_next(require_int32("epoch", epoch))
         return None if entry is None else entry.epoch
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset exclusive) as :meth:`LeaderEpochs.end_offset_for` has it; (-1, -1) if unknown."""
-        return self._epochs.end_offset_for(epoch, log_end_offset=log_end_offset)
+        epoch = require_int32("epoch", epoch)
+        return self._epochs.end_offset_for(epoch, log_end_offset=require_int64("log_end_offset", log_end_offset))
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch in which an offset was written; None before the first entry."""
-        return self._epochs.epoch_for_offset(offset)
+        return self._epochs.epoch_for_offset(require_int64("offset", offset))
 
     def epoch_entries_in_range(self, start_offset: int, end_offset_exclusive: int) -> LeaderEpochs:
         """The epochs of the offsets [start, end), as they go with a segment; a negative end cuts nothing off either."""
-        if end_offset_exclusive < 0:
+        start_offset = require_int64("start_offset", start_offset)
+        if require_int64("end_offset_exclusive", end_offset_exclusive) < 0:
             return self._epochs.truncate_from_start(start_offset)
         return self._epochs.range(start_offset, end_offset_exclusive)
 
@@ -168,6 +174,7 @@ class LeaderEpochCache:
         Raises:
             ValueError: negative. StoreError: the checkpoint cannot be written; nothing has changed.
         """
+        epoch, start_offset = require_int32("epoch", epoch), require_int64("start_offset", start_offset)
         if not self.latest.covers(epoch, start_offset):  # by far the usual case, of every append: no lock
             self.assign_all(((epoch, start_offset),))
 
@@ -175,18 +182,19 @@ class LeaderEpochCache:
         """Begin several epochs, in this order, with one write. Raises as ``assign``."""
         with self._writing:
             epochs = self._epochs
-            for epoch, start_offset in entries:
+            for epoch, start_offset in _checked(entries):
                 epochs = epochs.assign(epoch, start_offset)
             if epochs is not self._epochs:
                 self._write(epochs)
 
     def truncate_from_end(self, end_offset_exclusive: int) -> None:
         """Forget the epochs that begin at or behind an offset; a negative one changes nothing. Written later."""
-        if end_offset_exclusive >= 0:
+        if require_int64("end_offset_exclusive", end_offset_exclusive) >= 0:
             self._truncate(lambda epochs: epochs.truncate_from_end(end_offset_exclusive))
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Let the epoch of an offset begin there, and forget those before it. Written later."""
+        start_offset = require_int64("start_offset", start_offset)
         self._truncate(lambda epochs: epochs.truncate_from_start(start_offset))
 
     def clear(self) -> None:
@@ -242,3 +250,11 @@ class LeaderEpochCache:
         self._epochs = epochs
         latest = epochs.latest
         self.latest.set(*((-1, -1) if latest is None else (latest.epoch, latest.start_offset)))
+
+
+def _checked(entries: object) -> Iterator[tuple[int, int]]:
+    wanted = "several (epoch, start offset)"
+    for entry in require_type("entries", entries, Iterable, wanted):
+        if not isinstance(entry, tuple) or len(entry) != 2:
+            raise wrong_type("each of entries", entry, "(epoch, start offset)")
+        yield require_int32("epoch of entries", entry[0]), require_int64("start offset of entries", entry[1])

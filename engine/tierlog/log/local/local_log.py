@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from tierlog._native.appends import LogEnd
+from tierlog.arguments import require_type
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
@@ -147,8 +148,8 @@ class LocalLog:
     # ---- rolling
 
     def set_config(self, config: LogConfig) -> None:
-        """Go by another configuration: the next roll does."""
-        self.config = config
+        """Go by another configuration: the next roll does. Raises TypeError."""
+        self.config = require_type("config", config, LogConfig, "a LogConfig")
         spread_ms = min(config.segment_jitter_ms, config.segment_ms)
         limit_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
         self.limit_ms = limit_ms - (self._machine.rng.integer_below(spread_ms) if spread_ms > 0 else 0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from tierlog.arguments import require_texts, require_type
 from tierlog.errors import ConfigError
 from tierlog.log.local.config.broker_keys import KNOWN_NAMES
 from tierlog.log.local.config.config_key import INT32_MAX as INT32_MAX  # noqa: PLC0414 - for those who bound a log
@@ -87,8 +88,10 @@ class LogConfig:
 
         Raises:
             ConfigError: an unknown key (the nearest known one is named), a malformed value or one outside Kafka's
-                limits, or two that contradict each other (``check_tiering``).
+                limits, or two that contradict each other (``check_tiering``). TypeError: a key or a value is no str.
         """
+        require_texts("given", given)
+        require_type("defaults", defaults, (LogConfig, type(None)), "a LogConfig")
         found = cls() if defaults is None else cls(**_fields(defaults))
         found = dataclasses.replace(found, **read_topic_values(given))
         found.check_tiering()
@@ -103,7 +106,11 @@ class LogConfig:
 
         Raises:
             ConfigError: as ``from_kafka``, or tiering is switched off without ``remote.log.delete.on.disable``.
+            TypeError: as ``from_kafka``.
         """
+        require_type("changes", changes, Mapping, "a mapping of str to str or None")
+        require_texts("changes", {name: "" if text is None else text for name, text in changes.items()})
+        require_type("defaults", defaults, (LogConfig, type(None)), "a LogConfig")
         base = LogConfig() if defaults is None else defaults
         restored: dict[str, Any] = {}
         for name in changes:

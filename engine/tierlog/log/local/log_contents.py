@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.appends import LogEnd
+from tierlog.arguments import require_int64, require_text
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_errors import OffsetOutOfRangeError
@@ -170,6 +171,7 @@ class LogContents:
         """Roll, take a snapshot of the producers, and leave the sync of what is closed for later; but where offsets are
         missing in front of the new segment, have it done, and the checkpoint say so, before the first byte is in it.
         """
+        expected_next_offset = require_int64("expected_next_offset", expected_next_offset)
         local = self._local
         base_offset = max(expected_next_offset, local.log_end_offset)
         is_behind_gap = base_offset > local.records_end
@@ -211,11 +213,14 @@ class LogContents:
         """Set it, kept between the local log start and the log's end: retention deletes nothing above it. Kafka keeps
         it above the log start alone, and begins at 0 after an unclean stop.
         """
+        offset = require_int64("offset", offset)
         end = self._local.log_end_offset
         self._high_watermark = min(max(offset, self.local_start), end)
         self.producers.on_high_watermark(self.high_watermark)
 
     def raise_log_start(self, offset: int, reason: str) -> bool:
+        offset = require_int64("offset", offset)
+        require_text("reason", reason)
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(
                 f"{self._local.folder}: the log start cannot pass the high watermark {self.high_watermark}",
@@ -236,6 +241,8 @@ class LogContents:
         return rises
 
     def raise_local_start(self, offset: int, reason: str) -> bool:
+        offset = require_int64("offset", offset)
+        require_text("reason", reason)
         if offset <= self.local_start:
             return False
         _log.info("%s: the local log starts at %d: %s", self._local.folder, offset, reason)
@@ -307,12 +314,17 @@ class LogContents:
                 self._local.remove_later(path.rpartition("/")[2])
 
     def truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
+        """Remove everything and begin anew. Raises ValueError, TypeError: no offsets of a log; nothing has changed."""
+        offset = require_int64("offset", offset)
+        start = offset if log_start_offset is None else require_int64("log_start_offset", log_start_offset)
+        if not 0 <= start <= offset:
+            raise ValueError(f"{self._local.folder}: to begin anew at offset {offset}, with a log from {start} on")
         self._lower_recovery_point(offset)
         self._local.truncate_fully_and_start_at(offset)
         self.epochs.clear_and_flush()
         self.producers.restart(offset)
         self.snapshots.truncate(log_start_offset=offset, log_end_offset=offset)
-        self.log_start = offset if log_start_offset is None else log_start_offset
+        self.log_start = start
         self.producers.on_log_start(self.log_start, latest_snapshot_offset=self.snapshots.latest_offset)
         self.snapshots.take(self.producers)
         self.local_start = offset

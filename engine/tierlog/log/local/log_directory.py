@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Self
 
+from tierlog.arguments import require_flag, require_int64, require_path, require_text, require_type
 from tierlog.errors import StoreError
 from tierlog.log.formats.partition_metadata import PartitionMetadata
 from tierlog.log.local.background_tasks import LogTasks
@@ -33,6 +34,8 @@ from tierlog.log.local.directory.partition_folders import (
 )
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import InconsistentTopicIdError, LogOfflineError
+from tierlog.log.local.log_identity import require_topic_id
+from tierlog.log.local.recovery.folder_opening import require_opening
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
@@ -52,6 +55,8 @@ class LogDirectory:
     Attributes:
         last_stop: How the directory was left before it was opened.
         properties: Its ``meta.properties``; None if there are none.
+
+    Raises (all methods with arguments): TypeError: an argument is of another type; nothing has changed then.
 
     Thread safety: any number of threads.
     """
@@ -126,6 +131,12 @@ class LogDirectory:
             StoreUnavailableError: another process has it. ConfigError: it is another broker's, or meta.properties is
                 malformed. StoreError.
         """
+        path = require_path("path", path)
+        require_opening(machine, config, remote_log_enabled=remote_log_enabled, is_sole_replica=is_sole_replica)
+        wanted = "a LogDirectoryConfig"
+        require_type("directory_config", directory_config, (LogDirectoryConfig, type(None)), wanted)
+        require_type("identity", identity, (DirectoryIdentity, type(None)), "a DirectoryIdentity")
+        require_flag("runs_tasks", runs_tasks)
         machine = machine or Machine()
         machine.files.make_directories(path)
         lock = lock_directory(machine.files, path)
@@ -160,8 +171,11 @@ class LogDirectory:
 
         Raises:
             ConfigError: no topic is called so. InconsistentTopicIdError: the folder has another topic's id.
-                LogOfflineError: the log cannot be loaded, or the directory is offline. LogClosedError.
+                LogOfflineError: the log cannot be loaded, or the directory is offline. LogClosedError. ValueError: the
+                topic id is not one.
         """
+        require_type("config", config, (LogConfig, type(None)), "a LogConfig")
+        require_topic_id(topic_id)
         key = topic, partition
         folder = f"{self._path}/{partition_folder_name(topic, partition)}"
         self._check_usable()
@@ -190,8 +204,11 @@ class LogDirectory:
         Raises:
             As ``log``, the first that fails: the directory is offline then.
         """
+        known = require_type("configs", {} if configs is None else configs, Mapping, "a mapping of topic to LogConfig")
+        for topic, config in known.items():
+            require_text("each topic of configs", topic)
+            require_type("each value of configs", config, LogConfig, "a LogConfig")
         self._check_usable()
-        known = configs or {}
 
         def load(key: PartitionKey) -> UnifiedLog:
             return self.log(*key, config=known.get(key[0]))
@@ -274,8 +291,10 @@ class LogDirectory:
             broker_epoch: For the marker of a clean stop; -1: none.
 
         Raises:
-            LogOfflineError: a file could not be written now; the directory is closed all the same.
+            LogOfflineError: a file could not be written now; the directory is closed all the same. ValueError: the
+                epoch does not fit into 64 bits; nothing is closed.
         """
+        broker_epoch = require_int64("broker_epoch", broker_epoch)
         if not self._origin.is_here:
             return  # all that is here is the parent's
         logs = self._logs.close()

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable
 from functools import partial
 
+from tierlog.arguments import require_int64
 from tierlog.errors import StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.local_log import LocalLog
@@ -60,8 +61,11 @@ class LogFlusher:
         """Fsync what lies below an offset (None: all there is now), and move the recovery point there.
 
         Raises:
-            LogOfflineError: now, or before; a failed fsync is never tried again. LogClosedError.
+            LogOfflineError: now, or before; a failed fsync is never tried again. LogClosedError. TypeError, ValueError:
+                no offset of 64 bits.
         """
+        if up_to_offset is not None:
+            up_to_offset = require_int64("up_to_offset", up_to_offset)
         local, contents = self._local, self._contents
         local.check_usable()
         wanted = contents.state.offsets.log_end_offset if up_to_offset is None else up_to_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from tierlog.arguments import require_path, require_type
 from tierlog.errors import CorruptIndexError, ObjectNotFoundError, StoreUnavailableError
 from tierlog.log.formats.partition_metadata import (
     PartitionMetadata,
@@ -33,6 +34,14 @@ class LogIdentity(NamedTuple):
     topic_id: bytes | None
 
 
+def require_topic_id(topic_id: object) -> None:
+    """Raises TypeError. ValueError: not 16 bytes, or all of them zero, which Kafka takes for none."""
+    if topic_id is not None:
+        given = require_type("topic_id", topic_id, bytes, "16 bytes")
+        if len(given) != 16 or not any(given):
+            raise ValueError("topic_id: 16 bytes are wanted, not all of them zero")
+
+
 def partition_of(folder: str) -> tuple[str, int]:
     """(topic, partition) of a folder's name. Raises ValueError."""
     name = folder.rstrip("/").rpartition("/")[2]
@@ -40,6 +49,15 @@ def partition_of(folder: str) -> tuple[str, int]:
     if found is None:
         raise ValueError(f"{folder}: {name!r} is not the name of a partition, as orders-0")
     return found.topic, found.partition
+
+
+def require_sibling(folder: str, other: object) -> str:
+    """The other folder. Raises TypeError: no path. ValueError: in another directory, or not a partition's name."""
+    path = require_path("folder", other)
+    if path.rpartition("/")[0] != folder.rstrip("/").rpartition("/")[0]:
+        raise ValueError(f"{folder}: {path!r} is in another directory")
+    partition_of(path)
+    return path
 
 
 def is_tiered(topic: str, config: LogConfig, *, broker_tiers: bool) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
+from tierlog.arguments import require_flag, require_int, require_int32, require_int64, require_type
 from tierlog.errors import StoreError
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
@@ -133,6 +134,10 @@ class LogView:
         segments = self._contents.state.segments
         if from_offset is None and to_offset is None:
             return segments.segments
+        if from_offset is not None:
+            from_offset = require_int64("from_offset", from_offset)
+        if to_offset is not None:
+            to_offset = require_int64("to_offset", to_offset)
         return segments.between(from_offset or 0, _INT64_MAX if to_offset is None else to_offset)
 
     @property
@@ -168,6 +173,11 @@ class LogView:
             OffsetOutOfRangeError: also for what the tier alone has. CorruptRecordError: no batch stands where one must.
                 LogTruncatedError: the log was cut meanwhile; read again. LogOfflineError. LogClosedError.
         """
+        if type(start_offset) is not int or type(max_bytes) is not int or type(isolation) is not FetchIsolation:
+            start_offset, max_bytes = require_int("start_offset", start_offset), require_int("max_bytes", max_bytes)
+            require_type("isolation", isolation, FetchIsolation, "a FetchIsolation")
+        if min_one_message is not True:
+            require_flag("min_one_message", min_one_message)
         self._local.check_usable()
         state = self._contents.state
         try:
@@ -182,6 +192,7 @@ class LogView:
         local; None if no record is late enough, or where Kafka gives up: at an empty segment, which compaction leaves,
         whose file was changed at or after that time. Raises as ``read``.
         """
+        timestamp_ms = require_int64("timestamp_ms", timestamp_ms)
         with self._reading() as state:
             return self._reader.find_by_timestamp(
                 state, self._contents.epochs.epochs, timestamp_ms, remote_log_enabled=self._contents.is_tiered
@@ -189,12 +200,15 @@ class LogView:
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetsForLeaderEpoch; (-1, -1) if it is not known."""
+        leader_epoch = require_int32("leader_epoch", leader_epoch)
         return self._contents.epochs.end_offset_for(leader_epoch, self._contents.state.offsets.log_end_offset)
 
     def collect_aborted_transactions(
         self, start_offset: int, upper_bound_offset: int
     ) -> tuple[tuple[int, int, int], ...]:
         """(producer id, first offset, last offset) of the aborted transactions that touch [start, upper bound)."""
+        start_offset = require_int64("start_offset", start_offset)
+        upper_bound_offset = require_int64("upper_bound_offset", upper_bound_offset)
         with self._reading() as state:
             return self._reader.collect_aborted(state, start_offset, upper_bound_offset)
 

@@ -18,25 +18,32 @@ from typing import Self
 from typing_extensions import Buffer
 
 from tierlog._native.appends import AssignedBatch, LeaderAppends, Refusal
-from tierlog.arguments import wrong_type
+from tierlog.arguments import (
+    INT32_MAX,
+    require_buffer,
+    require_function,
+    require_int32,
+    require_int64,
+    require_writable,
+)
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.local.appending.append_checks import LeaderChecks, LeaderRules, check_sent_batches
 from tierlog.log.local.appending.recompression import taken_batch
 from tierlog.log.local.background_tasks import BackgroundTasks
-from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
 from tierlog.log.local.local_log import LocalLog
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_contents import LogContents
 from tierlog.log.local.log_flusher import LogFlusher
-from tierlog.log.local.log_identity import LogIdentity, agreed_topic_id, check_unlocked, is_tiered, partition_of
+from tierlog.log.local.log_identity import is_tiered, require_sibling
 from tierlog.log.local.log_offsets import OffsetsListener
 from tierlog.log.local.log_values import LogAppendInfo, ProducerSettings
 from tierlog.log.local.log_view import LogView
-from tierlog.log.local.producers.producer_appends import AppendOrigin
+from tierlog.log.local.producers.producer_appends import AppendOrigin, require_append
 from tierlog.log.local.producers.producer_batches import producer_batch_of, producer_batches_of
-from tierlog.log.local.producers.producer_state import PreparedAppend, ProducerState
+from tierlog.log.local.producers.producer_state import PreparedAppend
 from tierlog.log.local.producers.transaction_verification import VerificationGuard
-from tierlog.log.local.recovery.log_loader import LoadedLog, LogCheckpoints, load_log
+from tierlog.log.local.recovery.folder_opening import OpenedFolder, open_folder, require_opening
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileLock
@@ -48,26 +55,25 @@ class UnifiedLog(LogView):
     After a StoreError while a file is written, synced or read, the log is offline: that call and every later one ends
     with LogOfflineError. A refused append (AppendRefusedError) changes nothing.
 
+    Raises (all methods with arguments): TypeError: an argument is of another type. ValueError: an offset, a timestamp
+    or a producer id does not fit into 64 bits, an epoch or a sequence not into 32. Nothing has changed then.
+
     Thread safety: any number of threads; writers wait for each other, readers for nobody.
     """
 
     def __init__(
         self,
         machine: Machine,
-        folder: str,
+        found: OpenedFolder,
         *,
         config: LogConfig,
-        loaded: LoadedLog,
-        epochs: LeaderEpochCache,
-        epoch_file: EpochCheckpointFile,
-        high_watermark: int,
-        topic_id: bytes | None,
         remote_log_enabled: bool,
         is_sole_replica: bool,
         tasks: BackgroundTasks | None,
         on_offline: Callable[[Exception], None] | None = None,
         write_recovery_point: Callable[[], None] | None = None,
     ) -> None:
+        loaded = found.loaded
         local = LocalLog(
             machine,
             loaded.place,
@@ -79,21 +85,20 @@ class UnifiedLog(LogView):
             tasks=tasks,
             on_offline=on_offline,
         )
-        topic, partition = partition_of(folder)
         contents = LogContents(
             machine,
             local,
             loaded=loaded,
-            epochs=epochs,
-            high_watermark=high_watermark,
+            epochs=found.epochs,
+            high_watermark=found.high_watermark,
             is_sole_replica=is_sole_replica,
-            is_tiered=is_tiered(topic, config, broker_tiers=remote_log_enabled),
+            is_tiered=found.is_tiered,
             write_recovery_point=write_recovery_point,
         )
-        super().__init__(local, contents, LogIdentity(topic, partition, topic_id), loaded.report)
+        super().__init__(local, contents, found.identity, loaded.report)
         self._machine = machine
         self._broker_tiers = remote_log_enabled
-        self._epoch_file = epoch_file
+        self._epoch_file = found.epoch_file
         self._begin_leading(config)
         self._lock = machine.scheduler.lock()
         self._listeners: tuple[OffsetsListener, ...] = ()
@@ -141,49 +146,28 @@ class UnifiedLog(LogView):
         Raises:
             StoreUnavailableError: a broker, or a LogDirectory, has the directory open. InconsistentTopicIdError: the
                 folder has another topic's id. CorruptIndexError: the leader epoch checkpoint or ``partition.metadata``
-                is malformed. ValueError: the folder's name is not that of a partition. StoreError.
+                is malformed. ValueError: the folder's name is not that of a partition, or the topic id is not one.
+                StoreError.
         """
-        machine = machine or Machine()
-        config = config or LogConfig()
-        settings = producer_settings or ProducerSettings()
-        checkpoints = checkpoints or LogCheckpoints()
-        topic, _ = partition_of(folder)
-        if directory_lock is None:
-            check_unlocked(machine.files, folder)
-        machine.files.make_directories(folder)
-        known_id = agreed_topic_id(machine, folder, topic_id)
+        require_opening(machine, config, remote_log_enabled=remote_log_enabled, is_sole_replica=is_sole_replica)
+        machine, config = machine or Machine(), config or LogConfig()
         opened: list[UnifiedLog] = []
-        epoch_file = EpochCheckpointFile(machine.files, folder)
-        epochs = LeaderEpochCache(
-            epoch_file,
-            machine=machine,
-            on_unwritten=lambda: opened[0].flush_epochs_later() if opened else None,
-        )
-        producers = ProducerState(
-            start_offset=checkpoints.log_start_offset,
-            expiration_ms=settings.producer_id_expiration_ms,
-            transaction_timeout_ms_max=settings.transaction_max_timeout_ms,
-            verifies=settings.transaction_partition_verification_enable,
-        )
-        loaded = load_log(
+        found = open_folder(
             folder,
             machine=machine,
             config=config,
-            epochs=epochs,
-            producers=producers,
+            producer_settings=producer_settings,
             checkpoints=checkpoints,
             had_clean_shutdown=had_clean_shutdown,
-            remote_log_enabled=is_tiered(topic, config, broker_tiers=remote_log_enabled),
+            topic_id=topic_id,
+            remote_log_enabled=remote_log_enabled,
+            has_lock=directory_lock is not None,
+            on_epochs_unwritten=lambda: opened[0].flush_epochs_later() if opened else None,
         )
         log = cls(
             machine,
-            folder,
+            found,
             config=config,
-            loaded=loaded,
-            epochs=epochs,
-            epoch_file=epoch_file,
-            high_watermark=checkpoints.high_watermark,
-            topic_id=known_id,
             remote_log_enabled=remote_log_enabled,
             is_sole_replica=is_sole_replica,
             tasks=tasks,
@@ -200,6 +184,7 @@ class UnifiedLog(LogView):
 
     def add_listener(self, listener: OffsetsListener) -> None:
         """Have somebody told of every change of the offsets, until ``remove_listener``."""
+        require_function("listener", listener)
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
@@ -233,6 +218,10 @@ class UnifiedLog(LogView):
                 LogClosedError.
         """
         local = self._local
+        if type(leader_epoch) is not int or not -1 <= leader_epoch <= INT32_MAX:
+            leader_epoch = require_int32("leader_epoch", leader_epoch)
+        if origin is not AppendOrigin.CLIENT or verification_guard is not None or transaction_version is not None:
+            require_append(origin, verification_guard, transaction_version)
         with self._lock:
             if not local.is_usable:
                 local.check_usable()
@@ -252,8 +241,9 @@ class UnifiedLog(LogView):
                     )
             except (StoreError, CorruptIndexError) as error:
                 raise local.fail(error) from error
-            except BufferError as error:
-                raise wrong_type("data", data, "a buffer that can be written to") from error
+            except (BufferError, TypeError):
+                require_writable("data", data)
+                raise
         if info.size_bytes:
             self._settle(appended=True)
         return info
@@ -311,6 +301,8 @@ class UnifiedLog(LogView):
         Raises:
             AppendRefusedError: with Kafka's error. LogOfflineError. LogClosedError.
         """
+        require_buffer("data", data)
+        leader_epoch = require_int32("leader_epoch", leader_epoch)
         with self._lock:
             self._local.check_usable()
             now_ms = self._machine.clock.time_ms()
@@ -345,6 +337,7 @@ class UnifiedLog(LogView):
         Raises:
             ValueError: negative. LogOfflineError. LogClosedError.
         """
+        leader_epoch = require_int32("leader_epoch", leader_epoch)
         with self._changing():
             self._contents.epochs.assign(leader_epoch, start_offset)
 
@@ -374,7 +367,7 @@ class UnifiedLog(LogView):
             LogOfflineError. LogClosedError.
         """
         with self._changing():
-            segment = self._contents.roll(expected_next_offset or 0)
+            segment = self._contents.roll(0 if expected_next_offset is None else expected_next_offset)
             self._contents.publish()
             return segment
 
@@ -405,6 +398,7 @@ class UnifiedLog(LogView):
 
     def maybe_increment_high_watermark(self, offset: int) -> int | None:
         """Raise the high watermark; the old one, None if it did not rise. Raises ValueError: behind the log's end."""
+        offset = require_int64("offset", offset)
         with self._changing():
             contents, old = self._contents, self._contents.high_watermark
             if offset > self._local.log_end_offset:
@@ -429,6 +423,7 @@ class UnifiedLog(LogView):
         """Note that offsets up to this one are copied; a lower one, or any where tiering is off, changes nothing. A
         truncation alone lowers it.
         """
+        offset = require_int64("offset", offset)
         with self._changing():
             if self._contents.is_tiered and offset > self._contents.copied:
                 self._contents.copied = offset
@@ -443,6 +438,7 @@ class UnifiedLog(LogView):
         Raises:
             LogOfflineError. LogClosedError.
         """
+        offset = require_int64("offset", offset)
         with self._changing():
             contents = self._contents
             if contents.is_tiered and offset > contents.log_start:
@@ -466,6 +462,7 @@ class UnifiedLog(LogView):
         Raises:
             ValueError: negative. LogOfflineError. LogClosedError.
         """
+        offset = require_int64("offset", offset)
         if offset < 0:
             raise ValueError(f"{self.folder}: truncated to offset {offset}")
         with self._changing():
@@ -479,7 +476,7 @@ class UnifiedLog(LogView):
             log_start_offset: Where the log starts, in the tier; None: at the offset.
 
         Raises:
-            LogOfflineError. LogClosedError.
+            ValueError: negative, or a start behind the offset. LogOfflineError. LogClosedError.
         """
         with self._changing():
             self._contents.truncate_fully(offset, log_start_offset)
@@ -494,6 +491,7 @@ class UnifiedLog(LogView):
         Raises:
             ValueError: the log does not end there. LogOfflineError. LogClosedError.
         """
+        offset = require_int64("offset", offset)
         with self._changing():
             if offset != self._local.log_end_offset:
                 raise ValueError(f"{self.folder}: producers at {offset}, the log ends at {self._local.log_end_offset}")
@@ -543,7 +541,12 @@ class UnifiedLog(LogView):
                 self._local.place.delete()
 
     def rename_folder(self, folder: str) -> None:
-        """Go on under another folder of the same log directory (``…-delete``, ``…-stray``). Raises LogOfflineError."""
+        """Go on under another folder of the same log directory (``…-delete``, ``…-stray``).
+
+        Raises:
+            ValueError: not the name of a partition's folder there. LogOfflineError. LogClosedError.
+        """
+        folder = require_sibling(self.folder, folder)
         with self._flusher.syncing, self._changing(), self._contents.epochs.undisturbed():
             self._local.place.rename_to(folder)
             self._contents.snapshots.move_to(folder)

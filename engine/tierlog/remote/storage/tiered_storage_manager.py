@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from tierlog.arguments import require_int, require_number, require_text, require_type
+from tierlog.arguments import require_function, require_int, require_number, require_text, require_type
 from tierlog.errors import ConfigError, ForkedProcessError, StoreError
 from tierlog.remote.api import (
     CustomMetadata,
@@ -218,7 +218,7 @@ class TieredStorageManager(RemoteStorageManager):
         Raises:
             RemoteStorageException: closed, or not configured. TypeError: ``next_segment`` cannot be called.
         """
-        require_type("next_segment", next_segment, Callable, "a function")  # type: ignore[arg-type]
+        require_function("next_segment", next_segment)
         self._configured().fetcher.next_segment = next_segment
 
     def change_rate_limit(self, direction: str, bytes_per_second: float | None) -> None:

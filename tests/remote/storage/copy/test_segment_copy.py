@@ -588,20 +588,3 @@ def test_parts_that_are_encrypted_in_their_place_are_sent_when_they_are(
         custom = manager.copy_log_segment_data(segment.metadata, segment.data)
         with manager.fetch_log_segment(segment.finished(custom), 0) as stream:
             assert stream.read() == segment.log
-
-
-def test_a_copy_that_fails_before_its_first_part_keeps_no_memory(
-    bucket: ObjectStore, segment: ClosedSegment, tmp_path: pathlib.Path
-) -> None:
-    """Kafka tries such a segment again every half minute: after some hours no partition's copy would get memory."""
-    pathlib.Path(segment.data.time_index).unlink()
-    with manager_over(bucket, tmp_path, machine=Machine(process=Process())) as manager:
-        for _ in range(3):
-            with pytest.raises(RemoteStorageException, match="timeindex"):
-                manager.copy_log_segment_data(segment.metadata, segment.data)
-        pathlib.Path(segment.data.time_index).write_bytes(b"\xff" * 7)
-        pathlib.Path(segment.data.producer_snapshot).write_bytes(b"\xff" * 7)
-        for _ in range(3):
-            with pytest.raises(RemoteStorageException):
-                manager.copy_log_segment_data(segment.metadata, segment.data)
-        assert manager.metrics.value("upload_buffer_bytes", state="used") == 0

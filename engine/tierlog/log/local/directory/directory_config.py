@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tierlog.arguments import require_texts
 from tierlog.log.local.config.broker_keys import BROKER_KEYS, KNOWN_NAMES
 from tierlog.log.local.config.config_key import INT64_MAX, unknown_key
 from tierlog.log.local.log_values import ProducerSettings
@@ -42,8 +43,10 @@ class LogDirectoryConfig:
         """A configuration from text; keys of ``LogConfig`` are passed over: one file has both.
 
         Raises:
-            ConfigError: an unknown key (the nearest known one is named), or a malformed value.
+            ConfigError: an unknown key (the nearest known one is named), or a malformed value. TypeError: a key or a
+                value is no str.
         """
+        require_texts("given", given)
         for name in given:
             if name not in KNOWN_NAMES:
                 raise unknown_key(name, KNOWN_NAMES)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.arguments import require_int, require_text, require_type
 from tierlog.errors import ConfigError, CorruptIndexError, ObjectNotFoundError
 from tierlog.log.formats.meta_properties import (
     FILE_SIZE_BYTES_MAX,
@@ -32,7 +33,7 @@ class DirectoryIdentity:
         directory_id: 16 bytes: which of the broker's directories this is. None: whatever is there, or a new one.
 
     Raises:
-        ConfigError: an invalid cluster id, or a node id below 0.
+        ConfigError: an invalid cluster id, or a node id below 0. TypeError: a field is of another type.
     """
 
     cluster_id: str
@@ -40,6 +41,9 @@ class DirectoryIdentity:
     directory_id: bytes | None = None
 
     def __post_init__(self) -> None:
+        require_text("cluster_id", self.cluster_id)
+        require_int("node_id", self.node_id)
+        require_type("directory_id", self.directory_id, (bytes, type(None)), "16 bytes")
         if _CLUSTER_ID.fullmatch(self.cluster_id) is None:
             raise ConfigError(f"{self.cluster_id!r:.80} is no cluster id: see `kafka-cluster cluster-id`")
         if self.node_id < 0:

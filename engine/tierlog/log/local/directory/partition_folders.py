@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tierlog.arguments import require_int, require_text
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.formats.segment_files import PARTITION_MAX, REMOTE_INDEX_CACHE, find_partition_folder
 from tierlog.runtime.machine.files import Files
@@ -37,7 +38,13 @@ class FoundFolder(NamedTuple):
 
 
 def partition_folder_name(topic: str, partition: int) -> str:
-    """The name of a partition's folder. Raises ConfigError: Kafka has no topic, or no partition, of this name."""
+    """The name of a partition's folder.
+
+    Raises:
+        ConfigError: Kafka has no topic, or no partition, of this name. TypeError: of another type.
+    """
+    require_text("topic", topic)
+    require_int("partition", partition)
     if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
         raise ConfigError(f"{topic!r:.80} is no topic's name: 1 … 249 of a-z, A-Z, 0-9, '.', '_', '-'")
     if not 0 <= partition <= PARTITION_MAX:

@@ -10,6 +10,7 @@ import logging
 from typing import Final, NamedTuple
 
 from tierlog._native.appends import Marker, sequence_after
+from tierlog.arguments import require_int32, require_type
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
 from tierlog.log.local.producers.producer_entries import (
     NO_PRODUCER_EPOCH,
@@ -18,7 +19,7 @@ from tierlog.log.local.producers.producer_entries import (
     BatchMetadata,
     ProducerStateEntry,
 )
-from tierlog.log.local.producers.transaction_verification import VerificationStateEntry
+from tierlog.log.local.producers.transaction_verification import VerificationGuard, VerificationStateEntry
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,14 @@ class AppendOrigin(enum.Enum):
     """A leader that has checked it, or the log itself at recovery: what is wrong is logged, and only a batch of no
     transaction while one is open is refused.
     """
+
+
+def require_append(origin: object, guard: object, transaction_version: object) -> None:
+    """Check what an append comes with. Raises TypeError. ValueError: the version does not fit into 32 bits."""
+    require_type("origin", origin, AppendOrigin, "an AppendOrigin")
+    require_type("verification_guard", guard, (VerificationGuard, type(None)), "a VerificationGuard")
+    if transaction_version is not None:
+        require_int32("transaction_version", transaction_version)
 
 
 class ProducerBatch(NamedTuple):

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tierlog._native.appends import KnownProducers
+from tierlog.arguments import require_flag, require_int32, require_int64
 from tierlog.errors import CorruptIndexError
 from tierlog.log.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError
@@ -174,8 +175,12 @@ class ProducerState:
         transaction is open already, and nothing has to be verified.
 
         Raises:
-            AppendRefusedError: INVALID_PRODUCER_EPOCH.
+            AppendRefusedError: INVALID_PRODUCER_EPOCH. TypeError, ValueError: an argument is of another type, or does
+                not fit into Kafka's field.
         """
+        producer_id, sequence = require_int64("producer_id", producer_id), require_int32("sequence", sequence)
+        producer_epoch = require_int32("producer_epoch", producer_epoch)
+        require_flag("supports_epoch_bump", supports_epoch_bump)
         self._check_known_epoch(producer_id, producer_epoch)
         if self.has_open_transaction(producer_id, producer_epoch):
             return None

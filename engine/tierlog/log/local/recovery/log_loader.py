@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tierlog.arguments import require_int64
 from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError
 from tierlog.log.formats.segment_files import SegmentFileKind, SegmentFileName, find_segment_file
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
@@ -40,11 +41,21 @@ class LogCheckpoints:
     Attributes:
         recovery_point: Up to where the log was flushed, exclusive; None: nobody knows. 0 is known: nothing was.
         log_start_offset, high_watermark: 0 where they say nothing.
+
+    Raises:
+        TypeError: a field is of another type. ValueError: one does not fit into 64 bits.
     """
 
     recovery_point: int | None = None
     log_start_offset: int = 0
     high_watermark: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if self.recovery_point is not None:
+            require_int64("recovery_point", self.recovery_point)
+        require_int64("log_start_offset", self.log_start_offset)
+        require_int64("high_watermark", self.high_watermark)
 
 
 @dataclass(frozen=True, slots=True)

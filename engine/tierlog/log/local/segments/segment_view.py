@@ -9,6 +9,7 @@ from typing_extensions import Buffer
 
 from tierlog._native.appends import SegmentEnd
 from tierlog._native.batches import BatchSearch, FoundBatch
+from tierlog.arguments import require_int64
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.log_config import LogConfig
@@ -217,8 +218,10 @@ class SegmentView:
 
         Raises:
             CorruptRecordError: a batch that has to be looked into is damaged. SizeLimitError: its content is above
-                ``max_decompressed_message_bytes``. Else as ``find_batch``.
+                ``max_decompressed_message_bytes``. ValueError, TypeError: no number of 64 bits. Else as ``find_batch``.
         """
+        timestamp_ms = require_int64("timestamp_ms", timestamp_ms)
+        starting_offset = require_int64("starting_offset", starting_offset)
 
         def find() -> TimestampAndOffset | None:
             from_offset = max(self._times.find_offset(timestamp_ms), starting_offset)
@@ -249,5 +252,8 @@ class SegmentView:
 
         Raises:
             CorruptIndexError: an entry of an unknown version. LogTruncatedError: truncated meanwhile. StoreError.
+            ValueError, TypeError: no number of 64 bits.
         """
+        fetch_offset = require_int64("fetch_offset", fetch_offset)
+        upper_bound_offset = require_int64("upper_bound_offset", upper_bound_offset)
         return self._aborted.collect(fetch_offset=fetch_offset, upper_bound_offset=upper_bound_offset)
