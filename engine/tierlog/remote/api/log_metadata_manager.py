@@ -30,7 +30,8 @@ class RemoteLogMetadataManager(ABC):
 
     Raises (all methods but ``close`` and the two notices): ``RemoteResourceNotFoundException`` for a partition that
     this broker neither leads nor follows; ``RemoteStorageNotReadyException``, which is retriable, for one whose
-    metadata is still loaded; ``RemoteStorageException`` once the manager is closed or has failed for good.
+    metadata is still loaded; ``RemoteStorageException`` once the manager is closed or has failed for good. And all
+    methods ``TypeError`` for an argument of another type, ``ValueError`` for an offset that does not fit into 64 bits.
 
     Thread safety: any number of threads, but for ``configure``, which is called once and first.
     Source: KIP-405 RemoteLogMetadataManager; Kafka 4.3 storage-api.

@@ -82,7 +82,8 @@ class TieredStorageManager(RemoteStorageManager):
 
         Raises:
             ConfigError: as RemoteStorageManager says; and: the store, its root or a key file does not exist, the store
-                does not know us or refuses, or this is a second call.
+                does not know us or refuses, or this is a second call. NoThreadError. After an error the manager is as
+                it was, and can be configured anew.
         """
         from tierlog.remote.storage.config import read_storage_config
         from tierlog.remote.storage.plugins import open_backend

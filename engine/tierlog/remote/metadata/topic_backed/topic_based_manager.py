@@ -7,7 +7,7 @@ Kafka's manager ends the broker's process where the topic cannot be opened; this
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -142,29 +142,32 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
                 ``cluster.id``.
 
         Raises:
-            ConfigError: as RemoteLogMetadataManager says; and: this is a second call.
+            ConfigError: as RemoteLogMetadataManager says; and: this is a second call. NoThreadError. After an error the
+                manager is as it was, and can be configured anew.
         """
         from tierlog.remote.metadata.topic_backed.config import read_topic_based_config
 
         config = read_topic_based_config(configs)
         self._origin.require(_WHAT)
         with self._lock:
-            if self._config is not None or self._closed:
+            if self._task is not None or self._closed:
                 raise ConfigError("configure is called once, before anything else")
-            self._config = config
-        self._own_events = OwnEvents(self._machine, config.consume_wait_ms / 1000)
-        self._removals = Removals(self._machine, any_order=config.kafka_semantics)
-        self._task = ConsumerTask(
-            config,
-            machine=self._machine,
-            logs=self._open_logs(config, machine=self._machine),
-            assignment=self._assignment,
-            own_events=self._own_events,
-            removals=self._removals,
-            saved_state=SavedState(config, machine=self._machine),
-            metrics=self.metrics,
-        )
-        self._thread = self._machine.scheduler.start(self._task.run, name="tierlog-metadata-consumer")
+            own_events = OwnEvents(self._machine, config.consume_wait_ms / 1000)
+            removals = Removals(self._machine, any_order=config.kafka_semantics)
+            task = ConsumerTask(
+                config,
+                machine=self._machine,
+                logs=self._open_logs(config, machine=self._machine),
+                assignment=self._assignment,
+                own_events=own_events,
+                removals=removals,
+                saved_state=SavedState(config, machine=self._machine),
+                metrics=self.metrics,
+            )
+            self._config, self._own_events, self._removals = config, own_events, removals
+            # The thread is the last that can fail: after an error here the manager is as it was.
+            self._thread = self._machine.scheduler.start(task.run, name="tierlog-metadata-consumer")
+            self._task = task
 
     # ---- what is stored
 
@@ -199,9 +202,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         their newest state, by partition; of the partitions that are ready.
 
         Raises:
-            RemoteStorageException: the manager is closed, or has failed for good.
+            RemoteStorageException: the manager is closed, not configured, or has failed for good.
         """
         self._require_here()
+        self._configured()
         self._assignment.check_open()
         return tuple(
             removal
@@ -316,6 +320,7 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     def is_ready(self, topic_id_partition: TopicIdPartition) -> bool:
         """Whether the partition was consumed up to the end that its metadata partition had at the assignment."""
+        require_type("topic_id_partition", topic_id_partition, TopicIdPartition, "a TopicIdPartition")
         return self._origin.is_here and self._assignment.find(topic_id_partition) is not None
 
     def _ask(self, partition: TopicIdPartition, question: Callable[[SegmentTable], Answer]) -> Answer:
@@ -328,10 +333,10 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
 
     def _ready(self, partition: TopicIdPartition) -> Assigned:
         self._require_here()
+        require_type("topic_id_partition", partition, TopicIdPartition, "a TopicIdPartition")
         kept = self._assignment.find(partition)
         if kept is not None:
             return kept
-        require_type("topic_id_partition", partition, TopicIdPartition, "a TopicIdPartition")
         self._configured()
         return self._assignment.await_ready(partition)
 
@@ -341,16 +346,14 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
         self, leader_partitions: AbstractSet[TopicIdPartition], follower_partitions: AbstractSet[TopicIdPartition]
     ) -> None:
         """Keep the metadata of these partitions too; leading and following is one to it. Returns at once."""
-        partitions = [*leader_partitions, *follower_partitions]
-        self._tell(partitions, self._assignment.add)
+        led = _partitions("leader_partitions", leader_partitions)
+        self._tell(led + _partitions("follower_partitions", follower_partitions), self._assignment.add)
 
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
         """Forget these partitions. Returns at once."""
-        self._tell(list(partitions), self._assignment.remove)
+        self._tell(_partitions("partitions", partitions), self._assignment.remove)
 
     def _tell(self, partitions: list[TopicIdPartition], change: Callable[[list[TopicIdPartition]], None]) -> None:
-        for partition in partitions:
-            require_type("each of the partitions", partition, TopicIdPartition, "a TopicIdPartition")
         self._require_here()
         task = self._configured()
         self._assignment.check_open()
@@ -366,14 +369,15 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
             return  # the thread and the topic are the parent's
         with self._lock:
             self._closed = True
+            task, thread, config = self._task, self._thread, self._config
         self._assignment.close()
-        if self._task is None or self._thread is None or self._config is None:
+        if task is None or thread is None or config is None:
             return
-        log = self._task.log
+        log = task.log
         if log is not None:
             log.wake()
         try:
-            self._thread.exception(self._config.close_wait_ms / 1000)
+            thread.exception(config.close_wait_ms / 1000)
         except TimeoutError:
             _log.warning("the metadata manager's thread has not ended in time: the next start may read more")
         self._own_events.end("the metadata manager is closed")
@@ -395,6 +399,14 @@ class TopicBasedRemoteLogMetadataManager(RemoteLogMetadataManager):
     def _number(self, partition: TopicIdPartition) -> int:
         assert self._config is not None
         return metadata_partition(partition, self._config.topic_num_partitions)
+
+
+def _partitions(name: str, given: object) -> list[TopicIdPartition]:
+    """Raises TypeError."""
+    found = list(require_type(name, given, Collection, "a set of TopicIdPartition"))
+    for each in found:
+        require_type(f"each of {name}", each, TopicIdPartition, "a TopicIdPartition")
+    return found
 
 
 def _may_exist(epoch: int, offset: int = 0) -> bool:
