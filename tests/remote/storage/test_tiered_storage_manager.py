@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import errno
 import logging
 import pathlib
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -123,10 +125,42 @@ def test_every_error_becomes_one_of_the_kips(
         assert kip_error(made, operation, "again") is made  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("shape", ["aiven-plain", "aiven-zstd", "kafka"])
+def test_a_close_amid_a_copy_is_one_line(segment: ClosedSegment, shape: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every restart of a broker would show a trace for each copy that a slow disk held up, as if it were a fault."""
+    disk = _Disk(segment, lambda store: store, shape=shape)
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.READ and path.endswith(".log"):
+            held.set()
+            go_on.wait(60)
+
+    disk.files.befall(hold)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        copying = pool.submit(disk.copy)
+        assert held.wait(60)
+        disk.close()
+        go_on.set()
+        error = copying.result(60)
+    assert type(error) is RetriableRemoteStorageException
+    assert "the manager was closed" in str(error)
+    lines = [record for record in caplog.records if "copy of" in record.getMessage()]
+    assert len(lines) == 1
+    assert not lines[0].exc_info
+    assert disk.copy_errors("unavailable") == 1
+
+
 class _Disk:
     """The broker's disk in memory, with a segment on it, and a manager whose store is another one."""
 
-    def __init__(self, segment: ClosedSegment, wrap_store: Callable[[ObjectStore], ObjectStore]) -> None:
+    def __init__(
+        self,
+        segment: ClosedSegment,
+        wrap_store: Callable[[ObjectStore], ObjectStore],
+        *,
+        shape: str = "aiven-zstd",
+    ) -> None:
         self.files, self.segment = MemoryFiles(), segment
         unused = pathlib.Path(segment.data.log_segment).parent / "unused"
         self.files.make_directories(str(unused))
@@ -137,7 +171,7 @@ class _Disk:
         self.manager = TieredStorageManager(
             machine=Machine(files=self.files, process=Process()), wrap_store=lambda _: wrap_store(self.store)
         )
-        self.manager.configure(local_keys(unused) | SHAPES["aiven-zstd"])
+        self.manager.configure(local_keys(unused) | SHAPES[shape])
 
     def copy(self) -> RemoteStorageException | None:
         """What a copy raises; None if it works."""

@@ -74,12 +74,16 @@ class RunningCopy:
     def check(self) -> None:
         """Raises CopyDeadlineError past the deadline, CopyAbandonedError once the manager closes."""
         if self.called_off:
-            raise CopyAbandonedError(f"{self.segment_id}: {self.called_off} in phase {self.phase}, part {self.part}")
+            raise self.abandoned()
         if self.machine.clock.monotonic_seconds() >= self.deadline_seconds:
             raise CopyDeadlineError(
                 f"{self.segment_id}: the copy was called off after {self.age_seconds():.0f} s "
                 f"in phase {self.phase}, part {self.part}, {self.stored_bytes} bytes stored"
             )
+
+    def abandoned(self) -> CopyAbandonedError:
+        """The error of a copy that was called off."""
+        return CopyAbandonedError(f"{self.segment_id}: {self.called_off} in phase {self.phase}, part {self.part}")
 
     def call_off(self, reason: str) -> None:
         """Call the copy off: whoever waits for it, and whoever checks, gets a CopyAbandonedError from here on."""

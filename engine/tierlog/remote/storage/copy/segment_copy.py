@@ -56,7 +56,7 @@ from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, ReadableFiles
-from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.machine.scheduling import Future, PoolClosedError
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 
@@ -153,7 +153,7 @@ class SegmentCopier:
             requests = CopyRequests(running, self._senders)
             attempt = _Attempt(metadata, data, running, _index_paths(data), files or self._machine.files, requests)
             try:
-                custom_metadata = self._copy(attempt)
+                custom_metadata = self._copied(attempt)
             except BaseException as error:
                 if isinstance(error, CopyDeadlineError):
                     self._metrics.add("copies_overdue_total")
@@ -165,6 +165,13 @@ class SegmentCopier:
         self._metrics.add("copy_bytes_total", metadata.segment_size_in_bytes)
         self._metrics.observe("copy_seconds", clock.monotonic_seconds() - began)
         return custom_metadata
+
+    def _copied(self, attempt: _Attempt) -> bytes | None:
+        try:
+            return self._copy(attempt)
+        except PoolClosedError as cause:  # a read of its disk held it up until nobody waited for it any more
+            attempt.running.call_off("the manager was closed")
+            raise attempt.running.abandoned() from cause
 
     def _copy(self, attempt: _Attempt) -> bytes | None:
         metadata, running = attempt.metadata, attempt.running
