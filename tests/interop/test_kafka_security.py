@@ -13,6 +13,7 @@ import pytest
 from bench.peers import broker
 from tests.contract.metadata_manager_suite import PARTITION, finish, found, lead, segment
 from tests.support.metadata_cluster import admin_of, delete_topic, manager_keys, needs_a_broker
+from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.metadata.topic_backed.config import read_topic_based_config
@@ -157,6 +158,31 @@ def test_who_is_not_let_in_is_told_why(
         logs.open(timeout_seconds=5)
     assert not raised.value.retriable
     assert "-secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("whose", ["common.client", "admin", "consumer"])
+def test_a_wrong_password_is_one_line_of_the_log(
+    secured: Secured, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, whose: str
+) -> None:
+    """Two or three tries a second would fill the log with the same line, and bury what else is wrong."""
+    wrong = f'{LOGIN} username="manager" password="wrong-secret";'
+    keys = secured.manager_keys(tmp_path, secured.keys("manager"))
+    with caplog.at_level(logging.INFO), TopicBasedRemoteLogMetadataManager() as manager:
+        manager.configure(keys | {f"remote.log.metadata.{whose}.sasl.jaas.config": wrong})
+        manager.on_partition_leadership_changes(frozenset({PARTITION}), frozenset())
+        wait_until(lambda: _failed(manager))
+    lines = [record for record in caplog.records if "uthentication" in record.getMessage()]
+    assert [record.levelname for record in lines] == ["ERROR"]
+    assert "failed for good" in lines[0].getMessage()
+    assert "wrong-secret" not in caplog.text
+
+
+def _failed(manager: TopicBasedRemoteLogMetadataManager) -> bool:
+    try:
+        manager.pending_removals()
+    except RemoteStorageException:
+        return True
+    return False
 
 
 def test_a_server_that_nobody_vouches_for_is_not_talked_to(secured: Secured, tmp_path: pathlib.Path) -> None:

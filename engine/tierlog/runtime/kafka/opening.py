@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tierlog._extras import require_extra
 from tierlog.errors import ConfigError
 from tierlog.runtime.kafka.client_keys import ClientSettings, Role
+from tierlog.runtime.kafka.client_log import ClientLog
 from tierlog.runtime.kafka.kafka_errors import PERMISSION
 from tierlog.runtime.machine import Machine
 
@@ -72,9 +73,11 @@ def open_client(
     settings: ClientSettings,
     log: logging.Logger,
     complaints: Complaints,
+    *,
+    machine: Machine,
 ) -> Any:
-    """A client of confluent-kafka; when it is polled, its messages go to the log and its errors to the complaints. It
-    is destroyed when its owner has released it and keeps no reference.
+    """A client of confluent-kafka; when it is polled, its messages go to the log (ClientLog) and its errors to the
+    complaints. It is destroyed when its owner has released it and keeps no reference.
 
     Raises:
         ConfigError: librdkafka refuses the settings.
@@ -82,7 +85,7 @@ def open_client(
     from confluent_kafka import KafkaException
 
     try:
-        client = make(dict(settings.values) | {"error_cb": complaints.take}, logger=log)
+        client = make(dict(settings.values) | {"error_cb": complaints.take}, logger=ClientLog(log, machine))
     except KafkaException as cause:
         raise ConfigError(f"the Kafka {role} cannot be made: {cause.args[0].str().strip()}") from cause
     _OPEN[owner] = client

@@ -66,7 +66,7 @@ class RecordConsumer:
         self._positions: dict[int, int] | None = {}
         self._record_bytes = float(_RECORD_SIZE_BYTES)
         self._complaints = Complaints(machine)
-        self._client: Any = open_client(self, "consumer", Consumer, settings, _log, self._complaints)
+        self._client: Any = open_client(self, "consumer", Consumer, settings, _log, self._complaints, machine=machine)
 
     def read(self, positions: Mapping[int, int], *, max_bytes: int, timeout_seconds: float) -> list[PartitionRecords]:
         """Records from these offsets on (partition → offset): of each partition what is there already, as soon as

@@ -47,7 +47,7 @@ class RecordProducer:
         self._ending = False
         self._pending: set[PendingFuture[int]] = set()
         self._complaints = Complaints(machine)
-        self._client: Any = open_client(self, "producer", Producer, settings, _log, self._complaints)
+        self._client: Any = open_client(self, "producer", Producer, settings, _log, self._complaints, machine=machine)
         self._thread = machine.scheduler.start(self._call_back, name="tierlog-kafka-producer")
 
     def append(self, partition: int, value: bytes, *, timestamp_ms: int | None = None) -> Future[int]:

@@ -71,7 +71,7 @@ class TopicAdmin:
         self._machine = machine
         self._origin = Origin()
         self._complaints = Complaints(machine)
-        self._client: Any = open_client(self, "admin", AdminClient, settings, _log, self._complaints)
+        self._client: Any = open_client(self, "admin", AdminClient, settings, _log, self._complaints, machine=machine)
         self._answers = Answers(machine, "the Kafka admin client", self._complaints)
 
     def describe_topic(self, topic: str, *, timeout_seconds: float) -> TopicDescription | None:
