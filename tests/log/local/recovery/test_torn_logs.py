@@ -107,6 +107,34 @@ def test_what_lies_behind_a_cut_goes() -> None:
     assert loaded.snapshots.offsets == (10, 16)
 
 
+@pytest.mark.parametrize("bit", [6, 20, 33, 56, 63])
+def test_an_offset_of_the_next_segment_is_where_a_segment_is_cut(bit: int) -> None:
+    """No checksum covers a base offset: one flipped bit would put the log's end 2^56 further, for good, or lose sound
+    records in front of it.
+    """
+    files = MemoryFiles()
+    put_log(files, {0: run_of(0, 3), 6: run_of(6, 5), 16: run_of(16, 5)})
+    data = bytearray(files.read_whole(name_of(6)))
+    size = len(data) // 5
+    data[2 * size + 7 - bit // 8] ^= 1 << bit % 8
+    files.put(name_of(6), bytes(data))
+    loaded = load(files)
+    assert loaded.log_end_offset == 10
+    assert [segment.base_offset for segment in loaded.segments] == [0, 6]
+    assert files.read_whole(name_of(6)) == data[: 2 * size]
+    assert kinds(loaded).count("cut") == 1
+
+
+def test_a_segment_with_offsets_of_the_next_is_not_split() -> None:
+    """Otherwise the swap deletes the next segment as replaced, with its sound records."""
+    files, far = MemoryFiles(), 1 << 33
+    put_log(files, {0: [*run_of(0, 2), *run_of(far, 2), *run_of(far * 8, 1)], far * 2: run_of(far * 2, 3)})
+    before = contents(files)
+    with pytest.raises(CorruptRecordError, match="the next segment begins at"):
+        load(files)
+    assert {name: data for name, data in contents(files).items() if name.endswith(".log")} == before
+
+
 def test_what_was_flushed_is_not_read() -> None:
     """Otherwise a start after a kill reads the whole disk, and cuts what bit rot hit long ago with all behind it."""
     files = MemoryFiles()

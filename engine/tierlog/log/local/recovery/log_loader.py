@@ -9,7 +9,7 @@ from typing import Final
 
 from tierlog.arguments import require_int64
 from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError
-from tierlog.log.formats.segment_files import SegmentFileKind, SegmentFileName, find_segment_file
+from tierlog.log.formats.segment_files import OFFSET_MAX, SegmentFileKind, SegmentFileName, find_segment_file
 from tierlog.log.local.leader_epoch_cache import LeaderEpochCache
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
@@ -177,7 +177,14 @@ class _Loading:
                     raise CorruptRecordError("its offsets fit no segment").located(overflow.segment.log_path) from None
                 self._split.add(overflow.segment.base_offset)
                 self._has_gaps = True  # between its pieces
-                split_segment(self._machine, self._folder, overflow.segment, config=self._config, report=self._report)
+                split_segment(
+                    self._machine,
+                    self._folder,
+                    overflow.segment,
+                    config=self._config,
+                    report=self._report,
+                    next_base_offset=self._base_behind(overflow.segment),
+                )
                 self.close()
         end_offset = self._find_end()
         recovery_point = min(self._recovery_point, end_offset)
@@ -289,7 +296,13 @@ class _Loading:
         def remove_behind() -> None:
             self._remove(behind, "behind the first bad batch of the log")
 
-        outcome, state = recover_segment(segment, producers=producers, epochs=self._epochs, before_cut=remove_behind)
+        outcome, state = recover_segment(
+            segment,
+            producers=producers,
+            epochs=self._epochs,
+            before_cut=remove_behind,
+            next_base_offset=self._base_behind(segment),
+        )
         segment.flush()
         self._recovered.add(segment.base_offset)
         self._has_gaps |= outcome.has_gaps
@@ -303,6 +316,10 @@ class _Loading:
             self._report.add("rebuilt", path, text)
         self._snapshots.take(state)
         return outcome.bytes_cut > 0
+
+    def _base_behind(self, segment: LogSegment) -> int:
+        """Base offset of the segment behind this one; OFFSET_MAX behind the last."""
+        return min((o.base_offset for o in self.segments if o.base_offset > segment.base_offset), default=OFFSET_MAX)
 
     def _find_end(self) -> int:
         """The log's end. A log whose records all lie in front of its start begins anew there."""

@@ -25,7 +25,13 @@ PIECES_MAX: Final = 1024
 
 
 def split_segment(
-    machine: Machine, folder: str, segment: LogSegment, *, config: LogConfig, report: RecoveryReport
+    machine: Machine,
+    folder: str,
+    segment: LogSegment,
+    *,
+    config: LogConfig,
+    report: RecoveryReport,
+    next_base_offset: int,
 ) -> None:
     """Replace a segment by several with the same batches, whose indexes can name all offsets.
 
@@ -33,7 +39,8 @@ def split_segment(
     lies behind the last sound batch is taken along: recovery has to find it, and to cut there.
 
     Raises:
-        CorruptRecordError: it would fall into too many pieces. StoreError: the log is as it was.
+        CorruptRecordError: it would fall into too many pieces, or has offsets of the next segment, which the swap would
+            take for replaced: a base offset is damaged then, too. StoreError. The log is as it was.
     """
     pieces: list[LogSegment] = []
 
@@ -41,7 +48,7 @@ def split_segment(
         return LogSegment.create(machine, folder, base_offset, config=config, suffix=CLEANED)
 
     try:
-        for run, first, behind, base_offset in _cuts(segment):
+        for run, first, behind, base_offset in _cuts(segment, next_base_offset):
             if base_offset is not None:
                 if len(pieces) >= PIECES_MAX:
                     text = f"its offsets are so far apart that it would fall into more than {PIECES_MAX} segments"
@@ -77,7 +84,7 @@ def _copy_rest(machine: Machine, segment: LogSegment, pieces: list[LogSegment]) 
             file.fsync()
 
 
-def _cuts(segment: LogSegment) -> Iterator[tuple[BatchRun, int, int, int | None]]:
+def _cuts(segment: LogSegment, end_offset: int) -> Iterator[tuple[BatchRun, int, int, int | None]]:
     """(run, first row, row behind, base offset of the segment that begins with it, None if it goes on) in order."""
     base: int | None = None
     next_offset = segment.base_offset
@@ -86,6 +93,9 @@ def _cuts(segment: LogSegment) -> Iterator[tuple[BatchRun, int, int, int | None]
         rising = np.diff(last_offsets, prepend=next_offset - 1) > 0
         good = rising & run.columns["crc_ok"].astype(bool)
         count = len(last_offsets) if good.all() else int(np.argmin(good))
+        if count and last_offsets[count - 1] >= end_offset:
+            text = f"a batch ends at offset {last_offsets[count - 1]}, and the next segment begins at {end_offset}"
+            raise CorruptRecordError(text, fault="BAD_OFFSET").located(segment.log_path)
         row = 0
         while row < count:
             begins = None

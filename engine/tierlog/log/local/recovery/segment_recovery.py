@@ -64,6 +64,7 @@ def recover_segment(
     producers: Callable[[], ProducerState],
     epochs: LeaderEpochCache,
     before_cut: Callable[[], None],
+    next_base_offset: int = OFFSET_MAX,
 ) -> tuple[RecoveredSegment, ProducerState]:
     """Recover a segment; nothing is fsynced. The state of the producers behind it goes with the outcome.
 
@@ -73,6 +74,8 @@ def recover_segment(
         epochs: Takes the epochs that begin in the segment.
         before_cut: Called before bytes are cut off: whatever lies behind them in the log has to go first, for good,
             since after the cut nothing shows any more that it must.
+        next_base_offset: Of the segment behind it, which has the offsets from there on: a batch that says otherwise is
+            damaged, for no checksum covers its base offset.
 
     Raises:
         SegmentOverflowError: the segment has to be split. StoreError.
@@ -81,7 +84,7 @@ def recover_segment(
     fault: CorruptRecordError | None = None
     while True:
         state = producers()
-        passed = _Pass(segment, state, epochs.latest_epoch)
+        passed = _Pass(segment, state, epochs.latest_epoch, next_base_offset)
         valid, wrong = passed.run()
         fault = fault or wrong
         size = segment.size_bytes
@@ -107,8 +110,11 @@ class _Pass:
         has_gaps: Whether offsets are missing between batches, or in front of the first.
     """
 
-    def __init__(self, segment: LogSegment, state: ProducerState, latest_epoch: int | None) -> None:
+    def __init__(
+        self, segment: LogSegment, state: ProducerState, latest_epoch: int | None, next_base_offset: int
+    ) -> None:
         self._segment = segment
+        self._end_offset = next_base_offset
         self._replay = ProducerReplay(state, read=self._read)
         self._latest_epoch = -1 if latest_epoch is None else latest_epoch
         self.epochs: list[tuple[int, int]] = []
@@ -133,7 +139,7 @@ class _Pass:
         check = RangeCheck(
             position=0,
             first_offset=segment.base_offset,
-            last_offset=min(segment.base_offset + INT32_MAX, OFFSET_MAX - 1),
+            last_offset=min(segment.base_offset + INT32_MAX, self._end_offset - 1),
             size_bytes=size,
             kind=CorruptRecordError,
         )
@@ -155,7 +161,7 @@ class _Pass:
         if found is None:
             return check.end_position, None
         rule, fault = found
-        fits_no_index = segment.base_offset + INT32_MAX < fault.found < OFFSET_MAX
+        fits_no_index = segment.base_offset + INT32_MAX < fault.found < self._end_offset
         if rule == "order" and fault.base_offset >= fault.expected and fits_no_index:
             raise SegmentOverflowError(segment)
         return fault.position, fault
