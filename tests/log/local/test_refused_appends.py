@@ -204,6 +204,7 @@ def control(base_offset: int, key: bytes, value: bytes | None) -> bytearray:
         ("a marker that has no record", "INVALID_RECORD"),
         ("no epoch behind one with", "UNKNOWN_SERVER_ERROR"),
         ("behind the greatest offset", "UNKNOWN_SERVER_ERROR"),
+        ("more offsets than a segment has", "UNKNOWN_SERVER_ERROR"),
     ],
 )
 def test_a_follower_refuses(log: UnifiedLog, machine: Machine, name: str, error: str) -> None:
@@ -230,6 +231,7 @@ def test_a_follower_refuses(log: UnifiedLog, machine: Machine, name: str, error:
         "a marker that has no record": patched(control(end, b"\0\0\0\0", ABORT), 57, ">i", -1),
         "no epoch behind one with": good + sent(end + 1, epoch=-1),
         "behind the greatest offset": sent(2**63 - 1),
+        "more offsets than a segment has": good + sent(end + 2**31, epoch=4),
     }[name]
     before = everything(machine, log)
     with pytest.raises(AppendRefusedError) as caught:
@@ -291,3 +293,21 @@ def test_a_late_epoch_is_left_out_and_no_error() -> None:
     info = log.append_as_follower(sent(0, epoch=1) + sent(1, epoch=2) + sent(2, epoch=1), leader_epoch=1)
     assert (info.last_offset, log.log_end_offset) == (0, 1)
     assert list(log.leader_epoch_cache.epochs) == [(1, 0)]
+
+
+def test_a_broken_marker_is_refused_in_its_turn(log: UnifiedLog, machine: Machine) -> None:
+    """A fenced coordinator would take its error for a fatal one, and a replica's log name the wrong batch of many."""
+    fenced = control(0, b"\0\0\0\2", ABORT)
+    log.append_as_leader(
+        batch_of(b"x", producer_id=8, producer_epoch=1, base_sequence=0, transactional=1), leader_epoch=4
+    )
+    outside, end = sent(log.log_end_offset), log.log_end_offset
+    struct.pack_into(">qhi", outside, 43, 5, 0, 1)
+    before = everything(machine, log)
+    with pytest.raises(AppendRefusedError) as caught:
+        log.append_as_leader(fenced, leader_epoch=4, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+    assert caught.value.error is KafkaError.INVALID_PRODUCER_EPOCH
+    with pytest.raises(AppendRefusedError) as caught:
+        log.append_as_follower(summed(outside) + control(end + 1, b"\0\0\0\2", ABORT), leader_epoch=4)
+    assert caught.value.error is KafkaError.INVALID_TXN_STATE
+    assert everything(machine, log) == before

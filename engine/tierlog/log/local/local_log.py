@@ -17,7 +17,7 @@ from tierlog._native.appends import LogEnd
 from tierlog.arguments import require_type
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.log.local.background_tasks import BackgroundTasks
-from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.log_config import INT32_MAX, LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
 from tierlog.log.local.segments.lazy_file import LogFolder
 from tierlog.log.local.segments.log_segment import LogSegment
@@ -159,6 +159,12 @@ class LocalLog:
         if size_bytes > self.config.segment_bytes:
             text = f"{size_bytes} bytes in one append, segment.bytes is {self.config.segment_bytes}"
             raise AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)
+
+    def check_spans(self, first_offset: int, last_offset: int) -> None:
+        """Raises AppendRefusedError: no segment can hold the offsets of one append, even one that begins with it."""
+        if last_offset - first_offset > INT32_MAX:
+            text = f"offsets {first_offset} … {last_offset} in one append, a segment has {INT32_MAX + 1}"
+            raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
 
     def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Whether an append has to go into a new segment."""

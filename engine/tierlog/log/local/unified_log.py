@@ -320,6 +320,7 @@ class UnifiedLog(LogView):
                 prepared = None
                 if batches:
                     prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
+                self._local.check_spans(max(first_offset, self._local.log_end_offset), last_offset)
                 self._contents.assign_epochs(columns)
                 if self._local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))

@@ -55,7 +55,8 @@ class ProducerBatch(NamedTuple):
     Attributes:
         base_sequence: -1 where there are none.
         max_timestamp_ms: The batch's greatest.
-        is_control: A control batch; ``marker`` is None then where compaction emptied it.
+        is_control: A control batch; ``marker`` is None then where compaction emptied it, and the reason to refuse the
+            batch where it is no marker.
     """
 
     producer_id: int
@@ -66,7 +67,7 @@ class ProducerBatch(NamedTuple):
     max_timestamp_ms: int
     is_transactional: bool = False
     is_control: bool = False
-    marker: Marker | None = None
+    marker: Marker | AppendRefusedError | None = None
 
     @property
     def last_sequence(self) -> int:
@@ -129,6 +130,8 @@ class ProducerAppend:
             return None
         if batch.marker is None:
             return None
+        if isinstance(batch.marker, AppendRefusedError):
+            raise batch.marker
         return self._add_marker(batch, batch.marker, transaction_version)
 
     def _add_data(self, batch: ProducerBatch) -> None:

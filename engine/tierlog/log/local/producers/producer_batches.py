@@ -31,7 +31,7 @@ _UNKNOWN: Final = frozenset(("BAD_ENTRY", "BAD_CODEC"))
 
 
 def producer_batch_of(batch: AssignedBatch, data: memoryview) -> ProducerBatch:
-    """A leader's batch. Raises AppendRefusedError: a control batch that is no marker."""
+    """A leader's batch."""
     is_control = bool(batch.attributes & CONTROL)
     return ProducerBatch(
         batch.producer_id,
@@ -52,9 +52,6 @@ def producer_batches_of(columns: Mapping[str, NDArray[np.generic]], data: memory
     Args:
         columns: Of ``scan_batches``.
         data: The bytes that they describe; positions count from its start.
-
-    Raises:
-        AppendRefusedError: a control batch that is no marker.
     """
     rows = np.flatnonzero(columns["producer_id"].astype(np.int64) >= 0)
     if not rows.size:
@@ -71,18 +68,18 @@ def producer_batches_of(columns: Mapping[str, NDArray[np.generic]], data: memory
     return found
 
 
-def _marker_of(data: memoryview, record_count: int) -> Marker | None:
-    """The marker of a control batch; None where compaction emptied it.
-
-    Raises:
-        AppendRefusedError: as Kafka refuses a malformed record, and control records of other kinds from a producer.
+def _marker_of(data: memoryview, record_count: int) -> Marker | AppendRefusedError | None:
+    """The marker of a control batch; None where compaction emptied it; else why it is refused in its turn: as Kafka
+    refuses a malformed record, and control records of other kinds from a producer.
     """
     try:
         marker = find_marker(data)
     except CorruptRecordError as cause:
         error = KafkaError.UNKNOWN_SERVER_ERROR if cause.fault in _UNKNOWN else KafkaError.INVALID_RECORD
-        raise AppendRefusedError(error, f"a control record of a producer: {cause}") from cause
+        refused = AppendRefusedError(error, f"a control record of a producer: {cause}")
+        refused.__cause__ = cause
+        return refused
     if marker is None and record_count:
         text = "a control record of a producer that ends no transaction"
-        raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
+        return AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
     return marker
