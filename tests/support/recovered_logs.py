@@ -49,7 +49,7 @@ def load(
         machine=machine,
         config=config or LogConfig(),
         epochs=LeaderEpochCache(EpochCheckpointFile(files, folder), machine=machine),
-        producers=producers or ProducerState(start_offset=log_start, expiration_ms=2**62),
+        producers=producers or ProducerState(expiration_ms=2**62),
         checkpoints=LogCheckpoints(recovery_point=recovery_point, log_start_offset=log_start),
         had_clean_shutdown=clean,
         remote_log_enabled=tiered,

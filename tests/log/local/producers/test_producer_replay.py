@@ -158,7 +158,8 @@ def test_a_control_batch_that_cannot_be_read_is_told_by_its_place(cut: Callable[
 def test_batches_of_old_formats_have_no_producer_and_no_end() -> None:
     """Else the state's end moves over records that say nothing about producers (Kafka recover skips them)."""
     old = bytes.fromhex("00000000000000640000001257e7496e0000000000026b31000000027631")
-    state = ProducerState(start_offset=3)
+    state = ProducerState()
+    state.restart(3)
     replay = ProducerReplay(state, read=lambda position, size: memoryview(b""))
     assert replay.feed(scan_batches(old)[0]) == []
     assert replay.finish() == []

@@ -59,7 +59,8 @@ def replayed(folder: Path, *, restarted: bool = False) -> int:
     A broker that was restarted has dropped producers whose records have the generator's timestamps, years old.
     """
     logs = sorted(folder.glob("*.log"))
-    state = ProducerState(start_offset=int(logs[0].stem), expiration_ms=2**62)
+    state = ProducerState(expiration_ms=2**62)
+    state.restart(int(logs[0].stem))
     compared = 0
     for log in logs:
         snapshot = folder / f"{log.stem}.snapshot"

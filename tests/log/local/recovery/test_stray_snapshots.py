@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.records.builder import RecordBatchBuilder
 from tierlog.runtime.machine import Machine
@@ -55,3 +56,19 @@ def test_an_epoch_that_begins_at_the_end_goes_with_a_truncation_behind_it() -> N
         log.assign_epoch_start_offset(1, 3)
         assert not log.truncate_to(4)
         assert log.leader_epoch_cache.latest_epoch == 0
+
+
+def test_a_log_without_snapshots_gets_those_of_its_last_segments() -> None:
+    """A tiered segment is copied with the snapshot behind it: without that no copy of the segment is complete, and a
+    log that starts at its end would have had none.
+    """
+    machine = Machine(files=MemoryFiles())
+    with UnifiedLog.open(FOLDER, machine=machine) as log:
+        log.append_as_leader(batch(machine, 0), leader_epoch=0)
+        log.roll()
+        log.update_high_watermark(3)
+        log.maybe_increment_log_start_offset(3, "a client deleted the records")
+    machine.files.remove(f"{FOLDER}/{3:020d}.snapshot")
+    checkpoints = LogCheckpoints(recovery_point=3, log_start_offset=3, high_watermark=3)
+    with UnifiedLog.open(FOLDER, machine=machine, checkpoints=checkpoints, had_clean_shutdown=True) as log:
+        assert log.producer_state_manager.offsets == (3,)

@@ -250,7 +250,7 @@ def _recovered(
             machine=machine,
             config=config,
             epochs=LeaderEpochCache(EpochCheckpointFile(machine.files, path), machine=machine),
-            producers=ProducerState(start_offset=checkpoints.log_start_offset),
+            producers=ProducerState(),
             checkpoints=checkpoints,
             had_clean_shutdown=was_clean,
             remote_log_enabled=is_tiered,

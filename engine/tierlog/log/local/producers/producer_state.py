@@ -76,7 +76,6 @@ class ProducerState:
     """The producers of one log.
 
     Args:
-        start_offset: Where the log begins.
         expiration_ms: ``producer.id.expiration.ms``.
         verifies: ``transaction.partition.verification.enable``.
 
@@ -89,7 +88,6 @@ class ProducerState:
     def __init__(
         self,
         *,
-        start_offset: int = 0,
         expiration_ms: int = PRODUCER_EXPIRATION_MS,
         transaction_timeout_ms_max: int = TRANSACTION_TIMEOUT_MS_MAX,
         verifies: bool = False,
@@ -105,8 +103,8 @@ class ProducerState:
         #: (first offset, marker's offset) of those that ended and may be behind the high watermark, ascending.
         self._unreplicated: list[tuple[int, int]] = []
         #: What a native append asks and changes: whether a batch continues its producer.
-        self.known = KnownProducers(self._producers, self._verifications, end_offset=start_offset)
-        self.snapshot_offset = start_offset
+        self.known = KnownProducers(self._producers, self._verifications, end_offset=0)
+        self.snapshot_offset = 0
 
     @property
     def end_offset(self) -> int:

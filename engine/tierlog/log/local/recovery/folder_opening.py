@@ -72,7 +72,6 @@ def open_folder(
     epoch_file = EpochCheckpointFile(machine.files, folder)
     epochs = LeaderEpochCache(epoch_file, machine=machine, on_unwritten=on_epochs_unwritten)
     producers = ProducerState(
-        start_offset=checkpoints.log_start_offset,
         expiration_ms=settings.producer_id_expiration_ms,
         transaction_timeout_ms_max=settings.transaction_max_timeout_ms,
         verifies=settings.transaction_partition_verification_enable,
