@@ -311,3 +311,22 @@ def test_a_broken_marker_is_refused_in_its_turn(log: UnifiedLog, machine: Machin
         log.append_as_follower(summed(outside) + control(end + 1, b"\0\0\0\2", ABORT), leader_epoch=4)
     assert caught.value.error is KafkaError.INVALID_TXN_STATE
     assert everything(machine, log) == before
+
+
+def test_nothing_is_appended_below_the_active_segment(log: UnifiedLog, machine: Machine) -> None:
+    """A roll to where a follower was told that its leader goes on, and then this replica leads: an error that is
+    documented, with nothing changed, and not one of a damaged disk.
+    """
+    end = log.log_end_offset
+    log.roll(end + 5)
+    before = everything(machine, log)
+    for append in (
+        lambda: log.append_as_leader(batch_of(b"x"), leader_epoch=9),
+        lambda: log.append_as_leader(batch_of(b"x", base_sequence=6, **IDEMPOTENT), leader_epoch=9),
+        lambda: log.append_as_follower(sent(end + 1), leader_epoch=4),
+    ):
+        with pytest.raises(AppendRefusedError, match=r"UNKNOWN_SERVER_ERROR: .* the active segment begins at"):
+            append()
+    assert everything(machine, log) == before
+    log.append_as_follower(sent(end + 5), leader_epoch=4)
+    assert log.log_end_offset == end + 6

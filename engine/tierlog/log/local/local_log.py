@@ -160,10 +160,15 @@ class LocalLog:
             text = f"{size_bytes} bytes in one append, segment.bytes is {self.config.segment_bytes}"
             raise AppendRefusedError(KafkaError.RECORD_LIST_TOO_LARGE, text)
 
-    def check_spans(self, first_offset: int, last_offset: int) -> None:
-        """Raises AppendRefusedError: no segment can hold the offsets of one append, even one that begins with it."""
+    def check_place(self, first_offset: int, last_offset: int) -> None:
+        """Raises AppendRefusedError: no segment can hold the offsets of one append: they lie too far apart, or in front
+        of the active segment, which was begun where a leader was expected to go on.
+        """
         if last_offset - first_offset > INT32_MAX:
             text = f"offsets {first_offset} … {last_offset} in one append, a segment has {INT32_MAX + 1}"
+            raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
+        if first_offset < self.active.base_offset:
+            text = f"offset {first_offset}, the active segment begins at {self.active.base_offset}"
             raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
 
     def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:

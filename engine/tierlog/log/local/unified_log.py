@@ -282,6 +282,7 @@ class UnifiedLog(LogView):
             )
             if prepared.duplicate is not None:
                 return LogAppendInfo.of_duplicate(prepared.duplicate, contents.log_start)
+        local.check_place(first_offset, batch.last_offset)
         contents.epochs.assign(batch.leader_epoch, first_offset)
         if local.roll_is_due(batch.size_bytes, batch.last_offset, batch.max_timestamp, now_ms):
             contents.roll(first_offset)
@@ -320,7 +321,7 @@ class UnifiedLog(LogView):
                 prepared = None
                 if batches:
                     prepared = self._contents.producers.prepare(batches, origin=AppendOrigin.REPLICATION)
-                self._local.check_spans(max(first_offset, self._local.log_end_offset), last_offset)
+                self._local.check_place(max(first_offset, self._local.log_end_offset), last_offset)
                 self._contents.assign_epochs(columns)
                 if self._local.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms):
                     self._contents.roll(max(first_offset, self._local.log_end_offset))
@@ -363,6 +364,7 @@ class UnifiedLog(LogView):
 
         Args:
             expected_next_offset: Where it begins if that lies behind the log's end: a follower knows from its leader.
+                Appends in front of it are refused from then on, those of a leader too.
 
         Raises:
             LogOfflineError. LogClosedError.
