@@ -4,8 +4,10 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
@@ -135,6 +137,20 @@ public final class LogPeer {
         copied.setLong(log, Math.min(log.highestOffsetInRemoteStorage(), offset - 1));
     }
 
+    /** fromtier offset logStart: begin anew with the newest producers, as a follower whose leader has them in the tier.
+     * The snapshots are reloaded twice: the first time Kafka deletes the empty one that it took at the offset, and that is
+     * too late where the tier's is there. */
+    private void fromTier(long offset, long logStart) throws Exception {
+        var known = ProducerStateManager.listSnapshotFiles(log.dir()).stream().max(Comparator.comparing(file -> file.offset));
+        byte[] producers = known.isEmpty() ? null : Files.readAllBytes(known.get().file().toPath());
+        log.truncateFullyAndStartAt(offset, Optional.of(logStart));
+        lowerCopied(offset);
+        log.producerStateManager().truncateFullyAndReloadSnapshots();
+        if (producers != null) Files.write(LogFileUtils.producerSnapshotFile(log.dir(), offset).toPath(), producers);
+        log.producerStateManager().truncateFullyAndReloadSnapshots();
+        log.loadProducerState(offset);
+    }
+
     private static String told(LogAppendInfo info) {
         return "taken " + info.firstOffset() + " " + info.lastOffset() + " " + info.maxTimestamp() + " "
                 + info.logAppendTime();
@@ -247,7 +263,7 @@ public final class LogPeer {
                 return "at " + log.updateHighWatermark(watermark(number));
             case "raise":
                 return "was " + log.maybeIncrementHighWatermark(new LogOffsetMetadata(number))
-                        .map(old -> String.valueOf(old.messageOffset)).orElse("none");
+                        .map(old -> String.valueOf(Math.max(old.messageOffset, log.logStartOffset()))).orElse("none");
             case "start":
                 return "done " + (log.maybeIncrementLogStartOffset(number, reason) ? 1 : 0);
             case "localstart":
@@ -269,8 +285,15 @@ public final class LogPeer {
                         asked[2].equals("-") ? Optional.empty() : Optional.of(Long.parseLong(asked[2])));
                 lowerCopied(number);
                 return "done";
+            case "fromtier":
+                fromTier(number, Long.parseLong(asked[2]));
+                return "done";
             case "retention":
                 return "gone " + log.deleteOldSegments();
+            case "unverify": // what a refused append of a follower may have taken already
+                for (long producer = 0; producer < 9; producer++)
+                    log.producerStateManager().clearVerificationStateEntry(producer);
+                return "done";
             case "expire":
                 log.removeExpiredProducers(clock.now);
                 return "done";

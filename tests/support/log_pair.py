@@ -6,10 +6,12 @@ import itertools
 import pathlib
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+from tests.support import log_differences as rows
 from tests.support.log_peer import files_of
 from tests.support.log_turns import Command, Told, Turns
 
@@ -29,8 +31,8 @@ class Pair:
     folder: pathlib.Path
     history: list[str] = field(default_factory=list)
     last: str = ""
-    more_aborted: int = 0
-    parted: int = 0
+    tabled: Counter[str] = field(default_factory=Counter)
+    is_damaged: bool = False
 
     def __post_init__(self) -> None:
         self.folders = [self.folder / side / "orders-0" for side in ("theirs", "ours")]
@@ -40,12 +42,34 @@ class Pair:
         told = self.theirs.ask(*words)
         ours = self.ours.ask(*words)
         if words[0] in ("leader", "follower") and not told.startswith("taken"):
+            if Told.of(told).bases[-1] > Told.of(told).end:
+                return self._part(rows.REFUSED)  # Kafka's log takes nothing more, or what lies in front of its segment
             ours = self._caught_up(told, ours)
+        if told.startswith("taken") and ours.startswith("refused -1") and rows.batches_overlap(words):
+            return self._part(rows.OVERLAP)
+        if words[0] in ("leader", "follower"):
+            ours = self._with_recovery_point(told, ours)
+        if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):
+            self.tabled[rows.DAMAGE] += 1
+            ours = told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
         if words[0] == "read":
-            ours = self._with_watermark(told, self._with_more_aborted(told, ours))
+            ours = self._with_more_aborted(told, ours)
+        if words[0] in ("read", "raise"):
+            ours = self._with_watermark(told, ours)
+        ours = self._with_stable(told, ours)
         assert told == ours, self.explain(told, ours)
         self.last = told
         return told
+
+    def _with_stable(self, told: str, ours: str) -> str:
+        """Our answer with Kafka's last stable offset where no batch lies between both: it moved to the next one."""
+        theirs, mine = Told.of(told).stable, Told.of(ours).stable
+        if mine >= theirs or rows.has_batch_within(self.folders[1], mine, theirs):
+            return ours
+        self.tabled[rows.WATERMARK] += 1
+        answer, offsets, rest = ours.split(" | ", maxsplit=2)
+        words = offsets.split(" ")
+        return " | ".join([answer, " ".join([*words[:2], str(theirs), *words[3:]]), rest])
 
     def _with_more_aborted(self, told: str, ours: str) -> str:
         """Our answer to a read, with Kafka's list of aborted transactions if that has all of ours: Kafka's search in
@@ -53,37 +77,81 @@ class Pair:
         """
         theirs, mine = (answer.split(" | ")[0].split(" ") for answer in (told, ours))
         if theirs[-1] != mine[-1] and set(filter(None, mine[-1].split(","))) < set(theirs[-1].split(",")):
-            self.more_aborted += 1
+            self.tabled[rows.ABORTED] += 1
             return ours.replace(" ".join(mine), " ".join([*mine[:-1], theirs[-1]]), 1)
         return ours
 
     def _with_watermark(self, told: str, ours: str) -> str:
-        """Our answer to a read, with Kafka's high watermark where that has moved to where a batch begins."""
-        high = Told.of(told).high
-        if high == Told.of(ours).high:
+        """Our answer with Kafka's high watermark where that moved to the begin of the batch that ours is in, or of the
+        next.
+        """
+        high, mine = Told.of(told).high, Told.of(ours).high
+        if high == mine or not rows.is_begin_of_batch(self.folders[1], high, seen_from=mine):
             return ours
+        self.tabled[rows.WATERMARK] += 1
         self.ours.ask("watermark", high)
         return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
 
+    def _with_recovery_point(self, told: str, ours: str) -> str:
+        """Our answer to an append, flushed where Kafka's was by ``flush.messages``: ours was flushed up to a segment
+        that it began behind missing offsets, and has fewer to flush.
+        """
+        theirs, mine = Told.of(told), Told.of(ours)
+        begun = mine.bases[-1] not in Told.of(self.last).bases
+        if begun and mine.recovery == mine.bases[-1] and theirs.recovery == theirs.end > mine.recovery:
+            self.tabled[rows.GAP] += 1
+            return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("flush").split(" | ", 1)[1]
+        return ours
+
     def _caught_up(self, told: str, ours: str) -> str:
-        """Ours, after what Kafka does before it refuses an append: it begins the epoch, and rolls."""
+        """Ours, after what Kafka does before it refuses an append: it begins the epoch, and rolls. That it ends the
+        verification of producers whose batches passed, ``unverify`` makes up for.
+        """
         before, after = (answer.split(" | ", 1)[1].split("|") for answer in (self.last, told))
-        for entry in [entry for entry in after[2].split() if entry not in before[2].split()]:
+        epochs = [entry for entry in after[2].split() if entry not in before[2].split()]
+        bases = [word.split(":")[0] for word in after[1].split()[len(before[1].split()) :]]
+        for entry in epochs:
             self.ours.ask("epoch", *entry.split(":"))
-        for base in [word.split(":")[0] for word in after[1].split()[len(before[1].split()) :]]:
+        for base in bases:
             self.ours.ask("roll", base)
+        self.tabled[rows.REFUSED] += bool(epochs or bases)
         return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
 
     def open(self, command: Command) -> str:
         self.history.append(" ".join(map(str, command)))
         asked = [(*command[:1], folder, *command[2:]) for folder in self.folders]
+        before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
         told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
-        if _lost_batches(told, ours) or _found_epochs(told, ours):
-            self.parted += 1
-            return self.ask("drop")  # from here on they are two logs
+        rebuilt = command[6] == 0 or any(offset > Told.of(told).end for offset in snapshots)
+        for row, differs in (
+            (rows.HOLE, rows.lost_batches(told, ours)),
+            (rows.OFFSETS, told != ours and rows.has_damaged_offsets(before)),
+            (rows.EPOCHS, rows.found_epochs(told, ours)),
+            (rows.PRODUCERS, rebuilt and rows.kept_producers(told, ours)),
+        ):
+            if differs:
+                return self._part(row)
+        if rows.was_flushed(told, ours) and rows.has_hole(rows.segments_of(self.folders[1])):
+            self.tabled[rows.HOLE] += 1
+            told = "open | " + self.theirs.ask("flush").split(" | ", 1)[1]
+        ours = self._with_stable(told, ours)
         assert told == ours, self.explain(told, ours)
+        if rebuilt and rows.kept_snapshots(*self.folders):
+            return self._part(rows.PRODUCERS)
         self.last = told
         return told
+
+    def _part(self, row: str) -> str:
+        """From here on they are two logs: their life ends."""
+        self.tabled[row] += 1
+        self.drop()
+        return "drop | closed"
+
+    def drop(self) -> None:
+        """Leave both logs as they are, for the next life."""
+        for log in (self.theirs, self.ours):
+            if not log.ask("state").endswith("| closed"):
+                log.ask("drop")
 
     def compare_files(self) -> None:
         theirs, ours = map(files_of, self.folders)
@@ -99,22 +167,6 @@ class Pair:
         """The last commands, and what both answered."""
         told = [f"    {answer[:1500]}" for answer in answers]
         return "\n".join(["the last commands:", *(line[:1000] for line in self.history[-12:]), "theirs, ours:", *told])
-
-
-def _lost_batches(told: str, ours: str) -> bool:
-    """Whether a crash left a hole in front of a segment: ours then ends there, and Kafka's log keeps the hole."""
-    theirs, mine = Told.of(told), Told.of(ours)
-    behind = [base for base in theirs.bases if base >= mine.end]
-    return (
-        mine.end < theirs.end and bool(behind) and behind[0] > mine.end and theirs.bases[: -len(behind)] == mine.bases
-    )
-
-
-def _found_epochs(told: str, ours: str) -> bool:
-    """Whether ours alone took the epochs from the batches: the checkpoint was cut to a log start that was lost."""
-    theirs, mine = (answer.split("|") for answer in (told, ours))
-    unlike = [at for at, (one, other) in enumerate(zip(theirs, mine, strict=False)) if one != other]
-    return unlike == [3] and not theirs[3].split() and mine[3].split()[0].split(":")[1] == mine[1].split()[0]
 
 
 def live(pair: Pair, rng: random.Random, *, turns: int) -> Iterator[tuple[str, str]]:
@@ -141,6 +193,10 @@ def live(pair: Pair, rng: random.Random, *, turns: int) -> Iterator[tuple[str, s
                 pair.ask("flush")  # flush.messages may become less
             answer = pair.ask(*command)
             yield str(command[0]), answer
+            if Told.find(answer) is None:
+                return
+            if command[0] == "follower" and answer.startswith("refused"):
+                pair.ask("unverify")
         pair.compare_files()
         life.learn(answer)
         for question in life.questions():
@@ -167,6 +223,7 @@ def _reopen(pair: Pair, life: Turns, config: str) -> str:
     shutil.copytree(source, kept)
     pair.ask("drop")
     done = [life.damage(kept) for _ in range(rng.choice([0, 0, 1, 1, 2]))]
+    pair.is_damaged |= "flip" in done
     pair.history.append(f"damage {done}, files of {'ours' if swapped else 'theirs'}")
     for folder in pair.folders:
         shutil.rmtree(folder)

@@ -15,7 +15,7 @@ from bench.peers import install
 from bench.peers.compiled import java_class_path
 from tests.support.broker_logs import ToldClock
 from tierlog._native.checksums import crc32c
-from tierlog.errors import TierlogError
+from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import AppendRefusedError
@@ -27,6 +27,8 @@ from tierlog.runtime.machine import Machine
 
 #: Kafka's answer to what has no code of its own.
 UNKNOWN_SERVER_ERROR = -1
+#: Ours where a batch on the disk is damaged: Kafka has several answers.
+CORRUPT = "corrupt"
 EPOCHS = "leader-epoch-checkpoint"
 
 
@@ -86,6 +88,7 @@ class OurLog:
             "read": self._read,
             "list": self._list,
             "restart": self._restart,
+            "fromtier": self._from_tier,
             "aborted": self._aborted,
             "config": self._config,
             "epoch": self._epoch,
@@ -104,6 +107,8 @@ class OurLog:
         except AppendRefusedError as refused:
             records = ",".join(str(error.batch_index) for error in refused.record_errors)
             told = f"refused {int(refused.error)} {records}"
+        except CorruptRecordError:
+            told = f"refused {CORRUPT} "
         except TierlogError as refused:
             told = f"refused {int(getattr(refused, 'error', UNKNOWN_SERVER_ERROR))} "
         except ValueError:
@@ -189,6 +194,16 @@ class OurLog:
         self._log.truncate_fully_and_start_at(int(offset), None if log_start == "-" else int(log_start))
         return "done"
 
+    def _from_tier(self, offset: str, log_start: str) -> str:
+        folder = pathlib.Path(self._log.folder)
+        known = sorted(folder.glob("*.snapshot"))
+        producers = known[-1].read_bytes() if known else None
+        self._log.truncate_fully_and_start_at(int(offset), int(log_start))
+        if producers is not None:
+            (folder / f"{int(offset):020d}.snapshot").write_bytes(producers)
+        self._log.load_producer_state(int(offset))
+        return "done"
+
     def _aborted(self, start: str, upper: str) -> str:
         found = self._log.collect_aborted_transactions(int(start), int(upper))
         return "aborted" + "".join(f" {producer}:{first}:{last}" for producer, first, last in found)
@@ -234,6 +249,8 @@ class OurLog:
                 return f"done {int(log.truncate_to(number))}"
             case "retention":
                 return f"gone {log.delete_old_segments()}"
+            case "unverify":
+                log._contents.producers._verifications.clear()
             case "expire":
                 log.remove_expired_producers()
             case "epochend":

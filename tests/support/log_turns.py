@@ -5,8 +5,9 @@ from __future__ import annotations
 import pathlib
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tierlog._native.checksums import crc32c
 from tierlog.records.builder import RecordBatchBuilder, build_end_transaction_marker
 from tierlog.records.control import ControlRecordType
 
@@ -14,7 +15,9 @@ START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 TOPIC_ID = "ASNFZ4mrze8RIjNEVWZ3iA"
 ISOLATIONS = ["LOG_END", "HIGH_WATERMARK", "TXN_COMMITTED"]
-LIST_OFFSETS = [-1, -2, -3, -4, -5, -6]
+#: Kafka's special timestamps, and one that is none.
+LIST_OFFSETS = [-1, -2, -3, -4, -5, -6, -7]
+PRODUCERS = [1, 2, 3, 4, 5, 6]
 
 Command = tuple[object, ...]
 
@@ -158,7 +161,7 @@ class Turns:
 
     def _data(self, base_offset: int, *, epoch: int = -1) -> bytes:
         rng = self.rng
-        producer, count = rng.choice([-1, -1, 1, 2, 3, 4]), rng.randint(1, 5)
+        producer, count = rng.choice([-1, -1, *PRODUCERS]), rng.randint(1, 5)
         if producer < 0:
             return self._fill(self._builder(base_offset, leader_epoch=epoch), count)
         producer_epoch, sequence, count, transactional = self._sequence(producer, count)
@@ -170,7 +173,17 @@ class Turns:
             base_sequence=sequence,
             transactional=transactional,
         )
-        return self._fill(builder, min(count, 20))
+        data = self._fill(builder, min(count, 20))
+        delta, known = int.from_bytes(data[23:27], "big"), self.told.producers.get(producer)
+        last, begun = base_offset + delta, -1 if known is None else known.transaction_first_offset
+        begun = base_offset if transactional and begun < 0 else begun
+        coordinator = -1 if known is None else known.coordinator_epoch
+        self._expect(ToldProducer(producer, producer_epoch, sequence + delta, last, delta, coordinator, begun))
+        return data
+
+    def _expect(self, producer: ToldProducer) -> None:
+        """What a producer is once its batch is taken: for the next batch of the same append."""
+        self.told = replace(self.told, producers={**self.told.producers, producer.producer_id: producer})
 
     def _marker(self, base_offset: int, *, epoch: int = -1) -> bytes:
         rng = self.rng
@@ -179,16 +192,40 @@ class Turns:
             known = rng.choice(opened)
             producer, producer_epoch, coordinator = known.producer_id, known.epoch, known.coordinator_epoch
         else:
-            producer, producer_epoch, coordinator = rng.choice([1, 2, 5]), rng.choice([0, 0, 1]), 0
-        return build_end_transaction_marker(
+            producer, producer_epoch, coordinator = rng.choice([*PRODUCERS, 7]), rng.choice([0, 0, 1]), 0
+        producer_epoch = max(0, producer_epoch + rng.choice([0, 0, 0, 1]))
+        coordinator = max(0, coordinator + rng.choice([0, 0, 0, 1, -1]))
+        data = build_end_transaction_marker(
             base_offset,
             rng.choice([ControlRecordType.ABORT, ControlRecordType.COMMIT]),
             producer_id=producer,
-            producer_epoch=max(0, producer_epoch + rng.choice([0, 0, 0, 1])),
-            coordinator_epoch=max(0, coordinator + rng.choice([0, 0, 0, 1, -1])),
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator,
             timestamp_ms=self.now,
             leader_epoch=epoch,
         )
+        if (known := self.told.producers.get(producer)) is not None:
+            ended = replace(known, epoch=producer_epoch, coordinator_epoch=coordinator, transaction_first_offset=-1)
+            self._expect(ended)
+        return self._odd(data) if rng.random() < 0.04 else data
+
+    def _odd(self, marker: bytes) -> bytes:
+        """A control batch that ends no transaction: of another kind or version, or of no producer."""
+        rng, odd = self.rng, bytearray(marker)
+        key, value = len(odd) - 12, len(odd) - 7  # version and kind; version and coordinator's epoch
+        match rng.choice(["kind", "key", "value", "nobody", "plain"]):
+            case "kind":
+                odd[key + 2 : key + 4] = rng.choice([-1, 2, 3, 6, 7, 300]).to_bytes(2, "big", signed=True)
+            case "key":
+                odd[key : key + 2] = rng.choice([-1, 1, 2]).to_bytes(2, "big", signed=True)
+            case "value":
+                odd[value : value + 2] = rng.choice([-1, 1, 2]).to_bytes(2, "big", signed=True)
+            case "nobody":
+                odd[43:57] = bytes([0xFF] * 14)
+            case _:
+                odd[22] &= ~0x10  # not transactional
+        odd[17:21] = crc32c(memoryview(bytes(odd))[21:]).to_bytes(4, "big")
+        return bytes(odd)
 
     def _spoiled(self, data: bytes) -> bytes:
         rng, spoiled = self.rng, bytearray(data)
@@ -227,9 +264,10 @@ class Turns:
         epoch, now = self.told.epoch, self.told.epoch + rng.choice([0, 0, 1])
         if rng.random() < 0.05:
             offset = max(0, offset + rng.choice([-1, -3, 2]))
-        for _ in range(rng.randint(1, 4)):
+        for _ in range(rng.randint(1, 6)):
             epoch = min(now + (rng.random() < 0.05), epoch + (rng.random() < 0.1))
-            piece = self._marker(offset, epoch=epoch) if rng.random() < 0.15 else self._data(offset, epoch=epoch)
+            stamped = -1 if rng.random() < 0.01 else epoch
+            piece = self._marker(offset, epoch=stamped) if rng.random() < 0.2 else self._data(offset, epoch=stamped)
             data += piece
             offset += int.from_bytes(piece[23:27], "big") + 1
             if offset > self.told.end:
@@ -262,7 +300,7 @@ class Turns:
         return self._kinds[kind][1]()
 
     def _is_possible(self, kind: str) -> bool:
-        if kind in ("copied", "localstart", "remotestart"):
+        if kind in ("copied", "localstart", "remotestart", "fromtier"):
             return self.tiered
         return kind != "follower" or self.index_bytes >= 4096
 
@@ -282,6 +320,7 @@ class Turns:
             "start": (3, at("start")),
             "truncate": (4, lambda: ("truncate", max(self.any_offset(), self.told.local_start))),
             "restart": (1, self.restart),
+            "fromtier": (1, self.from_tier),
             "roll": (3, lambda: ("roll",)),
             "flush": (3, lambda: ("flush",)),
             "retention": (6, lambda: ("retention",)),
@@ -307,9 +346,13 @@ class Turns:
         offset = rng.choice([0, told.end, told.end + 7, self.any_offset()])
         return "restart", offset, "-" if not self.tiered else rng.choice(["-", min(told.log_start, offset)])
 
+    def from_tier(self) -> Command:
+        offset = self.told.end + self.rng.choice([0, 0, 1, 7])
+        return "fromtier", offset, self.rng.choice([self.told.log_start, offset])
+
     def questions(self) -> Iterator[Command]:
         rng = self.rng
-        size = rng.choice([1, 100, 500, 5000])
+        size = rng.choice([0, 1, 100, 500, 5000])
         yield "read", self.any_offset(), size, rng.choice(ISOLATIONS), rng.choice([0, 1])
         if rng.random() < 0.7:
             times = [
