@@ -553,3 +553,11 @@ def test_a_signal_while_a_file_is_made_leaves_no_part(
     with pytest.raises(KeyboardInterrupt):
         PosixFiles().open_write(str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_no_text_can_be_printed(tmp_path: pathlib.Path) -> None:
+    """A log file in UTF-8 would get a traceback of the logging module in place of the line that names the file."""
+    with pytest.raises(ObjectNotFoundError) as found:
+        PosixFiles().read_stream(str(tmp_path / "\udcff"), limit_bytes=1)
+    assert "\\udcff" in str(found.value)
+    str(found.value).encode("utf-8")

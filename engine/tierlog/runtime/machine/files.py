@@ -260,8 +260,11 @@ class Files(ReadableFiles, Protocol):
 
 
 def store_error(error: OSError, path: str) -> StoreError:
-    """The error of :mod:`tierlog.errors` for an OSError, naming the path."""
-    text = f"{path}: {error.strerror or error}"
+    """The error of :mod:`tierlog.errors` for an OSError, naming the path: what of it is no text as ``\\udcff``,
+    so that any log can be written with it.
+    """
+    printable = path.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = f"{printable}: {error.strerror or error}"
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
         return ObjectNotFoundError(text)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
