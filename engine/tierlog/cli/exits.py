@@ -20,7 +20,7 @@ from tierlog.runtime.machine.process_pipes import point_at_nothing
 P = ParamSpec("P")
 #: What undoing takes at most where nothing is stuck.
 PATIENCE_SECONDS = 2.0
-#: After what time a signal is told again whose exception nobody can catch.
+#: After what time an exception of a signal is raised again that Python dropped, and between tries.
 AGAIN_SECONDS = 0.01
 
 
@@ -68,7 +68,12 @@ def end_orderly_when_told() -> None:
             return
         raise _ending_by(number)
 
-    def told_again(_number: int, _frame: FrameType | None) -> None:
+    def told_again(_number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code is tell_again.__code__:  # Python drops what a hook raises as well
+                signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+                return
+            frame = frame.f_back
         raise _ending_by(_signals[0])
 
     def tell_again(unraisable: sys.UnraisableHookArgs) -> None:
