@@ -6,6 +6,7 @@ import collections
 import gc
 import os
 import pathlib
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -40,6 +41,16 @@ SERVERS = frozenset(("s3", "azure", "gcs"))
 # Marks under which sockets and foreign threads outlive a test: they belong to a server or a JVM of the whole session.
 SHARED_PEER_MARKS = ("spark", "server", "interop", "bench")
 PEERS = SessionPeers()
+
+
+def pytest_configure() -> None:
+    """Tests, and the commands that they start, get the signals that ``nohup`` and a script's ``&`` make this process
+    ignore: a process hands on what it ignores, and not what it handles.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

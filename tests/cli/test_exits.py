@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.support.batches import Batch, encode
+from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.command import Outcome, Run, command_line, environment, run_process
 from tierlog.cli.exits import ExitCode, TerminatedError, guarded, one_line
 from tierlog.errors import ConfigError, CorruptRecordError, StoreUnavailableError, UnknownTopicError
@@ -382,6 +384,42 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypat
 def test_messages_cannot_drive_a_terminal() -> None:
     """Otherwise an object's name in a hostile bucket rewrites the operator's screen."""
     assert one_line("a\x1b[2Jb\nc\x9b d") == "a\\x1b[2Jb c\\x9b d"
+
+
+def ignoring(*numbers: signal.Signals) -> Callable[[], None]:
+    """What ``nohup`` and ``&`` do, in a child before it starts."""
+
+    def begin() -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    return begin
+
+
+def test_a_hangup_under_nohup_is_ignored() -> None:
+    """Otherwise a long copy that was started with nohup ends when its terminal does."""
+    probe = (
+        "import os, signal\n"
+        "from tierlog.cli.exits import end_orderly_when_told, leave_quietly\n"
+        "end_orderly_when_told()\n"
+        "leave_quietly(lambda: os.kill(os.getpid(), signal.SIGHUP))"
+    )
+    run = [sys.executable, "-c", probe]
+    for begin, code in ((ignoring(signal.SIGHUP), 0), (None, 129)):
+        assert subprocess.run(run, env=environment(), preexec_fn=begin, check=False).returncode == code
+
+
+def test_these_pass_under_nohup() -> None:
+    """Otherwise `nohup make test &` fails, and the machine's load is blamed for it."""
+    if not IN_CHECKOUT:
+        pytest.skip("runs pytest over the checkout")
+    chosen = f"{__file__}::test_what_fails_behind_a_signal_is_the_signals"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", chosen]
+    begin = ignoring(signal.SIGHUP, signal.SIGINT)
+    done = subprocess.run(
+        run, cwd=ROOT, env=environment(), preexec_fn=begin, capture_output=True, text=True, check=False
+    )
+    assert "3 passed" in done.stdout, done.stdout[-3000:]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
