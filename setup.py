@@ -106,8 +106,8 @@ class BuildExt(build_ext):
 class BuildPy(build_py):
     """Brings Spark's jar into the package before its data files are looked for.
 
-    A jar that lies in the package goes in as it is. A wheel from a bare sdist has none unless TIERLOG_JAR says so: pip
-    builds on machines that have no Maven, and must not fetch the world there.
+    A jar that lies in the package goes in as it is. A wheel that pip builds from the sdist has none unless TIERLOG_JAR
+    says so: pip builds on machines that have no Maven, and must not fetch the world there.
     """
 
     def run(self) -> None:

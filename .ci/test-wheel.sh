@@ -11,6 +11,8 @@ export PKG_CONFIG_PATH="$PWD/build/zstd${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
 # With Maven there the wheel has Spark's jar. Crates that are compiled already are not compiled again.
 if command -v mvn >/dev/null; then
   export TIERLOG_JAR=build CARGO_TARGET_DIR="$PWD/build/store"
+else
+  echo "tierlog: this wheel has no jar for Spark, and is none to release: Maven is missing" >&2
 fi
 # The wheel is built from the sdist, so a file that the sdist lacks is noticed.
 "$python" -m build --outdir dist .
@@ -26,11 +28,17 @@ trap 'rm -rf "$away"' EXIT
 "$python" -m venv "$away/venv"
 wheel=$(ls "$PWD"/wheelhouse/*.whl)
 "$away/venv/bin/pip" install --quiet "$wheel[all,dev]"
-# Some tests hold the traces and peers of the benchmarks to what they claim.
-cp -r tests bench pyproject.toml "$away"
+# The sdist's own tests; some hold the traces and peers of the benchmarks to what they claim.
+mkdir "$away/sdist"
+tar -xzf dist/*.tar.gz -C "$away/sdist" --strip-components=1
+mv "$away/sdist/tests" "$away/sdist/bench" "$away/sdist/pyproject.toml" "$away"
+rm -r "$away/sdist"
 cd "$away"
 export TIERLOG_FIXTURES="${TIERLOG_FIXTURES:-$OLDPWD/../shared/fixtures}"
 export PYSPARK_PYTHON="$away/venv/bin/python" PYSPARK_DRIVER_PYTHON="$away/venv/bin/python"
 "$away/venv/bin/python" -c 'import tierlog, pyspark_tierlog; print("testing", tierlog.__file__)'
+if [ -n "${TIERLOG_JAR:-}" ]; then
+  "$away/venv/bin/python" -c 'import pyspark_tierlog; print("with", pyspark_tierlog.jar_path())'
+fi
 "$away/venv/bin/python" -c 'from tierlog._native.codecs import library_version as v; print("libzstd", v(4)); assert v(4) == "1.5.7"'
 "$away/venv/bin/python" -m pytest -n 2 --dist loadgroup "$@"
