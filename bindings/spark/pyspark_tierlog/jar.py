@@ -22,13 +22,16 @@ def jar_path() -> str:
     Raises:
         ConfigError: this install has no jar.
     """
+    from tierlog._version import __version__
     from tierlog.runtime.machine import Machine
 
     path = str(pathlib.PurePath(__file__).parent / "jars" / _NAME)
     if Machine().files.find(path) is None:
         raise ConfigError(
-            f"this install of tierlog was built without its jar ({path} does not exist): a checkout gets one by "
-            "`make jar`, a build of the package by TIERLOG_JAR=build; without it Spark reads through Python"
+            "install the wheel of tierlog that carries the jar; or build it: TIERLOG_JAR=build pip install "
+            f"--no-cache-dir --force-reinstall --no-deps --no-binary tierlog tierlog=={__version__} (takes a JDK 17, "
+            f"Maven, CMake and Rust), in a checkout `make jar`. This install has none ({path} does not exist): without "
+            "it Python workers read"
         )
     return path
 
@@ -44,7 +47,7 @@ def why_python_reads() -> str:
             f"spark.jars={jar_path()}"
         )
     except ConfigError:
-        found = "nor has this install of tierlog"
+        found = "nor has this install of tierlog: pyspark_tierlog.jar_path() says how to get it"
     return f"{why}, {found}; option engine=python says that this is meant (told once)"
 
 

@@ -125,9 +125,9 @@ def test_the_jar_is_of_this_version(jar_file: str) -> None:
 
 
 def test_a_missing_jar_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """Spark would add a path that leads nowhere, and the user would wonder why nothing is faster."""
+    """Spark would add a path that leads nowhere, and the user would wonder why nothing is faster, and what to do."""
     monkeypatch.setattr("pyspark_tierlog.jar.__file__", str(tmp_path / "jar.py"))
-    with pytest.raises(ConfigError, match="was built without its jar"):
+    with pytest.raises(ConfigError, match=r"^install the wheel of tierlog that carries the jar; .*TIERLOG_JAR=build"):
         pyspark_tierlog.jar_path()
 
 
