@@ -465,9 +465,7 @@ class UnifiedLog(LogView):
         Raises:
             ValueError: negative. LogOfflineError. LogClosedError.
         """
-        offset = require_int64("offset", offset)
-        if offset < 0:
-            raise ValueError(f"{self.folder}: truncated to offset {offset}")
+        offset = require_int64("offset", offset, least=0)
         with self._changing():
             return self._contents.truncate_to(offset)
 
