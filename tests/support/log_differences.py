@@ -14,7 +14,6 @@ from tests.support.log_turns import Told
 from tierlog._native.batches import scan_batches
 from tierlog.log.formats.producer_snapshot import ProducerEntry
 
-#: Rows that random lives meet.
 REFUSED = "A refused append"
 OVERLAP = "Overlapping batches of a leader"
 WATERMARK = "A high watermark within a batch"
@@ -25,8 +24,8 @@ OFFSETS = "A damaged base offset"
 DAMAGE = "A damaged batch below the recovery point"
 EPOCHS = "Leader epochs of a log start that was lost"
 PRODUCERS = "Producers after a recovery"
+#: Random lives meet the rows up to here, and that of a tiered log's high watermark.
 MET = (REFUSED, OVERLAP, WATERMARK, ABORTED, GAP, HOLE, OFFSETS, DAMAGE, EPOCHS, PRODUCERS)
-#: Rows that they do not meet.
 DELTA = "A negative last offset delta"
 OLD_FORMAT = "Records of magic 0 and 1 to a leader"
 FIRST_OFFSET = "The first offset of magic 0 and 1"
