@@ -161,7 +161,10 @@ class TopicWriter:
             raise ConfigError(f"{METADATA_TOPIC} knows segments of these in another state: {told}")
         if lost:
             told = _some([f"{partition} ({reason})" for partition, reason in sorted(lost.items())])
-            raise ConfigError(f"leaders of the cluster would delete segments of {told}: {ORDER}")
+            raise ConfigError(
+                f"nothing was written: leaders of the cluster would delete segments of {told}: {ORDER}; "
+                "other partitions can be restored by themselves, named by TOPIC and --partition"
+            )
 
     def add(self, metadata: RemoteLogSegmentMetadata, *, started_ms: int) -> None:
         """Append the records of a segment that the topic lacks. Raises RemoteStorageException and its kinds."""
