@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -18,6 +20,7 @@ from tierlog.runtime.stores.credentials.google import choose_google_tokens
 from tierlog.runtime.stores.credentials.google import credential_provider as google_provider
 from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
+from tierlog.runtime.stores.reading.endpoint_check import EndpointCheck
 from tierlog.runtime.stores.reading.memory_writer import MemoryBucket, MemoryWriter
 from tierlog.runtime.stores.reading.obstore_errors import short_text
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
@@ -25,6 +28,9 @@ from tierlog.runtime.stores.reading.remote_store import RemoteStore
 from tierlog.runtime.stores.s3.options import choose_s3_credentials, credential_provider, obstore_config
 from tierlog.runtime.stores.settings.keys import unknown_key
 from tierlog.runtime.stores.settings.options import StoreOptions
+
+if TYPE_CHECKING:
+    from tierlog.runtime.stores.writing.http_client import HttpAnswer
 
 _REFUSED_KEY: Final = re.compile(r"[Kk]ey: '([^']*)' is not valid")
 _MAKERS: Final[dict[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
@@ -47,7 +53,8 @@ def _open_s3(
     credentials = choose_s3_credentials(options, machine)
     config = obstore_config(bucket, options, credentials)
     provider = credential_provider(credentials)
-    store = _make("s3", bucket, folder, options, machine, config=config, credential_provider=provider)
+    make = partial(_make, "s3", bucket, folder, options, machine, config=config, credential_provider=provider)
+    store = make()
 
     def make_writer() -> StoreWriter:
         from tierlog.runtime.stores.s3.writer_factory import make_s3_writer
@@ -56,24 +63,27 @@ def _open_s3(
 
     # A directory bucket lists in an order of its own.
     resumes = options.config.get("s3_express", "false") != "true"
+    check = _endpoint_check(name, options, machine, make, "s3")
     if not options.check_reads:
-        return RemoteStore(store, name, make_writer, counts, resumes_listings=resumes)
+        return RemoteStore(store, name, make_writer, counts, resumes_listings=resumes, endpoint=check)
     from tierlog.runtime.stores.reading.checked_store import CheckedS3Store
 
-    return CheckedS3Store(store, name, make_writer, counts, resumes_listings=resumes)
+    return CheckedS3Store(store, name, make_writer, counts, resumes_listings=resumes, endpoint=check)
 
 
 def _open_azure(
     bucket: str, folder: str, name: str, options: StoreOptions, machine: Machine, counts: RequestCounts
 ) -> RemoteStore:
-    store = _make("az", bucket, folder, options, machine, config=options.config)
+    make = partial(_make, "az", bucket, folder, options, machine, config=options.config)
+    store = make()
 
     def make_writer() -> StoreWriter:
         from tierlog.runtime.stores.azure.writer_factory import make_azure_writer
 
         return make_azure_writer(store, bucket, folder, name, options, machine, counts)
 
-    return RemoteStore(store, name, make_writer, counts)
+    check = _endpoint_check(name, options, machine, make, "azure")
+    return RemoteStore(store, name, make_writer, counts, endpoint=check)
 
 
 def _open_google(
@@ -81,14 +91,29 @@ def _open_google(
 ) -> RemoteStore:
     tokens = choose_google_tokens(options.config, machine.files)
     provider = google_provider(tokens)
-    store = _make("gs", bucket, folder, options, machine, config=options.config, credential_provider=provider)
+    make = partial(_make, "gs", bucket, folder, options, machine, config=options.config, credential_provider=provider)
+    store = make()
 
     def make_writer() -> StoreWriter:
         from tierlog.runtime.stores.gcs.writer_factory import make_gcs_writer
 
         return make_gcs_writer(bucket, folder, name, options, tokens, machine, counts)
 
-    return RemoteStore(store, name, make_writer, counts, etag_field="version")
+    check = _endpoint_check(name, options, machine, make, "gcs")
+    return RemoteStore(store, name, make_writer, counts, etag_field="version", endpoint=check)
+
+
+def _endpoint_check(
+    name: str, options: StoreOptions, machine: Machine, make: Callable[..., Any], extra: str
+) -> EndpointCheck:
+    """What asks the endpoint of a store when its first read gets no good answer."""
+
+    def ask(url: str) -> HttpAnswer:
+        from tierlog.runtime.stores.writing.client_factory import ask_once
+
+        return ask_once(name, options, machine, url, extra=extra)
+
+    return EndpointCheck(name, lambda: make(retry_config={"max_retries": 0}), ask)
 
 
 def open_memory_bucket(name: str, folder: str) -> RemoteStore:
@@ -119,8 +144,8 @@ def _make(
             prefix=folder or None,
             config=config,
             client_options=options.client | own_hosts,
-            retry_config=options.retry_config(),
-            **{name: value for name, value in more.items() if value is not None},
+            **{"retry_config": options.retry_config()}
+            | {name: value for name, value in more.items() if value is not None},
         )
     except exceptions.UnknownConfigurationKeyError as error:
         refused = _REFUSED_KEY.search(str(error))

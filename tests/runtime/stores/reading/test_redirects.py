@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import http.server
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import pytest
 
-from tierlog.errors import StoreError, TierlogError
+from tierlog.errors import StoreError, StorePermissionError, TierlogError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.reading.redirects import own_hosts_only
 from tierlog.runtime.stores.store_urls import open_store
 
+#: Which name the endpoint.
+KEYS: Final = {"s3": "store.region", "gs": "storage.gcs.endpoint.url", "az": "storage.azure.endpoint.url"}
 LOOSE: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
@@ -29,6 +34,7 @@ class Redirecting(http.server.ThreadingHTTPServer):
         self.place = ""
         self.seen: list[dict[str, str]] = []
         self.asked = 0
+        self.status = 200
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -40,7 +46,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.asked += 1
         else:
             self.server.seen.append({name.lower(): value for name, value in self.headers.items()})
-        self.send_response(307 if sent_on else 200)
+        self.send_response(307 if sent_on else self.server.status)
         if sent_on:
             self.send_header("Location", self.server.place)
         self.send_header("Last-Modified", "Sun, 22 Nov 2026 18:22:47 GMT")
@@ -101,12 +107,67 @@ READS: Final[dict[str, Callable[[ObjectStore], object]]] = {
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
 def test_another_host_is_not_asked(server: Redirecting, scheme: str, read: str) -> None:
     """If this fails, who can answer for the store gets AWS's session token sent, and gives bytes for the object's."""
-    server.place = f"http://localhost:{server.server_port}/elsewhere"
-    with pytest.raises(StoreError, match="redirects to another host, which is not followed: name the endpoint") as told:
+    server.place = f"http://user:s3cret@localhost:{server.server_port}/elsewhere?sig=5ec2e7"
+    match = f"redirects to localhost:{server.server_port}, which is not followed: name the endpoint that answers"
+    with pytest.raises(StoreError, match=match) as told:
         READS[read](opened(scheme, server))
     assert type(told.value) is StoreError, "trying again does not help"
+    assert KEYS[scheme] in str(told.value)
+    assert not any(secret in str(told.value) for secret in ("s3cret", "5ec2e7", "a-token"))
     assert server.asked, "the store was asked"
     assert server.seen == []
+
+
+def _run(call: Callable[[], object], *, in_thread: bool) -> object:
+    if not in_thread:
+        return call()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_another_host_is_told_at_once(server: Redirecting, read: str, in_thread: bool) -> None:
+    """If this fails, a wrong region or endpoint takes each command and each broker a minute and a half to be told."""
+    server.place = f"http://localhost:{server.server_port}/elsewhere"
+    patient = {"store.max_retries": "100", "store.retry_timeout": "90s"}
+    store = open_store("s3://b", options_of("s3", server.server_port) | patient)
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="which is not followed") as told:
+            _run(partial(READS[read], store), in_thread=in_thread)
+        assert type(told.value) is StoreError
+    assert time.monotonic() - began < 10
+    assert server.seen == []
+
+
+def test_a_signature_that_is_not_sent_on_is_no_missing_right(server: Redirecting) -> None:
+    """If this fails, a bucket behind a redirect to TLS on the same host is a bare 403, which sends one after rights."""
+    with Redirecting() as other:
+        other.status = 403
+        thread = threading.Thread(target=other.serve_forever, args=(0.01,))
+        thread.start()
+        server.place = f"http://127.0.0.1:{other.server_port}/elsewhere"
+        store = opened("s3", server)
+        for read in READS.values():
+            with pytest.raises(StoreError, match=f"redirects to 127.0.0.1:{other.server_port}, which is") as told:
+                read(store)
+            assert type(told.value) is StoreError
+            assert "403" in str(told.value)
+        asked = len(other.seen)
+        other.shutdown()
+        thread.join()
+    assert asked == len(READS), "what was asked beside them followed nothing"
+
+
+def test_a_store_that_answers_is_asked_once(server: Redirecting) -> None:
+    """If this fails, each refused read of a key without rights costs two requests."""
+    server.status = 403
+    store = open_store("s3://c", options_of("s3", server.server_port))
+    for _ in range(3):
+        with pytest.raises(StorePermissionError):
+            store.fetch("k")
+    assert len(server.seen) == 4
 
 
 def test_the_same_host_is_followed_on_another_port_too(server: Redirecting) -> None:
@@ -159,7 +220,7 @@ def test_a_proxy_of_other_hosts_changes_nothing(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     server.place = f"http://localhost:{server.server_port}/elsewhere"
-    with pytest.raises(StoreError, match="redirects to another host, which is not followed"):
+    with pytest.raises(StoreError, match=r"redirects to localhost:\d+, which is not followed"):
         opened(scheme, server).fetch("k")
     assert server.asked
     assert server.seen == []

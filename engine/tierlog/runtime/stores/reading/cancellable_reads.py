@@ -120,11 +120,18 @@ def _nothing() -> None:
     """Does nothing: there is no request to end."""
 
 
-def read_cancellable(start: Callable[[], Awaitable[Result]]) -> Result:
+def read_cancellable(
+    start: Callable[[], Awaitable[Result]],
+    *,
+    slow_seconds: float | None = None,
+    when_slow: Callable[[Cancel], Cancel] = lambda _: _nothing,
+) -> Result:
     """Wait for one asynchronous call of obstore's, unless a scope of this thread's is cancelled.
 
     Args:
         start: Makes the call; runs here, where an event loop seems to run.
+        slow_seconds: After which ``when_slow`` is called; None: never.
+        when_slow: Called in this thread with what ends the call; what it returns is called at the end.
 
     Raises:
         CancelledReadError: it was. Else what the call raises. An interrupt of this thread ends the call too.
@@ -138,8 +145,28 @@ def read_cancellable(start: Callable[[], Awaitable[Result]]) -> Result:
         asyncio._set_running_loop(outside)  # noqa: SLF001
     try:
         with ended_by_scopes(answer.cancel):
+            if slow_seconds is not None and not _is_done_within(answer, slow_seconds):
+                end = when_slow(lambda: _ignored(answer.cancel()))
+                try:
+                    return answer.result()
+                finally:
+                    end()
             return answer.result()
     except CancelledError:
         raise CancelledReadError("cancelled") from None
     finally:
         answer.cancel()
+
+
+def _ignored(_: object) -> None:
+    """Takes what nobody wants."""
+
+
+def _is_done_within(answer: Future[Any], seconds: float) -> bool:
+    try:
+        answer.exception(seconds)
+    except TimeoutError:
+        return answer.done()
+    except CancelledError:
+        return True
+    return True

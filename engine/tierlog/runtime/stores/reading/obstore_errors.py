@@ -22,7 +22,7 @@ from tierlog.errors import (
 )
 from tierlog.runtime.machine.forking import OBSTORE
 from tierlog.runtime.stores.reading.redirects import is_refused_redirect
-from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX
+from tierlog.runtime.stores.writing.faults import MESSAGE_CHARACTERS_MAX, redirect_error
 from tierlog.runtime.stores.writing.retrying import tried
 from tierlog.runtime.stores.writing.xml_answers import find_xml_fault
 
@@ -169,9 +169,7 @@ def _unanswered(text: str, debug_text: str, place: str) -> StoreError:
     if cause := _certificate_fault(debug_text):
         return StorePermissionError(f"{place}: the server's certificate {cause}")
     if is_refused_redirect(debug_text):
-        return StoreError(
-            f"{place}: the store redirects to another host, which is not followed: name the endpoint that answers"
-        )
+        return redirect_error(f"{place}: the store does not answer for itself", "//another host")
     if text.endswith(_CAUSELESS) and (cause := _connection_fault(debug_text)):
         head = text.removesuffix("error sending request")
         text = f"{head}{cause}" if head != text else f"{text}: {cause}"

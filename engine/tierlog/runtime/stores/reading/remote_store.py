@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 
 from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.runtime.machine.buffers import note_foreign
-from tierlog.runtime.machine.cancelling import is_cancellable
+from tierlog.runtime.machine.cancelling import CancelledReadError, is_cancellable
 from tierlog.runtime.machine.forking import OBSTORE
 from tierlog.runtime.stores.protocol.object_store import (
     FolderListing,
@@ -37,7 +37,9 @@ from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_probe import plain_capabilities
 from tierlog.runtime.stores.protocol.store_writer import StoreWriter
 from tierlog.runtime.stores.reading.cancellable_reads import read_cancellable, start_read
+from tierlog.runtime.stores.reading.endpoint_check import SLOW_SECONDS, EndpointCheck
 from tierlog.runtime.stores.reading.obstore_errors import is_behind_end, translate, translated
+from tierlog.runtime.stores.reading.redirects import is_refused_redirect
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -58,6 +60,7 @@ class RemoteStore:
         counts: Where the writer counts too.
         is_local: Memory of this process.
         resumes_listings: The store can begin a listing behind a key, and lists in the order of keys.
+        endpoint: Asked when the first read gets no good answer; None: never.
         etag_field: What obstore calls that by which ``put`` knows an object: "e_tag" or "version".
     """
 
@@ -71,8 +74,10 @@ class RemoteStore:
         is_local: bool = False,
         etag_field: Literal["e_tag", "version"] = "e_tag",
         resumes_listings: bool = False,
+        endpoint: EndpointCheck | None = None,
     ) -> None:
         self._store = store
+        self._endpoint = endpoint
         self._name = name.rstrip("/")
         self._make_writer = make_writer
         self._writer: StoreWriter | None = None
@@ -116,10 +121,27 @@ class RemoteStore:
 
     def _read(self, blocking: Callable[[], _Result], begin: Callable[[], Awaitable[_Result]]) -> _Result:
         """One call of obstore's. Those that block are faster by a change of threads, and nothing ends them, be it a
-        scope or Ctrl-C: with its tries a call may take minutes.
+        scope or Ctrl-C: with its tries a call may take minutes. A first one that is slow has the endpoint asked.
         """
+        check = self._endpoint
+        if check is not None and not check.answered:
+            return self._first_read(check, begin)
         ends = is_cancellable() or (threading.current_thread() is threading.main_thread() and not self.is_local)
         return read_cancellable(begin) if ends else blocking()
+
+    def _first_read(self, check: EndpointCheck, begin: Callable[[], Awaitable[_Result]]) -> _Result:
+        try:
+            found = read_cancellable(begin, slow_seconds=SLOW_SECONDS, when_slow=check.begin)
+        except CancelledReadError:
+            if check.redirected is None:
+                raise
+            raise check.explained(check.redirected) from None
+        except (exceptions.BaseError, OSError, StopAsyncIteration) as error:
+            explained = check.explained(error)
+            check.answered = explained is error and not is_refused_redirect(str(error))
+            raise explained from None
+        check.answered = True
+        return found
 
     def _iter_listed(self, prefix: str, behind: str | None) -> Iterator[ObjectInfo]:
         folder = prefix[: prefix.rfind("/") + 1]
@@ -182,6 +204,8 @@ class RemoteStore:
 
         def told(answer: Answer) -> None:
             if not isinstance(answer, BaseException):
+                if self._endpoint is not None:
+                    self._endpoint.answered = True
                 on_answer(_noted(answer))
             elif is_behind_end(answer):
                 on_answer(b"")

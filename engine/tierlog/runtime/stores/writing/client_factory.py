@@ -8,7 +8,7 @@ from tierlog.runtime.stores.protocol.request_counts import RequestCounts
 from tierlog.runtime.stores.settings.options import StoreOptions
 from tierlog.runtime.stores.writing.bucket_client import BucketClient
 from tierlog.runtime.stores.writing.faults import FaultReader
-from tierlog.runtime.stores.writing.http_client import HttpClient, HttpSettings
+from tierlog.runtime.stores.writing.http_client import HttpAnswer, HttpClient, HttpRequest, HttpSettings
 from tierlog.runtime.stores.writing.retrying import RetryPolicy
 
 
@@ -34,6 +34,31 @@ def make_client(
     Raises:
         ConfigError: the packages are not installed.
     """
+    policy = RetryPolicy(options.max_retries, options.retry_timeout.total_seconds())
+    return BucketClient(name, _make_http(name, options, machine, extra), find_fault, policy, machine, counts)
+
+
+def ask_once(name: str, options: StoreOptions, machine: Machine, url: str, *, extra: str) -> HttpAnswer:
+    """The answer to one GET without a signature, whatever it is; a redirect is not followed.
+
+    Args:
+        name: URL of the store.
+        options: Its time limits, certificates and proxy.
+        machine: Its threads.
+        url: Encoded.
+        extra: Of the packages that this takes.
+
+    Raises:
+        ConfigError: the packages are not installed. StoreError and its kinds: no answer.
+    """
+    http = _make_http(name, options, machine, extra)
+    try:
+        return http.send(HttpRequest("GET", url))
+    finally:
+        http.close()
+
+
+def _make_http(name: str, options: StoreOptions, machine: Machine, extra: str) -> HttpClient:
     require_extra(extra, f"{name}: writing there")
     client = options.client
     proxy_url = client.get("proxy_url")
@@ -47,6 +72,4 @@ def make_client(
         proxy_url=proxy_url,
         user_agent=client.get("user_agent", "tierlog"),
     )
-    policy = RetryPolicy(options.max_retries, options.retry_timeout.total_seconds())
-    http = HttpClient(settings, machine.scheduler, name=name.partition(":")[0])
-    return BucketClient(name, http, find_fault, policy, machine, counts)
+    return HttpClient(settings, machine.scheduler, name=name.partition(":")[0])

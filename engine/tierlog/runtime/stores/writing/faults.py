@@ -27,6 +27,15 @@ _THROTTLED_STATUS: Final = frozenset((429, 503))
 _PASSING_STATUS: Final = frozenset((408, 425, 500, 502, 504))
 
 
+#: The keys that name a store's endpoint, by its URL's scheme: ours, and those of a broker's file.
+_ENDPOINT_KEYS: Final = {
+    "s3://": " (store.endpoint, storage.s3.endpoint.url of a broker), or the bucket's region (store.region, "
+    "storage.s3.region)",
+    "gs://": " (store.base_url, storage.gcs.endpoint.url of a broker)",
+    "az://": " (store.endpoint, storage.azure.endpoint.url of a broker)",
+}
+
+
 class Meaning(enum.Enum):
     """What a code says that the status does not."""
 
@@ -69,8 +78,7 @@ def _kind_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> St
     if meaning is Meaning.FINAL:
         return StoreError(told)
     if 300 <= status < 400 and "location" in answer.headers:
-        elsewhere = urlsplit(answer.headers["location"]).netloc.rpartition("@")[2] or "itself"
-        return StoreError(f"{told}; it redirects to {elsewhere}, which is not followed: name the endpoint that answers")
+        return redirect_error(told, answer.headers["location"])
     if status in (401, 403) or meaning is Meaning.REFUSED:
         return StorePermissionError(told)
     if status == 412 or meaning is Meaning.CONFLICT:
@@ -82,6 +90,15 @@ def _kind_of(place: str, verb: str, answer: HttpAnswer, fault: StoreFault) -> St
     if status == 404:
         return ObjectNotFoundError(told)
     return StoreError(told)
+
+
+def redirect_error(told: str, place: str) -> StoreError:
+    """The error of a store that sends us to another place (a URL, shown without secrets): no further try helps."""
+    elsewhere = urlsplit(place).netloc.rpartition("@")[2] or "itself"
+    keys = next((keys for scheme, keys in _ENDPOINT_KEYS.items() if told.startswith(scheme)), "")
+    return StoreError(
+        f"{told}; it redirects to {elsewhere}, which is not followed: name the endpoint that answers{keys}"
+    )
 
 
 def _seconds_asked(answer: HttpAnswer) -> float:

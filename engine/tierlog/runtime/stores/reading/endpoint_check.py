@@ -1,0 +1,105 @@
+"""Whether a store's endpoint sends its readers elsewhere: asked once, when the first read gets no good answer.
+
+obstore takes a redirect to another host, which it cannot follow here (``redirects``), for a server that is away, and
+tries again until ``store.retry_timeout`` is over; one that it follows loses its signature, and is answered by a bare
+403. Neither names the endpoint that must change. As long as the store has not answered, a read that takes longer than
+half a second, or is refused, has the endpoint asked beside it. A store that answers at once is not asked for more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions
+
+from tierlog.errors import ConfigError, StoreError, StorePermissionError
+from tierlog.runtime.machine.forking import OBSTORE
+from tierlog.runtime.stores.protocol.started_reads import Cancel
+from tierlog.runtime.stores.reading.cancellable_reads import start_read
+from tierlog.runtime.stores.reading.obstore_errors import translate
+from tierlog.runtime.stores.reading.redirects import is_refused_redirect
+from tierlog.runtime.stores.writing.faults import redirect_error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore as ObstoreStore
+
+    from tierlog.runtime.stores.writing.http_client import HttpAnswer
+
+#: What a first read may take before the endpoint is asked.
+SLOW_SECONDS: Final = 0.5
+_URL: Final = re.compile(r"Error performing [A-Z]+ (https?://[^\s?]+)")
+
+
+class EndpointCheck:
+    """Asks the endpoint of one store where it sends its readers.
+
+    Args:
+        name: The URL of the store, for messages.
+        make_hasty: Makes an obstore store of the same bucket that tries once.
+        ask: Sends one unsigned GET and follows nothing.
+
+    Attributes:
+        answered: Whether the store has answered a read: then nothing is asked any more.
+        redirected: What obstore said of a redirect to another host; None as long as none is known.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_hasty: Callable[[], ObstoreStore],
+        ask: Callable[[str], HttpAnswer],
+    ) -> None:
+        self.answered = False
+        self._name = name
+        self._make_hasty = make_hasty
+        self._ask = ask
+        self.redirected: exceptions.GenericError | None = None
+
+    def begin(self, cancel: Cancel) -> Cancel:
+        """Ask, beside a read that is slow; if the endpoint sends us to another host, the read is ended by ``cancel``,
+        and ``redirected`` says so. Returns what ends the asking.
+        """
+
+        def told(answer: ObjectMeta | BaseException) -> None:
+            if isinstance(answer, exceptions.GenericError) and is_refused_redirect(str(answer)):
+                self.redirected = answer
+                cancel()
+
+        def start() -> Awaitable[ObjectMeta]:
+            OBSTORE.enter()
+            return obstore.head_async(self._make_hasty(), "-")
+
+        return start_read(start, told)
+
+    def explained(self, error: Exception) -> Exception:
+        """The error of obstore's that a first read ended with, or where it was redirected to, if that was why."""
+        is_refused = is_refused_redirect(str(error))
+        meant = translate(error, self._name)
+        if not is_refused and not isinstance(meant, StorePermissionError):
+            return error
+        status, place = self._redirection(_URL.search(str(error)))
+        if not status:
+            return error
+        signed = "" if is_refused else f"{meant}; it was asked without its signature, after "
+        return redirect_error(f"{signed or f'{self._name}: '}status {status}", place)
+
+    def _redirection(self, url: re.Match[str] | None) -> tuple[int, str]:
+        """(status, URL) of the redirect that the endpoint answers with; (0, "") if it does not, or cannot be asked."""
+        if url is None:
+            return 0, ""
+        try:
+            answer = self._ask(url[1])
+        except (StoreError, ConfigError):
+            return 0, ""
+        place = answer.headers.get("location", "")
+        is_elsewhere = 300 <= answer.status < 400 and urlsplit(place).netloc
+        return (answer.status, place) if is_elsewhere else (0, "")
