@@ -20,7 +20,7 @@ WATERMARK = "A high watermark within a batch"
 ABORTED = "Aborted transactions of a read"
 GAP = "A segment behind missing offsets"
 HOLE = "A hole in front of a segment after a crash"
-OFFSETS = "A damaged base offset"
+OFFSETS = "A damaged base offset or magic"
 DAMAGE = "A damaged batch below the recovery point"
 EPOCHS = "Leader epochs of a log start that was lost"
 PRODUCERS = "Producers after a recovery"
@@ -62,9 +62,13 @@ def lost_batches(told: str, ours: str) -> bool:
 
 
 def has_damaged_offsets(segments: dict[int, bytes]) -> bool:
-    """Whether offsets of sound batches fall, or reach into the next segment: no checksum covers them."""
+    """Whether offsets of sound batches fall, or reach into the next segment, or a magic is of no format: no checksum
+    covers them.
+    """
     for (_, data), (behind, _) in itertools.pairwise([*sorted(segments.items()), (2**63, b"")]):
-        columns = scan_batches(data)[0]
+        columns, end, _, _ = scan_batches(data)
+        if data[end + 16 : end + 17] > b"\2":
+            return True
         ends = columns["last_offset"].tolist()
         if any(last >= behind for last in ends) or any(next_ <= last for last, next_ in itertools.pairwise(ends)):
             return True

@@ -52,11 +52,11 @@ class Pair:
         if self.is_damaged and words[0] in ("read", "list", "raise") and rows.is_of_damage(told, ours):
             self.tabled[rows.DAMAGE] += 1
             ours = told.split(" | ", maxsplit=1)[0] + " | " + ours.split(" | ", 1)[1]
-        if words[0] == "read":
-            ours = self._with_more_aborted(told, ours)
         if words[0] in ("read", "raise"):
             told = self._at_local_start(told)
-            ours = self._with_watermark(told, ours)
+            ours = self._with_watermark(told, ours, words)
+        if words[0] == "read":
+            ours = self._with_more_aborted(told, ours)
         ours = self._with_stable(told, ours)
         assert told == ours, self.explain(told, ours)
         self.last = told
@@ -90,7 +90,7 @@ class Pair:
         self.tabled[rows.TIER_WATERMARK] += 1
         return told.split(" | ", maxsplit=1)[0] + " | " + self.theirs.ask("watermark", high).split(" | ", 1)[1]
 
-    def _with_watermark(self, told: str, ours: str) -> str:
+    def _with_watermark(self, told: str, ours: str, words: tuple[object, ...]) -> str:
         """Our answer with Kafka's high watermark where that moved to the begin of the batch that ours is in, or of the
         next.
         """
@@ -99,6 +99,8 @@ class Pair:
             return ours
         self.tabled[rows.WATERMARK] += 1
         self.ours.ask("watermark", high)
+        if words[0] == "read":
+            return self.ours.ask(*words)
         return ours.split(" | ", maxsplit=1)[0] + " | " + self.ours.ask("state").split(" | ", 1)[1]
 
     def _with_recovery_point(self, told: str, ours: str) -> str:
