@@ -34,7 +34,8 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 
-SOON_SECONDS = 3.0
+#: Long on a busy machine, and less than the 30 s that a stalled bucket takes.
+SOON_SECONDS = 20.0
 CORES = len(os.sched_getaffinity(0))
 TRANSFORMS = {"plain": {}, "zstd-aes": {"compression.enabled": "true"} | KEYS}
 
@@ -51,7 +52,7 @@ def segment(tmp_path: pathlib.Path) -> ClosedSegment:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -168,9 +169,10 @@ def test_a_thousand_fetches_of_a_slow_bucket_hold_no_threads(
         await asyncio.gather(*(fetch(13 * n) for n in range(1000)))
         took = time.monotonic() - began
         assert bucket.most > 200 or transform != "plain"  # at once, and not one after another
-        assert took < 15
+        assert took < 60  # one after another they take 200 s
 
-    over_slow_bucket(tmp_path / "store", loop, main, seconds=0.2, **TRANSFORMS[transform])
+    patient = {"fetch.chunk.cache.get.timeout.ms": 120_000}  # a busy machine decrypts a thousand in more than 10 s
+    over_slow_bucket(tmp_path / "store", loop, main, seconds=0.2, **TRANSFORMS[transform], **patient)
     assert max(threads) <= CORES + 8 + 1  # and the bucket's own
 
 
@@ -234,12 +236,12 @@ def test_what_is_late_is_an_error_and_the_stream_goes_on(
         custom = await manager.copy_log_segment_data(segment.metadata, segment.data)
         stream = manager.fetch_log_segment(segment.finished(custom), 5)
         assert await stream.read(1) == segment.log[5:6]
-        bucket.seconds = 0.7
+        bucket.seconds = 3.0
         with pytest.raises(RetriableRemoteStorageException):
             await stream.read()
         assert stream.tell() == 1
         bucket.seconds = 0.0
-        await asyncio.sleep(0.6)  # what was asked for comes
+        await asyncio.sleep(2.2)  # what was asked for comes
         assert await stream.read() == segment.log[6:]
 
     over_slow_bucket(
@@ -247,7 +249,7 @@ def test_what_is_late_is_an_error_and_the_stream_goes_on(
         loop,
         main,
         seconds=0.01,
-        **{"chunk.size": 4096, "fetch.request.max.bytes": 65536, "fetch.chunk.cache.get.timeout.ms": 200},
+        **{"chunk.size": 4096, "fetch.request.max.bytes": 65536, "fetch.chunk.cache.get.timeout.ms": 1000},
     )
 
 

@@ -121,11 +121,11 @@ def test_a_late_call_ends_the_waiting(loop: str) -> None:
     async def check() -> None:
         worker = Worker(pool)
         with pytest.raises(StoreUnavailableError, match="later try"):
-            await worker.run(lambda: gate.wait(10), seconds=0.05)
+            await worker.run(lambda: gate.wait(60), seconds=0.05)
         with pytest.raises(StoreUnavailableError):  # behind the first one: it does not run at all
             await worker.run(pytest.fail, seconds=0.05)
         gate.set()
-        assert await worker.run(lambda: 7, seconds=5) == 7
+        assert await worker.run(lambda: 7, seconds=60) == 7
 
     try:
         run_on(loop, check)
@@ -145,7 +145,7 @@ def test_turns_hold_one_thread_whoever_gives_up(loop: str) -> None:
     def stalled() -> int:
         running.append(1)
         most.append(len(running))
-        gate.wait(10)
+        gate.wait(60)
         running.pop()
         return 7
 

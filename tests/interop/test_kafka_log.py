@@ -271,7 +271,7 @@ def test_readers_without_a_broker_read_to_the_end(log: KafkaMetadataLog, bootstr
         append(log, number, *(b"%d" % each for each in range(100 * number)))
     began = time.monotonic()
     read_cluster_topic(bootstrap, lambda run, where: runs.append(run))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     for number in range(PARTITIONS):
         values = [value for run in runs if run.partition == number for value in run.values]
         assert values == [b"%d" % each for each in range(100 * number)]
@@ -320,11 +320,11 @@ def test_a_broker_that_is_stopped_and_started_is_gone_on_with(
         log.bounds([0], timeout_seconds=0.5)
     with pytest.raises(RetriableRemoteStorageException):
         log.append(0, b"while it is away").result(30)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     with broker.running(tmp_path / "broker", heap="512m", port=port):
         offset = append_at_last(log, b"after")
         assert set(read_until(log, positions, offset + 1 - positions[0])[0]) == {b"after"}
         assert log.bounds([0], timeout_seconds=10) == {0: LogBounds(0, offset + 1)}
     began = time.monotonic()
     log.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20

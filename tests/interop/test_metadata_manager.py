@@ -237,7 +237,7 @@ class TestClusters:
                 assert (found(manager, 0, 15), listed(manager)) == (2, [1, 2])
         began = time.monotonic()
         manager.close()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 20
 
 
 def _listed_at_last(manager: RemoteLogMetadataManager) -> list[int] | None:

@@ -28,7 +28,8 @@ from tierlog.runtime.stores.store_urls import open_store
 pytestmark = pytest.mark.server
 
 SIZE = 6 * MIB
-SOON_SECONDS = 1.0
+#: Long on a busy machine, and less than half of the store's own limit of 30 s.
+SOON_SECONDS = 10.0
 
 
 @dataclass
@@ -259,7 +260,7 @@ def test_closing_the_manager_does_not_wait_for_a_copys_call(
     began = time.monotonic()
     manager.close()
     copying.join(20)
-    assert time.monotonic() - began < 3 * SOON_SECONDS
+    assert time.monotonic() - began < 2 * SOON_SECONDS
     assert len(outcomes) == 1
     rule.wait_left(1)
 

@@ -34,7 +34,7 @@ def no_collector() -> Iterator[None]:
 
 def settles(bytes_max: int) -> bool:
     """Whether no more than this is lent, soon: a cache's write may go on after the reader has gone."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while PROCESS_BUFFERS.lent_bytes > bytes_max:
         if time.monotonic() > until:
             return False

@@ -26,8 +26,8 @@ from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 pytestmark = pytest.mark.server
 
 PART = 5 << 20
-#: Beyond two seconds, for a machine that is busy with other things.
-BUSY_SECONDS = 1.5
+#: Beyond a few seconds, for a machine that is busy with other things; a call that is waited for takes 30 s and more.
+BUSY_SECONDS = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_a_stopped_server_delays_no_close(own_server: StoreServer, segment: Clos
             manager.close()
             assert time.monotonic() - began < 2 + BUSY_SECONDS
             for thread in threads:
-                thread.join(1)
+                thread.join(20)
             assert len(failed) == 3
 
 

@@ -20,10 +20,10 @@ from tierlog.runtime.stores.store_urls import open_store
 pytestmark = pytest.mark.server
 
 #: Of one request: two tries of so much, and a pause between them.
-TIMEOUT_SECONDS: Final = 0.5
+TIMEOUT_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 2 * TIMEOUT_SECONDS + 0.6
 #: What the command itself may take on a busy machine.
-SLACK_SECONDS: Final = 2.0
+SLACK_SECONDS: Final = 8.0
 PLUGIN: Final = "io.aiven.kafka.tieredstorage.storage"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.closed_segments import ClosedSegment
-from tests.support.fault_proxy import FaultProxy
+from tests.support.fault_proxy import PATIENT, FaultProxy
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.servers import StoreServer
 from tierlog.remote.storage.config.storage_keys import storage_options
@@ -19,9 +19,6 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
 
 PART = 5 << 20
-
-
-QUICK = {"store.timeout": "2s", "store.max_retries": "3", "store.retry_timeout": "20s"}
 
 
 @dataclass
@@ -35,7 +32,7 @@ class Broken:
 
     def manager(self, tmp_path: pathlib.Path, shape: str = "aiven-plain", **options: str) -> TieredStorageManager:
         named = {key: options.pop(key) for key in list(options) if key.startswith("storage.")}
-        keys = self.options | {"store.endpoint": self.proxy.endpoint} | QUICK | options
+        keys = self.options | {"store.endpoint": self.proxy.endpoint} | PATIENT | options
         store = open_store(self.url, keys, begin=storage_options(named))
         manager = TieredStorageManager(wrap_store=lambda _: store)
         sizes = {"upload.part.size": str(PART), "chunk.size": str(1 << 20)}

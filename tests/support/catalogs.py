@@ -25,7 +25,7 @@ from tierlog.scan.history import PartitionHistory
 
 #: A pause between listings that no test outlives: what is listed is listed because the test asks.
 NEVER_SECONDS = 3600.0
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(eq=False)

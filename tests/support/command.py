@@ -80,7 +80,8 @@ def run_here(capture: pytest.CaptureFixture[bytes], arguments: Sequence[object])
         with pytest.raises(SystemExit) as ending:
             application()([str(argument) for argument in arguments], prog_name="tierlog")
     finally:
-        logger.setLevel(level)  # the command sets it for its process, which here has other tests
+        logger.setLevel(level)  # a command sets it for its process: the next test of this one would miss log lines
+        logging.captureWarnings(False)
     printed = capture.readouterr()
     return Outcome(int(ending.value.code or 0), printed.out, printed.err.decode())
 

@@ -48,11 +48,21 @@ KINDS: Final = (
     "damage",
     "slow",
 )
+#: A store's own limits behind a proxy. A busy machine may hold a sound answer up for seconds: that is no fault …
+PATIENT: Final = {"store.timeout": "30s", "store.max_retries": "3", "store.retry_timeout": "120s"}
+#: … and only where a request is not answered at all does its limit have to pass.
+_STALLING: Final = {"store.timeout": "2s"}
 #: A host that no resolver knows (RFC 6761): DNS is gone.
 NO_SUCH_HOST: Final = "tierlog.invalid"
 _HEAD_BYTES_MAX: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 16
 _S3_CODES: Final = {503: "SlowDown", 429: "SlowDown", 500: "InternalError", 403: "AccessDenied", 400: "ExpiredToken"}
+
+
+def limits_for(kind: str, *, retries: int = 3) -> dict[str, str]:
+    """The store's limits for a test of this kind of fault."""
+    limits = PATIENT | (_STALLING if kind.startswith(("stall", "slow")) else {})
+    return limits | {"store.max_retries": str(retries)}
 
 
 @dataclass(slots=True)
@@ -108,7 +118,7 @@ class Rule:
         """Requests that are held go on."""
         self.released.set()
 
-    def wait_left(self, count: int, *, seconds: float = 5) -> None:
+    def wait_left(self, count: int, *, seconds: float = 60) -> None:
         """Until so many clients have gone."""
         deadline = time.monotonic() + seconds
         while self.left < count:
@@ -207,14 +217,14 @@ class FaultProxy:
                 _Stream(store).answer(lambda _: None, head_only=raw.startswith(b"HEAD"))
         return len(late)
 
-    def wait_for_strikes(self, rule: Rule, count: int, *, seconds: float = 20) -> None:
+    def wait_for_strikes(self, rule: Rule, count: int, *, seconds: float = 60) -> None:
         """Until a rule has struck so often."""
         deadline = time.monotonic() + seconds
         while rule.struck < count:
             assert time.monotonic() < deadline, f"{rule.struck} requests were broken, {count} expected"
             time.sleep(0.01)
 
-    def wait_for(self, count: int, *, verb: str | None = None, seconds: float = 20) -> None:
+    def wait_for(self, count: int, *, verb: str | None = None, seconds: float = 60) -> None:
         """Until so many requests have come."""
         deadline = time.monotonic() + seconds
         while sum(verb in (None, each.verb) for each in list(self.seen)) < count:

@@ -38,7 +38,7 @@ def fetcher_over(
     made = SegmentFetcher(store, config, keys or KeyRing({}), metrics=metrics, layout=layout)  # type: ignore[arg-type]
     try:
         yield made
-        deadline = time.monotonic() + 5  # what readers left behind lands in a cache
+        deadline = time.monotonic() + 60  # what readers left behind lands in a cache
         while made._budget.held_bytes and time.monotonic() < deadline:
             time.sleep(0.01)
         assert made._budget.held_bytes == 0, "bytes of the budget are held by nobody"

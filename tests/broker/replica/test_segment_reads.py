@@ -127,20 +127,20 @@ def test_a_store_that_stalls_hinders_its_readers_alone(tmp_path: pathlib.Path) -
         await asyncio.sleep(0.05)
         for _ in range(20):
             assert await read_on(good, read_committed=True, max_bytes=lambda: MIB)
-        assert time.monotonic() - began < 0.9, "the good one waited for the bad one"
+        assert not any(task.done() for task in waiting), "the good one waited for the bad one"
         assert threading.active_count() - threads < 30, "a thread for each who waits"
         for task in waiting:
             with pytest.raises(StoreUnavailableError) as told:
                 await task
             assert error_code_of(told.value) is ErrorCode.kafka_storage_error
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25
         asked = len(store.asked)
         store.release()
         again = await bad.read(0, max_bytes=MIB, is_first_whole=True, read_committed=False)
         assert again.size_bytes == MIB
         assert len(store.asked) == asked, "what was under way was asked for once more"
 
-    config = {"fetch.chunk.cache.get.timeout.ms": "1000", "fetch.prefetch.enabled": "false"}
+    config = {"fetch.chunk.cache.get.timeout.ms": "3000", "fetch.prefetch.enabled": "false"}
     with served(str(tmp_path), config, wrap_store=FarStore) as here:
         run_on("uvloop", lambda: check(here))
 
@@ -270,7 +270,7 @@ def test_the_configured_cache_is_used(tmp_path: pathlib.Path, data: pathlib.Path
 
     with served(str(bucket_root(run)), config, wrap_store=FarStore) as here:
         first = run_on("uvloop", lambda: read_all(here))
-        deadline = time.monotonic() + 5  # a slow cache is written behind the readers' back
+        deadline = time.monotonic() + 60  # a slow cache is written behind the readers' back
         while time.monotonic() < deadline:
             asked = len(far(here).asked)
             assert run_on("uvloop", lambda: read_all(here)) == first
@@ -362,16 +362,15 @@ def test_searches_of_a_store_that_stalls_leave_threads_to_others(tmp_path: pathl
         far(here).held = tuple(logs_of(here, "bad"))
         asking = [asyncio.create_task(bad.find_offset(1_700_000_000_003, read_committed=True)) for _ in range(60)]
         await asyncio.sleep(0.1)
-        began = time.monotonic()
         assert await good.find_offset(1_700_000_000_003, read_committed=True)
-        assert time.monotonic() - began < 0.8
+        assert not any(task.done() for task in asking)
         for task in asking:
             with pytest.raises(StoreUnavailableError):
                 await task
         far(here).release()
         assert await bad.find_offset(1_700_000_000_003, read_committed=True)
 
-    with served(str(tmp_path), {"fetch.chunk.cache.get.timeout.ms": "500"}, wrap_store=FarStore) as here:
+    with served(str(tmp_path), {"fetch.chunk.cache.get.timeout.ms": "3000"}, wrap_store=FarStore) as here:
         run_on("uvloop", lambda: check(here))
 
 

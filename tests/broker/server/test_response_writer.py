@@ -194,7 +194,7 @@ def test_a_client_that_takes_no_byte_of_a_file_is_cut_off(
 ) -> None:
     """A reader that hangs would keep the file for as long as its machine is up; one that is slow has a slow line."""
     answers = Answers(lambda: [part_of(path, worker, 0, 12 * MIB)] * 3)
-    config = dataclasses.replace(CONFIG, response_deadline_ms=700)
+    config = dataclasses.replace(CONFIG, response_deadline_ms=2000)
     with served(answers, tmp_path, config=config) as (running, connect):
         with connect() as client:
             ask(client)

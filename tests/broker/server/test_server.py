@@ -252,7 +252,7 @@ def test_half_a_request_is_cut_off_in_time() -> None:
 
 def test_a_client_that_says_nothing_is_closed_when_it_was_idle_for_long() -> None:
     """Clients that vanish without a word leave descriptors behind."""
-    config = dataclasses.replace(CONFIG, connections_max_idle_ms=800)
+    config = dataclasses.replace(CONFIG, connections_max_idle_ms=2000)
     with serving(config=config) as running, running.client() as client:
         assert client.ask_metadata()
         assert client.is_closed()
@@ -281,7 +281,7 @@ def test_half_a_long_request_does_not_hold_up_small_ones() -> None:
         greedy.send(struct.pack(">i", 50 << 20) + b"x" * 100_000)
         shared = running.server._running._shared  # type: ignore[union-attr]
         wait_until(lambda: shared.memory.used_bytes > 1 << 20)
-        client.socket.settimeout(5)
+        client.socket.settimeout(60)
         assert client.ask_metadata()
 
 

@@ -43,10 +43,15 @@ class Beside:
             self._errors.append(error)
             self._over.set()
 
-    def run_for(self, seconds: float) -> None:
+    def run_for(self, seconds: float, *, until: Callable[[], bool] = lambda: True) -> None:
+        """So long, and on until the condition holds; a minute more at most, for a machine with other work."""
         for thread in self._threads:
             thread.start()
         self._over.wait(seconds)
+        deadline = CLOCK.monotonic_seconds() + 60
+        while not until() and not self._over.wait(0.02):
+            if CLOCK.monotonic_seconds() > deadline:
+                break
         self._over.set()
         for thread in self._threads:
             thread.join(30)
@@ -146,9 +151,12 @@ def test_readers_beside_a_writer_see_whole_batches(tmp_path: Path, cuts: bool) -
     with UnifiedLog.open(str(tmp_path / "orders-0"), config=CONFIG) as log:
         readers = [Reader(log, isolation) for isolation in FetchIsolation]
         writer, changer = Writer(log), Changer(log, cuts=cuts)
-        Beside(writer, changer, *readers).run_for(1.2)
-        assert writer.turn > 20
-        assert all(reader.batches > 20 for reader in readers), "a reader was kept waiting"
+
+        def all_came_far() -> bool:
+            return writer.turn > 20 and changer.turn > 21 and all(reader.batches > 20 for reader in readers)
+
+        Beside(writer, changer, *readers).run_for(1.2, until=all_came_far)
+        assert all_came_far(), "a reader was kept waiting"
     gc.collect()
     assert count_open_files(tmp_path) == 0, "files of segments that went are still open"
     with UnifiedLog.open(str(tmp_path / "orders-0"), config=CONFIG) as again:

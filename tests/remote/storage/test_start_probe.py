@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from tests.support.closed_segments import ClosedSegment, made_segment
-from tests.support.fault_proxy import FaultProxy
+from tests.support.fault_proxy import FaultProxy, limits_for
 from tests.support.manager_configs import BASE, SHAPES, local_keys
 from tests.support.servers import StoreServer
 from tests.support.waiting import wait_until
@@ -23,7 +23,7 @@ from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.store_urls import open_store
 
 INFO = "tierlog_remote_store_info"
-IMPATIENT = {"store.timeout": "1s", "store.max_retries": "1", "store.retry_timeout": "3s"}
+ONE_RETRY = limits_for("status", retries=1)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def s3_keys(server: StoreServer, endpoint: str | None = None, **more: str) -> di
             "storage.aws.secret.access.key": server.options["store.secret_access_key"],
             "key.prefix": "probed/tier-",
         }
-        | IMPATIENT
+        | ONE_RETRY
         | more
     )
 
@@ -121,7 +121,7 @@ class TestS3:
 
     @pytest.fixture(autouse=True)
     def warm(self, s3: StoreServer) -> None:
-        """The server's first write takes it longer than the limit of these tests."""
+        """The server's first write takes it seconds."""
         store = open_store(s3.url, s3.options)
         store.put("warm", b"one byte at least needs a volume")
         store.delete(["warm"])

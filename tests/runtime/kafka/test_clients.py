@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.forked import told_by_fork
+from tests.support.waiting import wait_until
 from tierlog.errors import ConfigError, StoreError, StoreUnavailableError
 from tierlog.runtime.kafka.client_keys import ClientSettings, client_settings
 from tierlog.runtime.kafka.kafka_errors import ClientClosedError, OffsetOutOfRangeError, our_error
@@ -38,10 +39,11 @@ def settings(role: str, bootstrap: str, **more: str) -> ClientSettings:
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
+def at_once() -> Iterator[None]:
+    """Within a time that is long on a busy machine, and short beside the 30 s and more of librdkafka's own limits."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < seconds
+    assert time.monotonic() - began < 20
 
 
 def thread_count() -> int:
@@ -72,7 +74,7 @@ def test_questions_end_in_time(silent: str) -> None:
             ),
         ]  # fmt: skip
         for each in ask:
-            with within(2), pytest.raises(StoreUnavailableError, match="no answer in time"):
+            with at_once(), pytest.raises(StoreUnavailableError, match="no answer in time"):
                 each()
         assert admin.offsets("t", [], timeout_seconds=0.2) == {}
 
@@ -91,7 +93,7 @@ def test_close_ends_a_question_under_way(silent: str) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     time.sleep(0.1)
-    with within(2):
+    with at_once():
         admin.close()
         thread.join()
     admin.close()
@@ -119,31 +121,31 @@ def test_answers_that_come_late_touch_no_client(silent: str) -> None:
     with TopicAdmin(settings("admin", silent), machine=Machine()) as admin:
         watched = admin._client = Watched(admin._client)
         future = admin.begin_describe_topic("t", timeout_seconds=0.05)
-        assert isinstance(future.exception(5), StoreError)
+        assert isinstance(future.exception(60), StoreError)
         assert watched.threads == {threading.get_ident()}
 
 
 def test_a_read_ends_in_time_when_woken_and_when_closed(silent: str) -> None:
     """The manager's one thread would not see an assignment, or its own end."""
     consumer = RecordConsumer(settings("consumer", silent), "t", machine=Machine())
-    with within(1):
+    with at_once():
         assert consumer.read({0: 0}, max_bytes=1000, timeout_seconds=0.1) == []
         assert consumer.read({}, max_bytes=1000, timeout_seconds=0.1) == []
     for positions in ({0: 5}, {}):
         timer = threading.Timer(0.1, consumer.wake)
         timer.start()
-        with within(2):
+        with at_once():
             assert consumer.read(positions, max_bytes=1000, timeout_seconds=30) == []
         timer.join()
         consumer.wake()
-        with within(1):  # the next one
+        with at_once():  # the next one
             assert consumer.read(positions, max_bytes=1000, timeout_seconds=30) == []
         timer = threading.Timer(0.1, consumer.wake)
         timer.start()
     timer.join()
     timer = threading.Timer(0.1, consumer.close)
     timer.start()
-    with within(2):
+    with at_once():
         consumer_read_until_closed(consumer)
     timer.join()
     consumer.close()
@@ -158,11 +160,13 @@ def consumer_read_until_closed(consumer: RecordConsumer) -> None:
 def test_two_reads_take_turns(silent: str) -> None:
     """A consumer of librdkafka has one place; the second reader's time counts while it waits."""
     with RecordConsumer(settings("consumer", silent), "t", machine=Machine()) as consumer:
-        thread = threading.Thread(target=lambda: consumer.read({0: 0}, max_bytes=9, timeout_seconds=1))
+        thread = threading.Thread(target=lambda: consumer.read({0: 0}, max_bytes=9, timeout_seconds=40))
         thread.start()
-        time.sleep(0.1)
-        with within(0.7):
+        wait_until(lambda: consumer._reading)
+        with at_once():
             assert consumer.read({0: 0}, max_bytes=9, timeout_seconds=0.2) == []
+        assert thread.is_alive()
+        consumer.wake()
         thread.join()
 
 
@@ -170,7 +174,7 @@ def test_records_without_a_broker_end_with_an_error(silent: str) -> None:
     """The future of a segment's event would stay open for ever, and its copy with it."""
     producer = RecordProducer(settings("producer", silent), "t", machine=Machine())
     future = producer.append(0, b"x")
-    with within(3):
+    with at_once():
         producer.close(flush_seconds=0.2)
     with pytest.raises(ClientClosedError):
         future.result(0)

@@ -106,7 +106,7 @@ def test_closing_wakes_who_waits_for_a_store_that_hangs() -> None:
 
     def read(scan_range: Any) -> Iterator[pa.RecordBatch]:
         reading.set()
-        go.wait(30)
+        go.wait(60)
         yield row(scan_range.number, 0)
 
     scan = ParallelScan(ranges(2), read, threads=1, on_close=closed.set)
@@ -119,15 +119,15 @@ def test_closing_wakes_who_waits_for_a_store_that_hangs() -> None:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert reading.wait(5)
+    assert reading.wait(30)
     began = time.monotonic()
     scan.close()
-    consumer.join(2)
-    assert time.monotonic() - began < 2
+    consumer.join(30)
+    assert time.monotonic() - began < 30
     assert [str(error) for error in said] == ["the reader is closed"]
     assert not closed.is_set()  # what the stuck read reads from must not be closed under it
     go.set()
-    assert closed.wait(5)
+    assert closed.wait(30)
 
 
 def test_dropping_it_closes_the_ranges_under_way() -> None:

@@ -252,7 +252,7 @@ class TestEnd:
                 child.process.wait(1)
             begun = time.monotonic()
             assert child.end() == 0
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < 30
 
     def test_killed_and_started_anew(self, orders: Bucket) -> None:
         """The jar keeps the listing: another child must plan from it the same."""

@@ -369,7 +369,7 @@ def test_a_listing_that_stalls_blocks_nobody_and_is_given_up(tmp_path: pathlib.P
     segment(bucket, 0)
     segment(Bucket(tmp_path, partition=1), 0)
     watching = Watching()
-    settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, refresh_deadline_seconds=0.3, segments_ahead_max=0)
+    settings = CatalogSettings(refresh_seconds=NEVER_SECONDS, refresh_deadline_seconds=2.0, segments_ahead_max=0)
 
     async def main() -> None:
         async with opened_catalog(tmp_path, settings, wrap_store=watching) as catalog:

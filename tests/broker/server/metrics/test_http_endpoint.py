@@ -183,7 +183,7 @@ def test_a_probe_is_answered_beside_connections_that_say_nothing() -> None:
             idle.sendall(b"GET /metr")
         began = time.monotonic()
         assert found.get("/livez") == (200, "ok\n")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8
 
 
 def test_a_host_has_a_share_of_the_places() -> None:
@@ -207,7 +207,7 @@ def test_a_connection_that_hangs_is_closed_in_time() -> None:
     """A scraper that dies in the midst of its request would keep one of the few places for ever."""
     registry = CollectorRegistry()
     Counter("large", "x" * 20_000_000, registry=registry)
-    with listening(registry, deadline_seconds=0.3) as found:
+    with listening(registry, deadline_seconds=1.0) as found:
         for sent in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", found.port), timeout=10) as client:
                 client.sendall(sent)

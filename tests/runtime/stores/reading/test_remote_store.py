@@ -90,15 +90,14 @@ def server() -> Iterator[BadServer]:
     made.server_close()
 
 
-def opened(server: BadServer) -> ObjectStore:
+def opened(server: BadServer, *, timeout: str = "30s") -> ObjectStore:
     options = {
         "store.endpoint": f"http://127.0.0.1:{server.server_port}",
         "store.region": "us-east-1",
         "store.access_key_id": "id-of-mine",
         "store.secret_access_key": "s3cret",
-        "store.timeout": "400ms",
+        "store.timeout": timeout,
         "store.max_retries": "1",
-        "store.retry_timeout": "2s",
         "store.pool_max_idle_per_host": "0",
     }
     return open_store("s3://bucket", options)
@@ -134,13 +133,14 @@ def test_a_sound_answer(store: ObjectStore, server: BadServer) -> None:
         ("400", StoreError),
     ],
 )
-def test_each_misbehaviour_tells_what_to_do(store: ObjectStore, kind: str, error: type[StoreError]) -> None:
+def test_each_misbehaviour_tells_what_to_do(server: BadServer, kind: str, error: type[StoreError]) -> None:
     """If this fails, a throttled store looks like lost data, a refused one is retried, or a stalled one hangs."""
+    store = opened(server, timeout="400ms" if kind == "stall" else "30s")
     started = time.monotonic()
     with pytest.raises(StoreError) as caught:
         fetch(store, kind)
     assert type(caught.value) is error
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
     assert caught.value.retriable == (error is StoreUnavailableError)
     assert f"s3://bucket/{kind}/key" in str(caught.value)
     assert "s3cret" not in str(caught.value)
@@ -193,7 +193,7 @@ def test_a_store_that_is_dropped_leaves_no_thread(server: BadServer) -> None:
     for _ in range(3):
         opened(server).put("good/key", b"content")
     gc.collect()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while (left := threading.active_count() - before) > 0 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert left <= 0
