@@ -378,3 +378,52 @@ class TestStreaming:
         """A typing error would give a column of nulls or a traceback from below."""
         with pytest.raises(ConfigError, match="known are key, value"):
             tierlog.read(data / "main-plain" / "objects", "fx-epochs", columns=["ofset"])
+
+
+@pytest.mark.parametrize(
+    "run", sorted({case.run for case in CASES if list(case.objects.rglob("*.rsm-manifest"))}), ids=str
+)
+def test_topics_tell_what_the_manifests_say(run: pathlib.Path) -> None:
+    """Whoever plans a read by wrong sizes or offsets reserves too little, or asks for what is not there."""
+    case = next(case for case in CASES if case.run == run)
+    told = tierlog.topics(case.objects, config=config_of(run))
+    sizes: dict[tuple[str, int], list[int]] = {}
+    for path in case.objects.rglob("*.rsm-manifest"):
+        folder, number = path.parent.parent.name, int(path.parent.name)
+        manifest = json.loads(path.read_bytes())
+        log = path.with_name(path.name.replace(".rsm-manifest", ".log"))
+        found = sizes.setdefault((folder[:-23], number), [0, 0, 0])
+        found[0] += 1
+        found[1] += manifest["chunkIndex"]["originalFileSize"]
+        found[2] += log.stat().st_size
+    assert {
+        (topic.name, each.partition): [each.segments, each.size_bytes, each.stored_bytes]
+        for topic in told
+        for each in topic.partitions
+    } == sizes
+    for topic in told:
+        table = tierlog.read(
+            case.objects, topic.name, columns=["partition", "offset"], config=config_of(run)
+        ).read_all()
+        found = table.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+        spans = {each.partition: (each.earliest_offset, each.end_offset) for each in topic.partitions}
+        for row in found:
+            earliest, end = spans[row["partition"]]
+            assert earliest <= row["offset_min"] <= row["offset_max"] < end
+        assert topic.segments == sum(each.segments for each in topic.partitions)
+        assert topic.records >= len(table)
+        latest = [each.max_timestamp_ms for each in topic.partitions if each.max_timestamp_ms is not None]
+        assert topic.max_timestamp_ms == max(latest)
+
+
+def test_topics_can_be_chosen(data: pathlib.Path) -> None:
+    """A bucket of thousands of topics would be described whole for one."""
+    path = data / "main-plain" / "objects"
+    names = [topic.name for topic in tierlog.topics(path)]
+    assert [topic.name for topic in tierlog.topics(path, names[1])] == names[1:2]
+    assert [topic.name for topic in tierlog.topics(path, re.compile(re.escape(names[0])))] == names[:1]
+    assert tierlog.topics(path, re.compile("nothing-.*")) == []
+    with pytest.raises(UnknownTopicError):
+        tierlog.topics(path, "nothing")
+    with pytest.raises(TypeError, match="topic"):
+        tierlog.topics(path, 3)  # type: ignore[arg-type]

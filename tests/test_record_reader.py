@@ -219,3 +219,18 @@ def test_errors_keep_their_type(tmp_path: pathlib.Path) -> None:
     with pytest.raises(CorruptRecordError):
         again.read_next_batch()
     again.close()
+
+
+def test_it_shows_itself_and_reads_nothing(bucket: pathlib.Path) -> None:
+    """A notebook shows the last value of a cell: an address says nothing, and a read would take batches away."""
+    with tierlog.read(bucket, "orders", columns=["offset", "value"]) as reader:
+        assert isinstance(reader, tierlog.RecordReader)
+        assert repr(reader) == "<tierlog.RecordReader (open): offset: int64, value: binary>"
+        assert "<td>offset</td><td>int64</td>" in reader._repr_html_()
+        assert "read_pandas()" in reader._repr_html_()
+        assert (
+            reader.read_next_batch().column("offset")[0].as_py()
+            == tierlog.topics(bucket)[0].partitions[0].earliest_offset
+        )
+    assert repr(reader).startswith("<tierlog.RecordReader (ended)")
+    assert "ended" in reader._repr_html_()

@@ -16,14 +16,43 @@ from tierlog._version import __version__
 from tierlog.errors import TierlogError
 
 if TYPE_CHECKING:
-    from tierlog import errors, log, records, remote
-    from tierlog.reading import read
+    from tierlog import aio, broker, errors, log, records, remote, scan, upkeep
+    from tierlog.reading import read, topics
+    from tierlog.record_reader import RecordReader
     from tierlog.remote.storage import open_tier
+    from tierlog.runtime.machine import Machine
+    from tierlog.scan.topic_info import PartitionInfo, TopicInfo
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"open_tier": "tierlog.remote.storage", "read": "tierlog.reading"},
-        modules=("errors", "log", "records", "remote"),
+        {
+            "Machine": "tierlog.runtime.machine",
+            "PartitionInfo": "tierlog.scan.topic_info",
+            "RecordReader": "tierlog.record_reader",
+            "TopicInfo": "tierlog.scan.topic_info",
+            "open_tier": "tierlog.remote.storage",
+            "read": "tierlog.reading",
+            "topics": "tierlog.reading",
+        },
+        modules=("aio", "broker", "errors", "log", "records", "remote", "scan", "upkeep"),
     )
 
-__all__ = ["TierlogError", "__version__", "errors", "log", "open_tier", "read", "records", "remote"]
+__all__ = [
+    "Machine",
+    "PartitionInfo",
+    "RecordReader",
+    "TierlogError",
+    "TopicInfo",
+    "__version__",
+    "aio",
+    "broker",
+    "errors",
+    "log",
+    "open_tier",
+    "read",
+    "records",
+    "remote",
+    "scan",
+    "topics",
+    "upkeep",
+]

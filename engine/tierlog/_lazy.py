@@ -16,6 +16,8 @@ def lazy_names(
         package: Its ``__name__``.
         names: Public name → module that defines it.
         modules: Submodules that are attributes of the package although nobody has imported them.
+
+    ``dir`` of the package lists its ``__all__``, and no name that it has by chance.
     """
 
     def find(name: str) -> object:
@@ -28,6 +30,7 @@ def lazy_names(
         return value
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *names, *modules})
+        found = vars(sys.modules[package])
+        return sorted({*found["__all__"], *(name for name in found if name.startswith("__"))})
 
     return find, listed

@@ -1,4 +1,4 @@
-"""``tierlog.read``: the records of topics as a stream of Arrow, without Spark and without a broker."""
+"""``tierlog.topics`` and ``tierlog.read``: what a tier holds, and its records as Arrow, without a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from tierlog.arguments import (
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
 from tierlog.remote.storage import open_tier
+from tierlog.remote.storage.tier.tier import Tier
 from tierlog.runtime.machine import Machine
+from tierlog.scan.history import TierHistory
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.parallel_scan import ParallelScan
 from tierlog.scan.reading.read import DEFAULT_COLUMNS, read_scan_range, records_schema
@@ -41,6 +43,7 @@ from tierlog.scan.scan_request import (
     ScanRequest,
     TopicSelection,
 )
+from tierlog.scan.topic_info import TopicInfo, topic_infos
 
 #: A range is what one core decodes at a time: small, so that several under way keep their order in little memory.
 RANGE_BYTES = 16 << 20
@@ -171,16 +174,9 @@ def read(
         target_bytes=BATCH_BYTES,
     )
     workers = _workers(threads)
-    if machine is not None:
-        require_type("machine", machine, Machine, "a Machine")
-    named_layout, keys = require_text("layout", layout), _config(config)
-    known = None
-    if metadata is not None:
-        from tierlog.remote.metadata.metadata_source import open_metadata  # a third of this module's import, for few
-
-        client_keys = require_type("metadata_client", metadata_client or {}, Mapping, "a mapping of str to str")
-        known = open_metadata(_sources(metadata), machine=machine, client_keys=client_keys)
-    tier = open_tier(where, layout=named_layout, config=keys, machine=machine, known=known, list_once=True)
+    tier = _open(
+        where, layout=layout, config=config, metadata=metadata, metadata_client=metadata_client, machine=machine
+    )
     try:
         plan = plan_scan(tier, request)
         if isinstance(topic, re.Pattern) and not plan.bounds:
@@ -194,22 +190,91 @@ def read(
     return RecordReader(schema, scan)
 
 
+def topics(
+    path: str | os.PathLike[str],
+    topic: Topics | None = None,
+    *,
+    config: Config | None = None,
+    layout: str = "auto",
+    metadata: Metadata | None = None,
+    metadata_client: Mapping[str, str] | None = None,
+    machine: Machine | None = None,
+) -> list[TopicInfo]:
+    """List the topics of a tier, a broker's log directory or one file, with their partitions, offsets, sizes and times.
+
+    Args:
+        path: As for ``read``.
+        topic: Only these: a name, several names, or a compiled pattern that the whole name must match; None for all.
+        config: As for ``read``.
+        layout: As for ``read``.
+        metadata: As for ``read``.
+        metadata_client: As for ``read``.
+        machine: As for ``read``.
+
+    Returns:
+        The topics by name, then topic id; none if a pattern matches none, or there are none.
+
+    Raises:
+        TypeError: an argument is of another type; it is named. ConfigError, UnknownTopicError, CorruptDataError,
+        StoreError and their kinds.
+
+    Cost: one listing, one small request for each segment's description, and one for each partition.
+    """
+    where = require_path("path", path)
+    names, pattern = None, None
+    if isinstance(topic, re.Pattern):
+        pattern = re.compile(require_type("the pattern of topic", topic.pattern, str, "one of str"), topic.flags)
+    elif topic is not None:
+        names = _names(topic)
+    with _open(
+        where, layout=layout, config=config, metadata=metadata, metadata_client=metadata_client, machine=machine
+    ) as tier:
+        return topic_infos(TierHistory(tier).partitions(names, pattern=pattern))
+
+
+def _open(
+    path: str,
+    *,
+    layout: str,
+    config: Config | None,
+    metadata: Metadata | None,
+    metadata_client: Mapping[str, str] | None,
+    machine: Machine | None,
+) -> Tier:
+    """The tier of a caller's arguments, listed once."""
+    if machine is not None:
+        require_type("machine", machine, Machine, "a Machine")
+    named_layout, keys = require_text("layout", layout), _config(config)
+    known = None
+    if metadata is not None:
+        from tierlog.remote.metadata.metadata_source import open_metadata  # a third of this module's import, for few
+
+        client_keys = require_type("metadata_client", metadata_client or {}, Mapping, "a mapping of str to str")
+        known = open_metadata(_sources(metadata), machine=machine, client_keys=client_keys)
+    return open_tier(path, layout=named_layout, config=keys, machine=machine, known=known, list_once=True)
+
+
 def _topics(topic: Topics, partitions: Iterable[int] | None) -> tuple[TopicSelection, RecordFilter]:
     numbers = None if partitions is None else require_ints("partitions", partitions)
     if isinstance(topic, re.Pattern):
         require_type("the pattern of topic", topic.pattern, str, "one of str")
         return TopicSelection.matching(topic), RecordFilter(partitions=None if numbers is None else frozenset(numbers))
+    names = _names(topic)
+    if numbers is None:
+        return TopicSelection.of_names(names), RecordFilter()
+    return TopicSelection.assign(dict.fromkeys(names, numbers)), RecordFilter()
+
+
+def _names(topic: str | Iterable[str]) -> tuple[str, ...]:
     if isinstance(topic, str):
         names: tuple[str, ...] = (topic,)
     elif isinstance(topic, bytes | Mapping) or not isinstance(topic, Iterable):
         raise wrong_type("topic", topic, "a str, a sequence of str or a compiled pattern")
     else:
-        names = require_names("topic", topic)
+        names = tuple(require_names("topic", topic))
     if not names or not all(names):
         raise ConfigError("topic names no topic")
-    if numbers is None:
-        return TopicSelection.of_names(names), RecordFilter()
-    return TopicSelection.assign(dict.fromkeys(names, numbers)), RecordFilter()
+    return names
 
 
 def _bound(which: str, given: Bound | None, topics: TopicSelection) -> tuple[PerPartition | None, int | None]:

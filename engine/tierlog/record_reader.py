@@ -9,6 +9,7 @@ batches on without a copy, in Python (``read_next_batch``, ``read_all``, ``read_
 
 from __future__ import annotations
 
+import html
 from typing import Final
 
 import pyarrow as pa
@@ -51,6 +52,23 @@ class RecordReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         this one.
         """
         return self._batches.cast(target_schema)
+
+    def __repr__(self) -> str:
+        """The columns, and whether more can be read: nothing is read for it."""
+        columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
+        return f"<tierlog.RecordReader ({'ended' if self._scan.is_closed else 'open'}): {columns}>"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook, with how the records are had."""
+        rows = "".join(
+            f"<tr><td>{html.escape(field.name)}</td><td>{html.escape(str(field.type))}</td></tr>"
+            for field in self.schema
+        )
+        state = "ended" if self._scan.is_closed else "open: read_pandas(), read_all(), or a loop over its batches"
+        return (
+            f"<div>tierlog.RecordReader, {state}<table><thead><tr><th>column</th><th>type</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table></div>"
+        )
 
     def close(self) -> None:
         """End the scan and its threads, within two seconds even if the store does not answer; idempotent."""

@@ -6,7 +6,6 @@ import enum
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tierlog.remote.storage import Tier
     from tierlog.remote.storage.layouts import Candidate
     from tierlog.scan.history import PartitionHistory, TierHistory
+    from tierlog.scan.topic_info import PartitionInfo, TopicInfo
     from tierlog.upkeep.metadata_comparison import ComparedSegment
 
 Row = Mapping[str, Any]
@@ -136,7 +136,9 @@ def ls(
         for pattern in choice.unmatched_patterns(tier, (each.topic for each in found)):
             complain(f"no topic matches {pattern}")
         if sort:
-            found.sort(key=lambda each: _Total.of([each]).key(sort), reverse=True)
+            from tierlog.scan.topic_info import PartitionInfo
+
+            found.sort(key=lambda each: _sort_key(PartitionInfo.of(each), sort), reverse=True)
         if totals:
             _print_totals(found, sort, output)
         for each in found if not totals else ():
@@ -274,72 +276,52 @@ def _print_topics(tier: Tier, choice: TopicChoice, partition: list[int] | None, 
             print(one_line(each.name if names.count(each.name) == 1 else f"{each.topic_id}:{each.name}"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Total:
-    """What some partitions hold. A segment counts once, also one that no reader shows; records are offsets that count.
-
-    Attributes:
-        max_timestamp_ms: The latest time of segments that count; -1 if none has one.
-    """
-
-    partitions: int
-    segments: int
-    records: int
-    size_bytes: int
-    stored_bytes: int
-    max_timestamp_ms: int
-
-    @classmethod
-    def of(cls, histories: Sequence[PartitionHistory]) -> _Total:
-        live = [span.segment for each in histories for span in each.lineage.spans]
-        others = (segment for each in histories for segment in each.unreferenced)
-        segments = {segment.name: segment for segment in (*live, *others)}.values()
-        return cls(
-            partitions=len(histories),
-            segments=len(segments),
-            records=sum(span.end_offset_exclusive - span.first_offset for each in histories for span in each.spans),
-            size_bytes=sum(segment.size_bytes for segment in segments),
-            stored_bytes=sum(segment.log.size_bytes for segment in segments),
-            max_timestamp_ms=max((segment.metadata.max_timestamp_ms for segment in live), default=-1),
-        )
-
-    def key(self, order: Order) -> int:
-        return {Order.SIZE: self.size_bytes, Order.RECORDS: self.records, Order.TIME: self.max_timestamp_ms}[order]
-
-    def cells(self, name: str) -> tuple[str, ...]:
-        counts = (self.partitions, self.segments, self.records, self.size_bytes, self.stored_bytes)
-        return (*map(str, counts), utc_text(self.max_timestamp_ms), one_line(name))
+def _sort_key(found: PartitionInfo | TopicInfo, order: Order) -> int:
+    latest = -1 if found.max_timestamp_ms is None else found.max_timestamp_ms
+    return {Order.SIZE: found.size_bytes, Order.RECORDS: found.records, Order.TIME: latest}[order]
 
 
 def _print_totals(found: Sequence[PartitionHistory], order: Order | None, output: Output) -> None:
     """Print one line for each topic, and in text one of all where there are several."""
-    by_topic: dict[tuple[str, str], list[PartitionHistory]] = {}
-    for each in sorted(found, key=lambda each: each.topic_id_partition):
-        by_topic.setdefault((each.topic, str(each.topic_id_partition.topic_id)), []).append(each)
-    totals = [(topic, _Total.of(histories)) for topic, histories in by_topic.items()]
+    from tierlog.scan.topic_info import topic_infos
+
+    topics = topic_infos(found)
     if order:
-        totals.sort(key=lambda item: item[1].key(order), reverse=True)
+        topics.sort(key=lambda each: _sort_key(each, order), reverse=True)
     if output is Output.JSON:
-        for (name, topic_id), total in totals:
-            latest = None if total.max_timestamp_ms == -1 else total.max_timestamp_ms
+        for each in topics:
             told = {
-                "topic": name,
-                "topicId": topic_id,
-                "partitions": total.partitions,
-                "segments": total.segments,
-                "records": total.records,
-                "sizeBytes": total.size_bytes,
-                "storedBytes": total.stored_bytes,
-                "maxTimestamp": latest,
+                "topic": each.name,
+                "topicId": str(each.topic_id),
+                "partitions": len(each.partitions),
+                "segments": each.segments,
+                "records": each.records,
+                "sizeBytes": each.size_bytes,
+                "storedBytes": each.stored_bytes,
+                "maxTimestamp": each.max_timestamp_ms,
             }
             print(json.dumps(told, ensure_ascii=False))
         return
-    names = Counter(name for name, _ in by_topic)
-    rows = [total.cells(name if names[name] == 1 else f"{topic_id}:{name}") for (name, topic_id), total in totals]
+    names = Counter(each.name for each in topics)
+    rows = [
+        _total_cells([each], each.name if names[each.name] == 1 else f"{each.topic_id}:{each.name}") for each in topics
+    ]
     if len(rows) > 1:
-        rows.append(_Total.of(found).cells("total"))
+        rows.append(_total_cells(topics, "total"))
     for line in _table([_TOTALS_HEADINGS, *rows], numbers=5):
         print(line)
+
+
+def _total_cells(topics: Sequence[TopicInfo], name: str) -> tuple[str, ...]:
+    latest = max((-1 if each.max_timestamp_ms is None else each.max_timestamp_ms for each in topics), default=-1)
+    counts = (
+        sum(len(each.partitions) for each in topics),
+        sum(each.segments for each in topics),
+        sum(each.records for each in topics),
+        sum(each.size_bytes for each in topics),
+        sum(each.stored_bytes for each in topics),
+    )
+    return (*map(str, counts), utc_text(latest), one_line(name))
 
 
 def _check_names(tier: Tier, candidates: Iterable[Candidate]) -> None:

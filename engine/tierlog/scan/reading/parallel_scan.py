@@ -115,6 +115,11 @@ class ParallelScan:
                 feed = _RangeFeed(self._machine.scheduler, self._pool, self._scope, self._read_range, scan_range)
                 self._feeds.append(feed)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no batch comes any more: it was closed, read to its end, or failed."""
+        return self._closed
+
     def close(self) -> None:
         """Cancel what runs and wait for it, a second at most; idempotent."""
         if not self._origin.is_here:
