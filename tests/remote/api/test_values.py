@@ -138,7 +138,8 @@ def test_new_ids_are_those_that_kafka_would_make() -> None:
 
     rng = Chance()
     partition = TopicIdPartition(ID, "orders", 7)
-    first, second = RemoteLogSegmentId.generate_new(partition, rng), RemoteLogSegmentId.generate_new(partition, rng)
+    first, second = (RemoteLogSegmentId.generate_new(partition, rng=rng) for _ in range(2))
     assert first != second
+    assert RemoteLogSegmentId.generate_new(partition) != RemoteLogSegmentId.generate_new(partition)
     assert first.id.raw == b"\xff" * 6 + b"\x4f\xff\xbf" + b"\xff" * 7
     assert second.id.raw == bytes(6) + b"\x40\x00\x80" + bytes(7)

@@ -15,6 +15,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from tierlog.arguments import require_flag, require_int, require_text, require_type
+from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.randomness import Rng
 
 _INT32_MAX: Final = 2**31 - 1
@@ -47,8 +48,13 @@ class Uuid:
         return cls(base64.urlsafe_b64decode(text + "=="))
 
     @classmethod
-    def random(cls, rng: Rng) -> Uuid:
-        """A new id, as Kafka makes them: never one of the two reserved ones, never with "-" as its first character."""
+    def random(cls, rng: Rng | None = None) -> Uuid:
+        """A new id, as Kafka makes them: never one of the two reserved ones, never with "-" as its first character.
+
+        Args:
+            rng: Its randomness; by default the operating system's.
+        """
+        rng = rng or Machine().rng
         while True:
             raw = bytearray(rng.secret_bytes(16))
             raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
@@ -118,8 +124,8 @@ class RemoteLogSegmentId:
         require_type("id", self.id, Uuid, "a Uuid")
 
     @classmethod
-    def generate_new(cls, topic_id_partition: TopicIdPartition, rng: Rng) -> RemoteLogSegmentId:
-        """The id of a new copy attempt."""
+    def generate_new(cls, topic_id_partition: TopicIdPartition, *, rng: Rng | None = None) -> RemoteLogSegmentId:
+        """The id of a new copy attempt; ``rng`` as for ``Uuid.random``."""
         return cls(topic_id_partition, Uuid.random(rng))
 
     def __str__(self) -> str:
