@@ -129,12 +129,14 @@ def test_reading(data: pathlib.Path, argument: str, value: object, text: str) ->
         (lambda: EpochMap([(0, 0)]), "entries is a mapping of epoch to offset, or a tuple of EpochEntry, not list"),
         (lambda: EpochMap(((0, 0),)), "each of entries is an EpochEntry, not tuple"),
         (
-            lambda: RemoteLogSegmentMetadataUpdate(SEGMENT, 1, None, 1, 1),
+            lambda: RemoteLogSegmentMetadataUpdate(
+                SEGMENT, event_timestamp_ms=1, custom_metadata=None, state=1, broker_id=1
+            ),
             "state is a RemoteLogSegmentState, not int",
         ),
         (
             lambda: RemotePartitionDeleteMetadata(
-                PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, "now", 1
+                PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms="now", broker_id=1
             ),
             "event_timestamp_ms is an int, not str",
         ),
@@ -212,13 +214,17 @@ def test_a_size_or_a_position_is_not_negative(name: str) -> None:
         (
             "event_timestamp_ms",
             lambda number: RemoteLogSegmentMetadataUpdate(
-                SEGMENT, number, None, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 1
+                SEGMENT,
+                event_timestamp_ms=number,
+                custom_metadata=None,
+                state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+                broker_id=1,
             ),
         ),
         (
             "broker_id",
             lambda number: RemotePartitionDeleteMetadata(
-                PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, number
+                PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1, broker_id=number
             ),
         ),
     ],

@@ -374,7 +374,9 @@ def _columns(heading: str, payload: bytes, counts: dict[str, int]) -> dict[str, 
 def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
     """If this fails, nobody but us can read a snapshot, or not even we the one of an earlier release."""
     segment = dataclasses.replace(SEGMENT, custom_metadata=b"abc")
-    removal = RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 5, 1)
+    removal = RemotePartitionDeleteMetadata(
+        PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=5, broker_id=1
+    )
     path = tmp_path / "snapshot"
     with SegmentTable(learns_partitions=True) as table:
         table.put(segment)

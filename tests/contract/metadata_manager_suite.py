@@ -78,13 +78,15 @@ def segment(
 def to(
     of: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, custom: bytes | None = None
 ) -> RemoteLogSegmentMetadataUpdate:
-    return RemoteLogSegmentMetadataUpdate(of.remote_log_segment_id, 1_700_000_000_001, custom, state, 2)
+    return RemoteLogSegmentMetadataUpdate(
+        of.remote_log_segment_id, event_timestamp_ms=1_700_000_000_001, custom_metadata=custom, state=state, broker_id=2
+    )
 
 
 def removal(
     state: RemotePartitionDeleteState, partition: TopicIdPartition = PARTITION
 ) -> RemotePartitionDeleteMetadata:
-    return RemotePartitionDeleteMetadata(partition, state, 1_700_000_000_002, 1)
+    return RemotePartitionDeleteMetadata(partition, state, event_timestamp_ms=1_700_000_000_002, broker_id=1)
 
 
 def lead(manager: RemoteLogMetadataManager, *partitions: TopicIdPartition, follow: bool = False) -> None:

@@ -253,7 +253,13 @@ def test_a_broker_serves_and_deletes_what_ours_wrote(
         segment_leader_epochs=first.segment_leader_epochs,
     )
     manager.add_remote_log_segment_metadata(copied).result(30)
-    update = RemoteLogSegmentMetadataUpdate(ours, first.event_timestamp_ms, None, STATE.COPY_SEGMENT_FINISHED, 7)
+    update = RemoteLogSegmentMetadataUpdate(
+        ours,
+        event_timestamp_ms=first.event_timestamp_ms,
+        custom_metadata=None,
+        state=STATE.COPY_SEGMENT_FINISHED,
+        broker_id=7,
+    )
     manager.update_remote_log_segment_metadata(update).result(30)
 
     cluster.stop()

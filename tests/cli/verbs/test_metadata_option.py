@@ -48,7 +48,12 @@ class Cluster:
 def life_of(segment: RemoteLogSegmentMetadata, state: State) -> list[RemoteLogMetadataRecord]:
     records: list[RemoteLogMetadataRecord] = [replace(segment, state=State.COPY_SEGMENT_STARTED)]
     segment_id = segment.remote_log_segment_id
-    records += [RemoteLogSegmentMetadataUpdate(segment_id, 1_700_000_000_000, None, step, 1) for step in LIFE[:state]]
+    records += [
+        RemoteLogSegmentMetadataUpdate(
+            segment_id, event_timestamp_ms=1_700_000_000_000, custom_metadata=None, state=step, broker_id=1
+        )
+        for step in LIFE[:state]
+    ]
     return records
 
 

@@ -54,16 +54,18 @@ class Topic:
             if state is State.COPY_SEGMENT_STARTED:
                 record: object = RemoteLogSegmentMetadata(
                     segment_id,
-                    start,
-                    start + 2,
-                    0,
-                    1,
-                    now_ms,
-                    self._bucket.path(name, "log").stat().st_size,
-                    {0: start},
+                    start_offset=start,
+                    end_offset=start + 2,
+                    max_timestamp_ms=0,
+                    broker_id=1,
+                    event_timestamp_ms=now_ms,
+                    segment_size_in_bytes=self._bucket.path(name, "log").stat().st_size,
+                    segment_leader_epochs={0: start},
                 )
             else:
-                record = RemoteLogSegmentMetadataUpdate(segment_id, now_ms, None, state, 1)
+                record = RemoteLogSegmentMetadataUpdate(
+                    segment_id, event_timestamp_ms=now_ms, custom_metadata=None, state=state, broker_id=1
+                )
             builder = RecordBatchBuilder(self._next)
             builder.append(None, encode_record(record), timestamp_ms=now_ms)  # type: ignore[arg-type]
             with self._log.open("ab") as log:

@@ -33,7 +33,11 @@ STATE = SnapshotState(
     {7: 9},
     (
         SavedRemoval(
-            RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, 1), 7, 8
+            RemotePartitionDeleteMetadata(
+                PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1, broker_id=1
+            ),
+            7,
+            8,
         ),
     ),
 )

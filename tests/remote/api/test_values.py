@@ -103,7 +103,13 @@ def test_epochs_ascend() -> None:
 
 def test_updates() -> None:
     """If this fails, a segment keeps a state that it has left."""
-    update = RemoteLogSegmentMetadataUpdate(SEGMENT, 99, b"c", RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 3)
+    update = RemoteLogSegmentMetadataUpdate(
+        SEGMENT,
+        event_timestamp_ms=99,
+        custom_metadata=b"c",
+        state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        broker_id=3,
+    )
     after = metadata().create_with_updates(update)
     assert (after.event_timestamp_ms, after.custom_metadata, after.broker_id) == (99, b"c", 3)
     assert after.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED

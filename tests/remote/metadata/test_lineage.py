@@ -38,7 +38,16 @@ def segment(name: str, start: int, end: int, epochs: dict[int, int], uploaded_ms
     segment_id = Uuid(name.encode().rjust(16, b"-"))
     NAMES[segment_id] = name
     return Stored(
-        RemoteLogSegmentMetadata(RemoteLogSegmentId(PARTITION, segment_id), start, end, -1, 1, uploaded_ms, 100, epochs)
+        RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(PARTITION, segment_id),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=-1,
+            broker_id=1,
+            event_timestamp_ms=uploaded_ms,
+            segment_size_in_bytes=100,
+            segment_leader_epochs=epochs,
+        )
     )
 
 

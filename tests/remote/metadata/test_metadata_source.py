@@ -37,7 +37,9 @@ OTHER = TopicIdPartition(Uuid(bytes(range(16))), "payments", 0)
 
 
 def update(state: State, segment: RemoteLogSegmentId = SEGMENT, **more: object) -> RemoteLogSegmentMetadataUpdate:
-    made = RemoteLogSegmentMetadataUpdate(segment, 1_700_000_001_000, None, state, 1)
+    made = RemoteLogSegmentMetadataUpdate(
+        segment, event_timestamp_ms=1_700_000_001_000, custom_metadata=None, state=state, broker_id=1
+    )
     return dataclasses.replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -161,7 +163,9 @@ def test_a_late_event_does_not_bring_a_segment_back(tmp_path: pathlib.Path) -> N
 
 def test_a_partition_delete_is_no_segment(tmp_path: pathlib.Path) -> None:
     """Else a topic that is being removed hides what is still there, or ends the read."""
-    marked = RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, 1)
+    marked = RemotePartitionDeleteMetadata(
+        PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1, broker_id=1
+    )
     write_topic(tmp_path, 0, [*life(1, State.COPY_SEGMENT_FINISHED), marked])
     with open_metadata(str(tmp_path), remember_departed=True) as view:
         assert len(list(view.readable(PARTITION))) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final
 
@@ -240,6 +240,7 @@ class RemoteLogSegmentMetadataUpdate:
     """A change of state of one segment."""
 
     remote_log_segment_id: RemoteLogSegmentId
+    _: KW_ONLY
     event_timestamp_ms: int
     custom_metadata: CustomMetadata | None
     state: RemoteLogSegmentState
@@ -255,6 +256,7 @@ class RemotePartitionDeleteMetadata:
 
     topic_id_partition: TopicIdPartition
     state: RemotePartitionDeleteState
+    _: KW_ONLY
     event_timestamp_ms: int
     broker_id: int
 
@@ -285,6 +287,7 @@ class RemoteLogSegmentMetadata:
     """
 
     remote_log_segment_id: RemoteLogSegmentId
+    _: KW_ONLY
     start_offset: int
     end_offset: int
     max_timestamp_ms: int

@@ -137,7 +137,12 @@ def test_metadata_says_which_segments_are_planned(data: pathlib.Path, tmp_path: 
         segment_id = segment.remote_log_segment_id
         records.append(replace(segment, state=State.COPY_SEGMENT_STARTED))
         states = [State.COPY_SEGMENT_FINISHED, *([State.DELETE_SEGMENT_STARTED] if number == 0 else [])]
-        records += [RemoteLogSegmentMetadataUpdate(segment_id, 1, None, state, 1) for state in states]
+        records += [
+            RemoteLogSegmentMetadataUpdate(
+                segment_id, event_timestamp_ms=1, custom_metadata=None, state=state, broker_id=1
+            )
+            for state in states
+        ]
     write_topic(tmp_path / "deleting", 0, records)
     with PlannerChild() as child:
         plain, known = child.plan(given), child.plan(by_metadata)

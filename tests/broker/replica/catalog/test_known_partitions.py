@@ -50,7 +50,9 @@ def records_of(segments: Sequence[RemoteLogSegmentMetadata]) -> list[object]:
         records.append(replace(segment, state=State.COPY_SEGMENT_STARTED))
         steps = [State.COPY_SEGMENT_FINISHED, State.DELETE_SEGMENT_STARTED, State.DELETE_SEGMENT_FINISHED]
         records += [
-            RemoteLogSegmentMetadataUpdate(segment.remote_log_segment_id, 0, None, state, 1)
+            RemoteLogSegmentMetadataUpdate(
+                segment.remote_log_segment_id, event_timestamp_ms=0, custom_metadata=None, state=state, broker_id=1
+            )
             for state in steps[: segment.state.value]
         ]
     return records

@@ -19,8 +19,16 @@ from tierlog.remote.metadata.records.record_text import record_text
 
 PARTITION_TEXT = "topicId:ASNFZ4mrze8RIjNEVWZ3iA,topicName:orders,partition:3"
 SEGMENT_TEXT = f"{{id:CgsMDQ4PEBEgISIjJCUmJw,{PARTITION_TEXT}}}"
-UPDATE = RemoteLogSegmentMetadataUpdate(SEGMENT, 1700000000456, None, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, 7)
-MARKED = RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1700000000789, 5)
+UPDATE = RemoteLogSegmentMetadataUpdate(
+    SEGMENT,
+    event_timestamp_ms=1700000000456,
+    custom_metadata=None,
+    state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+    broker_id=7,
+)
+MARKED = RemotePartitionDeleteMetadata(
+    PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1700000000789, broker_id=5
+)
 
 #: The KIP's own lines for a value's default representation; <sep> is "," there.
 KIP_SHAPES = {

@@ -43,17 +43,29 @@ VECTORS: dict[str, tuple[str, RemoteLogMetadataRecord]] = {
     ),
     "D-update": (
         "010100" + SEGMENT_HEX + "000000010000018bcfe569c8000100",
-        RemoteLogSegmentMetadataUpdate(SEGMENT, 1700000000456, None, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 1),
+        RemoteLogSegmentMetadataUpdate(
+            SEGMENT,
+            event_timestamp_ms=1700000000456,
+            custom_metadata=None,
+            state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+            broker_id=1,
+        ),
     ),
     "E-delete": (
         "010100" + SEGMENT_HEX + "000000010000018bcfe569c803dead0200",
         RemoteLogSegmentMetadataUpdate(
-            SEGMENT, 1700000000456, b"\xde\xad", RemoteLogSegmentState.DELETE_SEGMENT_STARTED, 1
+            SEGMENT,
+            event_timestamp_ms=1700000000456,
+            custom_metadata=b"\xde\xad",
+            state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+            broker_id=1,
         ),
     ),
     "F-partition-delete": (
         "010200" + TOPIC_HEX + "000000010000018bcfe56b150000",
-        RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1700000000789, 1),
+        RemotePartitionDeleteMetadata(
+            PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1700000000789, broker_id=1
+        ),
     ),
     "G-snapshot": (
         "0103000a0b0c0d0e0f10112021222324252627" + OFFSETS_HEX + TIMES_HEX + EPOCHS_HEX + "040102030101000101",
@@ -203,10 +215,10 @@ partitions = st.builds(
 updates = st.builds(
     RemoteLogSegmentMetadataUpdate,
     st.builds(RemoteLogSegmentId, partitions, identifiers),
-    st.integers(-(2**63), 2**63 - 1),
-    st.none() | st.binary(max_size=300),
-    st.sampled_from(RemoteLogSegmentState),
-    st.integers(-(2**31), 2**31 - 1),
+    event_timestamp_ms=st.integers(-(2**63), 2**63 - 1),
+    custom_metadata=st.none() | st.binary(max_size=300),
+    state=st.sampled_from(RemoteLogSegmentState),
+    broker_id=st.integers(-(2**31), 2**31 - 1),
 )
 
 

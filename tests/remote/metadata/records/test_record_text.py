@@ -32,12 +32,18 @@ def test_segment_metadata() -> None:
 def test_the_other_records() -> None:
     """The same for updates, partition deletions and snapshots."""
     state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-    assert record_text(RemoteLogSegmentMetadataUpdate(SEGMENT, 1700000000456, None, state, 1)) == (
+    assert record_text(
+        RemoteLogSegmentMetadataUpdate(
+            SEGMENT, event_timestamp_ms=1700000000456, custom_metadata=None, state=state, broker_id=1
+        )
+    ) == (
         f"RemoteLogSegmentMetadataUpdate{{remoteLogSegmentId={SEGMENT_TEXT}, customMetadata=Optional.empty, "
         "state=COPY_SEGMENT_FINISHED, eventTimestampMs=1700000000456, brokerId=1}"
     )
     marked = RemotePartitionDeleteState.DELETE_PARTITION_MARKED
-    assert record_text(RemotePartitionDeleteMetadata(PARTITION, marked, 1700000000789, 1)) == (
+    assert record_text(
+        RemotePartitionDeleteMetadata(PARTITION, marked, event_timestamp_ms=1700000000789, broker_id=1)
+    ) == (
         "RemotePartitionDeleteMetadata{topicPartition=ASNFZ4mrze8RIjNEVWZ3iA:orders-3, "
         "state=DELETE_PARTITION_MARKED, eventTimestampMs=1700000000789, brokerId=1}"
     )

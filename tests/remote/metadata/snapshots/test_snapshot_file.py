@@ -41,7 +41,9 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 PATH = "/log/_rlmm_snapshot"
 PARTITIONS = [TopicIdPartition(Uuid(bytes([7] * 16)), "orders", number) for number in range(3)]
-REMOVAL = RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_STARTED, 5, 1)
+REMOVAL = RemotePartitionDeleteMetadata(
+    PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_STARTED, event_timestamp_ms=5, broker_id=1
+)
 STATE = SnapshotState(
     "topic-a", 50, {3: 100, 7: 0, 49: 2**63 - 1}, (SavedRemoval(REMOVAL, 3, 41), SavedRemoval(REMOVAL))
 )
@@ -66,7 +68,11 @@ def lively_table(seed: int, *, as_kafka: bool = False, events: int = 400) -> Seg
             values.append(
                 encode_record(
                     RemoteLogSegmentMetadataUpdate(
-                        segment.remote_log_segment_id, rng.randrange(1000), rng.choice([None, b"", b"abc"]), state, 2
+                        segment.remote_log_segment_id,
+                        event_timestamp_ms=rng.randrange(1000),
+                        custom_metadata=rng.choice([None, b"", b"abc"]),
+                        state=state,
+                        broker_id=2,
                     )
                 )
             )

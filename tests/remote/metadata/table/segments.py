@@ -53,7 +53,13 @@ def segment(
 def update(
     number: int, state: RemoteLogSegmentState, *, partition: TopicIdPartition = ORDERS, custom: bytes | None = None
 ) -> RemoteLogSegmentMetadataUpdate:
-    return RemoteLogSegmentMetadataUpdate(segment_id(number, partition), 1_700_000_000_456, custom, state, 2)
+    return RemoteLogSegmentMetadataUpdate(
+        segment_id(number, partition),
+        event_timestamp_ms=1_700_000_000_456,
+        custom_metadata=custom,
+        state=state,
+        broker_id=2,
+    )
 
 
 def run_of(

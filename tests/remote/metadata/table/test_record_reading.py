@@ -46,7 +46,11 @@ def records(draw: strategies.DrawFn) -> bytes:
         state = draw(strategies.sampled_from(RemoteLogSegmentState))
         return encode_record(update(5, state, partition=partition, custom=custom))
     removal = draw(strategies.sampled_from(RemotePartitionDeleteState))
-    return encode_record(RemotePartitionDeleteMetadata(partition, removal, draw(strategies.integers(0, 9)), 3))
+    return encode_record(
+        RemotePartitionDeleteMetadata(
+            partition, removal, event_timestamp_ms=draw(strategies.integers(0, 9)), broker_id=3
+        )
+    )
 
 
 @strategies.composite

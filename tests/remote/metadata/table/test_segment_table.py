@@ -104,7 +104,9 @@ def test_a_row_does_not_change_when_its_segment_does(table: SegmentTable) -> Non
 
 def test_a_run_tells_what_came_of_it(table: SegmentTable) -> None:
     """Whoever waits for an event of his must learn that it was refused, and why."""
-    removal = RemotePartitionDeleteMetadata(ORDERS, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 5, 4)
+    removal = RemotePartitionDeleteMetadata(
+        ORDERS, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=5, broker_id=4
+    )
     elsewhere = replace(removal, topic_id_partition=OTHER)
     run = run_of(
         [

@@ -278,7 +278,13 @@ def _decode_update(reader: MessageReader) -> RemoteLogSegmentMetadataUpdate:
     custom_metadata = reader.compact_bytes("custom metadata")
     state = _state(reader, RemoteLogSegmentState)
     reader.tagged_fields()
-    return RemoteLogSegmentMetadataUpdate(segment, event_timestamp_ms, custom_metadata, state, broker_id)
+    return RemoteLogSegmentMetadataUpdate(
+        segment,
+        event_timestamp_ms=event_timestamp_ms,
+        custom_metadata=custom_metadata,
+        state=state,
+        broker_id=broker_id,
+    )
 
 
 def _decode_partition_delete(reader: MessageReader) -> RemotePartitionDeleteMetadata:
@@ -287,7 +293,7 @@ def _decode_partition_delete(reader: MessageReader) -> RemotePartitionDeleteMeta
     event_timestamp_ms = reader.number(8, "event timestamp")
     state = _state(reader, RemotePartitionDeleteState)
     reader.tagged_fields()
-    return RemotePartitionDeleteMetadata(partition, state, event_timestamp_ms, broker_id)
+    return RemotePartitionDeleteMetadata(partition, state, event_timestamp_ms=event_timestamp_ms, broker_id=broker_id)
 
 
 def _decode_snapshot(reader: MessageReader) -> RemoteLogSegmentMetadataSnapshot:

@@ -63,7 +63,7 @@ class SegmentRow(RemoteLogSegmentMetadata):
 
     def plain(self) -> RemoteLogSegmentMetadata:
         """The same as the plain value."""
-        return RemoteLogSegmentMetadata(*(getattr(self, name) for name in _NAMES))
+        return _plain_of(*(getattr(self, name) for name in _NAMES))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RemoteLogSegmentMetadata):
@@ -76,4 +76,9 @@ class SegmentRow(RemoteLogSegmentMetadata):
         return repr(self.plain())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (RemoteLogSegmentMetadata, tuple(getattr(self, name) for name in _NAMES))
+        return (_plain_of, tuple(getattr(self, name) for name in _NAMES))
+
+
+def _plain_of(*values: Any) -> RemoteLogSegmentMetadata:
+    """The plain value of its fields in their order; pickled rows name this."""
+    return RemoteLogSegmentMetadata(**dict(zip(_NAMES, values, strict=True)))
