@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.dict_metadata_manager import DictMetadataManager
+from tests.contract.loop_metadata_manager import LoopMetadataManager
 from tests.contract.metadata_manager_suite import MetadataManagerContract
 from tierlog.remote.api import RemoteLogMetadataManager
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
@@ -60,4 +61,17 @@ class TestThirdParty(MetadataManagerContract):
     def manager(self) -> Iterator[RemoteLogMetadataManager]:
         with DictMetadataManager() as manager:
             manager.configure({})
+            yield manager
+
+
+class TestAwaited(MetadataManagerContract):
+    """Awaited, on asyncio's loop and on uvloop's: ours, and a third party's."""
+
+    @pytest.fixture(params=[("asyncio", "third party's"), ("uvloop", "ours")])
+    def manager(self, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RemoteLogMetadataManager]:
+        loop, whose = request.param
+        topic = MemoryMetadataTopic(3)
+        ours = TopicBasedRemoteLogMetadataManager(open_logs=lambda config, *, machine: topic)
+        with LoopMetadataManager(ours if whose == "ours" else DictMetadataManager(), loop) as manager:
+            manager.configure({"log.dir": str(tmp_path), "remote.log.metadata.topic.num.partitions": 3})
             yield manager

@@ -1,4 +1,4 @@
-"""The storage manager for programs on an event loop: the same calls, awaited.
+"""The two managers for programs on an event loop: the same calls, awaited.
 
 What belongs here: awaitables made of blocking calls and of reads that hold no thread, on asyncio's loop and on
 uvloop's. Why: a broker with one loop thread must neither block it nor pay a thread for each fetch. What does not: a
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from tierlog._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tierlog.aio.metadata_manager import AsyncLogMetadataManager
     from tierlog.aio.segment_stream import AsyncSegmentStream
     from tierlog.aio.storage_manager import AsyncStorageManager
 else:
-    # A server waits and reads by this room, and has no use for the manager.
+    # A server waits and reads by this room, and has no use for the managers.
     _NAMES = {
+        "AsyncLogMetadataManager": "tierlog.aio.metadata_manager",
         "AsyncSegmentStream": "tierlog.aio.segment_stream",
         "AsyncStorageManager": "tierlog.aio.storage_manager",
     }
     __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
-__all__ = ["AsyncSegmentStream", "AsyncStorageManager"]
+__all__ = ["AsyncLogMetadataManager", "AsyncSegmentStream", "AsyncStorageManager"]
