@@ -33,7 +33,7 @@ from tierlog.remote.api import ZERO_UUID
 SECONDS_MAX = 0.03
 TOPICS = 6_000
 PARTITIONS = 15_000
-#: What other processes do to caches and clocks now and then counts as the loop's: the best of so many is the loop's own.
+#: Turns that other processes make long count as the loop's: the best of so many is its own.
 TRIES = 5
 
 
