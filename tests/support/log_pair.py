@@ -134,6 +134,9 @@ class Pair:
         before, snapshots = rows.segments_of(self.folders[1]), rows.snapshots_of(self.folders[1])
         told, ours = self.theirs.ask(*asked[0]), self.ours.ask(*asked[1])
         rebuilt = command[6] == 0 or any(offset > Told.of(told).end for offset in snapshots)
+        if rows.was_flushed(told, ours) and rows.has_hole(rows.segments_of(self.folders[1])):
+            self.tabled[rows.HOLE] += 1
+            told = "open | " + self.theirs.ask("flush").split(" | ", 1)[1]
         for row, differs in (
             (rows.HOLE, rows.lost_batches(told, ours)),
             (rows.OFFSETS, told != ours and rows.has_damaged_offsets(before)),
@@ -142,9 +145,6 @@ class Pair:
         ):
             if differs:
                 return self._part(row)
-        if rows.was_flushed(told, ours) and rows.has_hole(rows.segments_of(self.folders[1])):
-            self.tabled[rows.HOLE] += 1
-            told = "open | " + self.theirs.ask("flush").split(" | ", 1)[1]
         ours = self._with_stable(told, ours)
         assert told == ours, self.explain(told, ours)
         if rebuilt and rows.kept_snapshots(*self.folders):
