@@ -122,9 +122,11 @@ def tiered_topic(cluster: Cluster, partitions: int) -> list[TopicIdPartition]:
         retention_bytes="-1",
     )
     settings = client_settings("admin", {"bootstrap.servers": cluster.bootstrap}, client_id="test")
+    deadline = time.monotonic() + 60
     with TopicAdmin(settings, machine=Machine()) as admin:
-        found = admin.describe_topic(TOPIC, timeout_seconds=30)
-    assert found is not None
+        while (found := admin.describe_topic(TOPIC, timeout_seconds=30)) is None:  # the broker learns of it in a moment
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
     return [TopicIdPartition(Uuid.from_text(found.topic_id), TOPIC, number) for number in range(partitions)]
 
 
