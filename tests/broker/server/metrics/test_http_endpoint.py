@@ -190,7 +190,7 @@ def test_a_host_has_a_share_of_the_places() -> None:
     """One host whose readers take no answers would hold all places, against the probes of others."""
     registry = CollectorRegistry()
     Counter("large", "x" * 20_000_000, registry=registry)
-    with listening(registry) as found, contextlib.ExitStack() as held:
+    with listening(registry, deadline_seconds=300) as found, contextlib.ExitStack() as held:
         for _ in range(80):
             stuck = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=10))
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

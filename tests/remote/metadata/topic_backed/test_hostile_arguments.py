@@ -19,7 +19,9 @@ def test_every_call_raises_what_it_says() -> None:
     with rig() as made:
         manager = made.leader()
         bring(manager, segment(1, 0, 9), FINISHED)
-        removal = RemotePartitionDeleteMetadata(PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, 1)
+        removal = RemotePartitionDeleteMetadata(
+            PARTITION, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, event_timestamp_ms=1, broker_id=1
+        )
         asked: dict[str, Any] = {"topic_id_partition": PARTITION, "epoch": 0}
         calls: dict[Any, dict[str, Any]] = {
             manager.add_remote_log_segment_metadata: {"metadata": segment(2, 10, 19)},
