@@ -59,7 +59,7 @@ class RecordReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
         return f"<tierlog.RecordReader ({'ended' if self._scan.is_closed else 'open'}): {columns}>"
 
     def _repr_html_(self) -> str:
-        """The same for a notebook, with how the records are had."""
+        """A table of the columns for a notebook, and the calls that read the records."""
         rows = "".join(
             f"<tr><td>{html.escape(field.name)}</td><td>{html.escape(str(field.type))}</td></tr>"
             for field in self.schema
