@@ -71,9 +71,9 @@ def listening(
     try:
         _, port = asyncio.run_coroutine_threadsafe(endpoint.start(), loop).result(10)
         yield Listening(endpoint, loop, port)
-        for _ in range(2):
-            asyncio.run_coroutine_threadsafe(endpoint.stop(), loop).result(10)
     finally:
+        for _ in range(2):
+            asyncio.run_coroutine_threadsafe(endpoint.stop(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -191,16 +191,26 @@ def test_a_host_has_a_share_of_the_places() -> None:
     registry = CollectorRegistry()
     Counter("large", "x" * 20_000_000, registry=registry)
     with listening(registry, deadline_seconds=300) as found, contextlib.ExitStack() as held:
-        for _ in range(80):
+
+        def ask() -> None:
             stuck = held.enter_context(socket.create_connection(("127.0.0.1", found.port), timeout=10))
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+
+        for _ in range(16):
+            ask()
         wait_until(lambda: found.endpoint.busy_count == 16)
+        go_on = threading.Event()
+        found.loop.call_soon_threadsafe(go_on.wait, 60)
+        for _ in range(40):  # the loop finds them all at once
+            ask()
+        go_on.set()
         with socket.create_connection(
-            ("127.0.0.1", found.port), timeout=10, source_address=("127.0.0.2", 0)
+            ("127.0.0.1", found.port), timeout=60, source_address=("127.0.0.2", 0)
         ) as elsewhere:
             elsewhere.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
             assert elsewhere.recv(12) == b"HTTP/1.1 200"
+        wait_until(lambda: found.endpoint.busy_count == 16)
 
 
 def test_a_connection_that_hangs_is_closed_in_time() -> None:

@@ -141,8 +141,11 @@ class HttpEndpoint:
 
     def _accepted(self, accepted: socket.socket, host: str) -> None:
         client = _Client(host, accepted)
-        coroutine = self._serve(client) if self._make_room(host) else self._refuse(host)
-        task = asyncio.get_running_loop().create_task(coroutine)
+        if not self._make_room(host):
+            self._refusals.tell("connections_per_ip", host, f"{_CONNECTIONS_A_HOST} requests of it are being answered")
+            self._close(client)
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(client))
         self._clients[task] = client
         task.add_done_callback(self._served)
 
@@ -159,15 +162,14 @@ class HttpEndpoint:
                 return True
         return False
 
-    async def _refuse(self, host: str) -> None:
-        self._refusals.tell("connections_per_ip", host, f"{_CONNECTIONS_A_HOST} requests of it are being answered")
-
-    def _served(self, task: asyncio.Task[None]) -> None:
-        """Close a connection whose task has ended, maybe before it began."""
-        client = self._clients.pop(task)
+    def _close(self, client: _Client) -> None:
         client.accepted.close()
         if self._acceptor is not None:
             self._acceptor.closed(client.host)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Close a connection whose task has ended, maybe before it began."""
+        self._close(self._clients.pop(task))
         if not task.cancelled():
             task.result()
 
