@@ -19,7 +19,7 @@ import time
 
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 
 MIB = 1 << 20

@@ -53,7 +53,7 @@ from bench.storage_segment import (
 )
 from bench.turns_ours import memory
 from tierlog.aio import AsyncStorageManager
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
 SLOW_MAX, OPEN_MIB_MORE = 1.5, 64

@@ -22,7 +22,7 @@ from tierlog._native.codecs import decompress_into
 from tierlog.errors import CorruptRecordError
 from tierlog.log.checks.batch_walk import BatchWalk
 from tierlog.records.batch_runs import BatchRuns
-from tierlog.remote.storage.chunks.encoding import ChunkAssembler
+from tierlog.remote.tier.chunks.encoding import ChunkAssembler
 from tierlog.runtime.machine import Machine
 
 Compare = Callable[..., Comparison]

@@ -26,8 +26,8 @@ from bench.side_by_side import ROUNDS, Comparison
 from bench.tiers import tiered_objects
 from tests.support.servers import BUCKET, StoreServer, seaweed
 from tierlog.reading import BATCH_BYTES
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.tier.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
+from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.tier import REMOTE_PREFETCH, REMOTE_WINDOW_BYTES
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore, StoreCounts
 from tierlog.scan.planning.plan import plan_scan

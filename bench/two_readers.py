@@ -27,10 +27,10 @@ from bench.logs import MIB
 from bench.storage_segment import FORMS, folder_keys, form_keys, make_segment
 from tierlog._native.decoding import RecordDecoder
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
-from tierlog.remote.storage.tier.tier_paths import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 

@@ -19,9 +19,9 @@ from tierlog.cli.app import application
 from tierlog.log.local.config.broker_keys import BROKER_KEYS
 from tierlog.log.local.config.config_key import LogKey
 from tierlog.log.local.config.topic_keys import TOPIC_KEYS
+from tierlog.remote.config.reference_page import configuration_page, key_table
 from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig
 from tierlog.remote.metadata.topic_backed.metadata_metrics import METADATA_SERIES
-from tierlog.remote.storage.config.reference_page import configuration_page, key_table
 
 HERE = pathlib.Path(__file__).resolve().parent
 GENERATED = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"

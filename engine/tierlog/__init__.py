@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tierlog import aio, broker, errors, log, records, remote, scan, upkeep
     from tierlog.reading import read, topics
     from tierlog.record_reader import RecordReader
-    from tierlog.remote.storage import open_tier
+    from tierlog.remote.tier import open_tier
     from tierlog.runtime.machine import Machine
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
 else:
@@ -30,7 +30,7 @@ else:
             "PartitionInfo": "tierlog.scan.topic_info",
             "RecordReader": "tierlog.record_reader",
             "TopicInfo": "tierlog.scan.topic_info",
-            "open_tier": "tierlog.remote.storage",
+            "open_tier": "tierlog.remote.tier",
             "read": "tierlog.reading",
             "topics": "tierlog.reading",
         },

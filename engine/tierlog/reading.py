@@ -27,8 +27,8 @@ from tierlog.arguments import (
 )
 from tierlog.errors import ConfigError, UnknownTopicError
 from tierlog.record_reader import RecordReader
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.history import TierHistory
 from tierlog.scan.planning.plan import plan_scan

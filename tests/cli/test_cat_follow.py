@@ -16,7 +16,7 @@ from tests.support.buckets import Bucket, message
 from tests.support.command import Run, command_line, environment
 from tierlog.cli.records.following import FollowedTier
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, StoreUnavailableError
-from tierlog.remote.storage import Tier, open_tier
+from tierlog.remote.tier import Tier, open_tier
 from tierlog.scan.planning.plan import ScanPlan
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import ScanRequest, TopicSelection

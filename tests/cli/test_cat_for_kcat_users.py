@@ -15,7 +15,7 @@ from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket, message
 from tests.support.checkout import IN_CHECKOUT, ROOT
 from tests.support.command import Run
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 from tierlog.scan.planning.last_records import LastRecords

@@ -9,8 +9,8 @@ import pytest
 from tests.support.command import Outcome, Run, run_here
 from tests.support.interop_stores import SERVERS, write_config
 from tests.support.servers import StoreServer
-from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.remote.config import read_storage_config
+from tierlog.remote.tier.store_stack import open_configured_store
 from tierlog.runtime.machine import Machine
 
 pytestmark = pytest.mark.server

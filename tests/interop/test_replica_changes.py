@@ -15,7 +15,7 @@ import pytest
 from tests.support.replica_rig import CROWD, TOPICS, TROUBLED, Rig, rig_of
 from tests.support.servers import StoreServer
 from tests.support.tiered_segments import throwaway_keys
-from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 
 
 def new_segments(rig: Rig) -> None:

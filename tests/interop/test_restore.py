@@ -22,7 +22,7 @@ from tests.support.pages import commands_of
 from tests.support.replica_readers import expected_rows
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 
 pytestmark = pytest.mark.interop
 

@@ -28,7 +28,7 @@ from tierlog.errors import DataLossError, ObjectNotFoundError, UnknownTopicError
 from tierlog.remote.api import RemoteLogSegmentState
 from tierlog.remote.metadata.metadata_source import open_metadata
 from tierlog.remote.metadata.metadata_view import MetadataView
-from tierlog.remote.storage import StoredSegment, Tier, open_tier
+from tierlog.remote.tier import StoredSegment, Tier, open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore, StoreCounts
 from tierlog.scan.history import TierHistory

@@ -13,7 +13,7 @@ from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket
 from tierlog import open_tier
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_range import ScanRange, TaskLimits, group_ranges

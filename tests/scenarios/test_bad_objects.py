@@ -10,7 +10,7 @@ import pytest
 from tests.support.bad_objects import bucket_of, key_config
 from tierlog.errors import CorruptObjectError, EncryptionKeyError, TierlogError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 
 # Case → (when it shows, fault). "list": the manifest; "log": reading the log; an IndexType: that part alone.
 CASES: dict[str, tuple[str | IndexType, str]] = {

@@ -19,9 +19,9 @@ from tests.support.tiered_segments import Segment
 from tests.support.waiting import stands, wait_until
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType, RemoteStorageException, SegmentStream
-from tierlog.remote.storage.chunks.key_ring import KeyRing
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store
 

@@ -16,10 +16,10 @@ from tests.support.fetchers import MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log, throwaway_keys
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.requests.awaiting import Wait, Waits
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler

@@ -21,8 +21,8 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 
 
 def read_all(

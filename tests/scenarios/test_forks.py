@@ -19,8 +19,8 @@ from tierlog.aio import AsyncSegmentStream, AsyncStorageManager
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import THIS_PROCESS, Machine
 
 ADVICE = "open it after the fork, or start processes by spawn or forkserver"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.buckets import Bucket, message
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.scan.planning.plan import plan_scan

@@ -13,12 +13,12 @@ from tests.contract.storage_manager_suite import index_bytes
 from tests.support.closed_segments import ClosedSegment, golden_segments
 from tests.support.golden import config_of
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.chunks.decoding import fetch_part
-from tierlog.remote.storage.chunks.key_ring import read_key_ring
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.tier.tier_paths import open_tier
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier.chunks.decoding import fetch_part
+from tierlog.remote.tier.chunks.key_ring import read_key_ring
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.golden import config_of
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage import StoredSegment, Tier, open_tier
+from tierlog.remote.tier import StoredSegment, Tier, open_tier
 
 RUNS = ["main-plain", "plain-4m", "zstd", "heuristic", "aes", "zstd-aes", "custom-meta", "local-tiered"]
 COMMITTED_RUNS = ["main-plain", "zstd-aes", "local-tiered"]

@@ -18,8 +18,8 @@ from tests.support.killed_copies import Killer, killer
 from tests.support.leftovers import leftovers, objects_of, search_of, seen_by_readers
 from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.remote.api import RemoteResourceNotFoundException
-from tierlog.remote.storage.tier.tier_paths import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.stores.local.store import LocalStore
 
 SEED: Final = 20261121

@@ -11,8 +11,8 @@ from tests.support.closed_segments import made_segment
 from tests.support.golden import config_of
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType, RetriableRemoteStorageException
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier import open_tier
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -18,7 +18,7 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.golden import config_of
 from tierlog._native import codecs
-from tierlog.remote.storage.tier.tier_paths import open_tier
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.stores.local.store import LocalStore
 
 CODEC_ZSTD = 4

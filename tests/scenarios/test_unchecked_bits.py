@@ -14,7 +14,7 @@ from tests.support.buckets import Bucket
 from tests.support.unchecked_bits import EPOCH_BITS, OFFSET_BITS, UNCHECKED_BITS, WHERE, Flipped
 from tierlog import open_tier
 from tierlog.errors import CorruptDataError
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.planning.probes import ByteBudget, find_last_offset
 from tierlog.scan.reading.aggregates import RecordSummary, summarise_range

@@ -13,7 +13,7 @@ from tests.support.closed_segments import ClosedSegment
 from tests.support.fault_proxy import PATIENT, FaultProxy
 from tests.support.manager_configs import SHAPES, local_keys
 from tests.support.servers import StoreServer
-from tierlog.remote.storage.config.storage_keys import storage_options
+from tierlog.remote.config.storage_keys import storage_options
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.store_urls import open_store

@@ -18,7 +18,7 @@ import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.support.batches import Batch, crc32c, encode
-from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 
 #: What AES-GCM adds to a chunk: nonce and tag.
 _SEAL_BYTES = 28

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket, topic_uuid
-from tierlog.remote.storage.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 FIRST_MS = 1_700_000_000_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.layouts import Layout
-from tierlog.remote.storage.layouts.aiven import AivenLayout
-from tierlog.remote.storage.layouts.kafka import KafkaLayout
-from tierlog.remote.storage.layouts.listing import Scope
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.layouts import Layout
+from tierlog.remote.tier.layouts.aiven import AivenLayout
+from tierlog.remote.tier.layouts.kafka import KafkaLayout
+from tierlog.remote.tier.layouts.listing import Scope
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.upkeep.orphans import Orphan, OrphanKind, OrphanSearch
 

@@ -22,7 +22,7 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 
 
 @dataclass(slots=True)

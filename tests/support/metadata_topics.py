@@ -17,7 +17,7 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
 from tierlog.remote.metadata.records.record_serde import decode_record
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 
 
 @dataclass

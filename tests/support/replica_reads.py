@@ -19,7 +19,7 @@ from tierlog.broker.replica.segment_reads import SegmentReads, server_config
 from tierlog.errors import TierlogError
 from tierlog.records import decode, scan
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.cancelling import CancelledReadError
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, OnAnswer

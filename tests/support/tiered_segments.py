@@ -28,11 +28,11 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.segment_log import ChunkKey
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.objects.manifest import Manifest
-from tierlog.remote.storage.objects.manifest_writing import encode_manifest, place_indexes, stored_chunk_index
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.objects.manifest import Manifest
+from tierlog.remote.tier.objects.manifest_writing import encode_manifest, place_indexes, stored_chunk_index
 
 RECORDS_PER_BATCH = 10
 #: Beside the log; the transaction index is left out.

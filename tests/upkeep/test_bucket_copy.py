@@ -11,8 +11,8 @@ from typing_extensions import Buffer
 from tests.support.buckets import Bucket, message
 from tests.support.golden import config_of
 from tierlog.errors import CorruptDataError, StoreError
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.copy.copy_target import open_copy_target
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

@@ -19,8 +19,8 @@ from tests.support.metadata_topic import view_of
 from tests.support.servers import StoreServer
 from tierlog.errors import ConfigError, EncryptionKeyError, ObjectConflictError, StoreUnavailableError
 from tierlog.remote.metadata.metadata_view import MetadataView
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
+from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject

@@ -20,8 +20,8 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.copy.copy_target import open_copy_target
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_store import FailingStore
@@ -144,7 +144,7 @@ def test_a_clock_that_is_wrong_makes_nothing_old(tmp_path: pathlib.Path) -> None
 
 def test_custom_metadata_can_name_the_place(tmp_path: pathlib.Path) -> None:
     """A segment whose objects are elsewhere than its id says owns them there."""
-    from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
+    from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 
     bucket = made(tmp_path / "bucket", 2)
     custom = SegmentCustomMetadata(object_prefix="", object_key=bucket.keys["u1"]).encode()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark_tierlog.options.source_options import ReadOptions
 from pyspark_tierlog.request import scan_request, tier_config
 from tierlog.errors import TierlogError
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.plan import list_histories
 

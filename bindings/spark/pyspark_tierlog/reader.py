@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_tierlog.listing import Listing
     from pyspark_tierlog.options.source_options import ReadOptions
-    from tierlog.remote.storage import Tier
+    from tierlog.remote.tier import Tier
 
 logger = logging.getLogger(__name__)
 

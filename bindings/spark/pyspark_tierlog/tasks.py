@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from tierlog.remote.storage import Tier, open_tier
+from tierlog.remote.tier import Tier, open_tier
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.scan_range import ScanRange
 

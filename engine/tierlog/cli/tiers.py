@@ -11,7 +11,7 @@ from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.remote.metadata.metadata_view import MetadataView
-    from tierlog.remote.storage import Tier
+    from tierlog.remote.tier import Tier
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def config_keys(config: Path | None, others: frozenset[str] = frozenset()) -> Ma
     Raises:
         ConfigError: as ``read_property_file`` says.
     """
-    from tierlog.remote.storage.config.property_file import read_property_file
+    from tierlog.remote.config.property_file import read_property_file
     from tierlog.runtime.machine import Machine
 
     if config is None:
@@ -50,7 +50,7 @@ def open_path(
         CorruptDataError: the metadata is damaged.
         StoreError and its kinds: the path does not exist, or access is refused.
     """
-    from tierlog.remote.storage import open_tier
+    from tierlog.remote.tier import open_tier
 
     check_command_config(metadata, command_config)
     if metadata and is_file(path):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tierlog.cli.tiers import is_file
 from tierlog.errors import ConfigError, UnknownTopicError
-from tierlog.remote.storage.tier.tier import StoredTopic, Tier
+from tierlog.remote.tier.tier import StoredTopic, Tier
 from tierlog.scan.scan_request import TopicSelection
 from tierlog.scan.topic_name import TopicName
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         Uuid,
     )
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
-    from tierlog.remote.storage.closed_segments import ClosedSegment, closed_segment, closed_segments
     from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+    from tierlog.remote.tier.closed_segments import ClosedSegment, closed_segment, closed_segments
 
 __all__ = [
     "ZERO_UUID",
@@ -83,7 +83,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _CLOSED = "tierlog.remote.storage.closed_segments"
+    _CLOSED = "tierlog.remote.tier.closed_segments"
     _ELSEWHERE = {
         "ClosedSegment": _CLOSED,
         "closed_segment": _CLOSED,

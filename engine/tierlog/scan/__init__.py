@@ -2,7 +2,7 @@
 
 What belongs here: the request (``scan_request``), the history that it is about (``history``, ``transaction_history``),
 the unit of work (``scan_range``); resolving, pruning and cutting (``planning``); decoding ranges and answering from
-headers (``reading``). What does not: object layouts and stores (``remote.storage``), which segments are the log
+headers (``reading``). What does not: object layouts and stores (``remote.tier``), which segments are the log
 (``remote.metadata``), printing, Spark.
 
 Invariant: plans are small, picklable and free of secrets; a count is never taken from offsets.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tierlog.errors import ConfigError
-from tierlog.remote.storage.tier.tier import StoredTopic
+from tierlog.remote.tier.tier import StoredTopic
 
 _OFFSET_MAX: Final = 2**63 - 2
 

@@ -16,7 +16,7 @@ from tierlog.log.checks.transactions import TransactionReplay, read_markers
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, StoredSpan
 
 

@@ -35,10 +35,10 @@ from tierlog.errors import (
     UnknownTopicError,
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts
 from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import Arrivals, Pool
 from tierlog.scan.topic_name import TopicName
 from tierlog.upkeep.copy_source import LAYOUTS_WITHOUT_IDS, SegmentSource, digest_log

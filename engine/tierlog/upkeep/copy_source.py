@@ -32,9 +32,9 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     Uuid,
 )
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.closed_segments import missing_snapshot, own_epochs, require_topic_id
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.closed_segments import missing_snapshot, own_epochs, require_topic_id
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.files import FileInfo, ReadableFile, ReadableFiles
 from tierlog.upkeep.export.index_repair import rebuild_indexes, wrong_indexes
 from tierlog.upkeep.export.transaction_repair import read_through

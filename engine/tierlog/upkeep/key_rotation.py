@@ -28,15 +28,15 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.remote.api import RemoteLogSegmentId
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.metadata.metadata_view import MetadataView
-from tierlog.remote.storage.chunks.key_ring import KeyRing, read_key_ring
-from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.layouts.aiven import MANIFEST
-from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
-from tierlog.remote.storage.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
-from tierlog.remote.storage.objects.manifest_writing import rewrap_manifest
-from tierlog.remote.storage.objects.object_keys import ObjectKey, parse_aiven
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
+from tierlog.remote.tier.layouts.aiven import MANIFEST
+from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
+from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
+from tierlog.remote.tier.objects.manifest_writing import rewrap_manifest
+from tierlog.remote.tier.objects.object_keys import ObjectKey, parse_aiven
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 
 _BATCH: Final = 250

@@ -19,10 +19,10 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.metadata_view import MetadataView
-from tierlog.remote.storage.layouts.segment_lookup import make_lookup
-from tierlog.remote.storage.objects.object_keys import PARSERS
-from tierlog.remote.storage.objects.part_suffixes import LOG
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.layouts.segment_lookup import make_lookup
+from tierlog.remote.tier.objects.object_keys import PARSERS
+from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.tier import Tier
 from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
 
 

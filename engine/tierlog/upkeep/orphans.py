@@ -28,10 +28,10 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
-from tierlog.remote.storage.layouts.segment_lookup import look_up, make_lookup
-from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
-from tierlog.remote.storage.objects.object_keys import PARSERS, ObjectKey
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
+from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
+from tierlog.remote.tier.objects.object_keys import PARSERS, ObjectKey
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.runtime.stores.protocol.object_store import ABSENT, UnfinishedUpload
 from tierlog.runtime.stores.protocol.store_probe import probe_key

@@ -22,7 +22,7 @@ from tierlog.broker.partitions import FetchedRecords
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import StoredSpan
 
 CASES = [

@@ -30,7 +30,7 @@ from tierlog.log.formats.offset_index import encode_offset_index
 from tierlog.log.formats.time_index import encode_time_index
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.scan.history import TierHistory
 

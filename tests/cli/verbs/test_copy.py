@@ -17,7 +17,7 @@ from tests.support.golden import Case, config_of, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.servers import READER_KEYS, StoreServer
 from tierlog.log.formats.producer_snapshot import ProducerEntry, encode_producer_snapshot
-from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
+from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]

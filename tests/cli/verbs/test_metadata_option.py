@@ -20,7 +20,7 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
 )
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 
 State = RemoteLogSegmentState
 LIFE = (State.COPY_SEGMENT_FINISHED, State.DELETE_SEGMENT_STARTED, State.DELETE_SEGMENT_FINISHED)

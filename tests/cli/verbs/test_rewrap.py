@@ -13,7 +13,7 @@ from tests.support.command import Run
 from tests.support.key_pairs import pairs
 from tests.support.metadata_topic import write_topic
 from tierlog.remote.api import RemoteLogSegmentState
-from tierlog.remote.storage import open_tier
+from tierlog.remote.tier import open_tier
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.support.closed_segments import ClosedSegment, made_segment
 from tests.support.hostile_arguments import HOSTILE, check_calls, error_of
 from tests.support.manager_configs import SHAPES, local_keys
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.config import KNOWN_KEYS
+from tierlog.remote.config import KNOWN_KEYS
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 
 

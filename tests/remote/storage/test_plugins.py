@@ -10,7 +10,7 @@ import pytest
 from tests.contract.hdfs_store import FolderStore
 from tierlog.errors import ConfigError, ObjectNotFoundError
 from tierlog.remote.api import RemoteStorageManager
-from tierlog.remote.storage.config import StorageConfig, read_storage_config
+from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.plugins import load_storage_manager, open_backend
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore

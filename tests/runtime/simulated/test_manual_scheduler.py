@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreError
-from tierlog.remote.storage import Tier, open_tier
-from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
+from tierlog.remote.tier import Tier, open_tier
+from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.posix_files import PosixFiles
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler, StuckError

@@ -18,8 +18,8 @@ from tests.support.buckets import Aborted, Bucket, topic_uuid
 from tests.support.golden import ROW_COLUMNS, config_of
 from tierlog import open_tier
 from tierlog.errors import ConfigError, DataLossError, UnknownTopicError
-from tierlog.remote.storage import Tier
-from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.scan.planning.plan import ScanPlan, plan_scan
 from tierlog.scan.reading.read import read_scan_range, records_schema
 from tierlog.scan.scan_range import ScanRange, TaskLimits, group_ranges

@@ -11,7 +11,7 @@ import pytest
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tierlog import open_tier
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.planning.probes import (
     ByteBudget,

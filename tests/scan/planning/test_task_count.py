@@ -13,7 +13,7 @@ from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog import open_tier
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import ScanPlan, plan_scan, prepare_scan
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.reading.tables import read_batches

@@ -18,7 +18,7 @@ from tierlog import open_tier
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import ConfigError, CorruptRecordError
 from tierlog.records.builder import encode_batch, encode_record
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading import aggregates as scan_aggregates
 from tierlog.scan.reading.aggregates import RecordSummary, SummaryField, summarise_range

@@ -16,7 +16,7 @@ from tests.support.buckets import Bucket
 from tests.support.golden import config_of
 from tierlog import open_tier
 from tierlog.errors import ConfigError, CorruptDataError, CorruptRecordError, ObjectNotFoundError
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 from tierlog.scan.planning.plan import plan_scan

@@ -9,8 +9,8 @@ import pytest
 
 from tierlog.errors import DataLossError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.copy.copy_target import open_copy_target
+from tierlog.remote.tier import open_tier
 from tierlog.upkeep.bucket_copy import BucketCopy, CopyState, SegmentOutcome
 from tierlog.upkeep.copy_source import digest_log
 from tierlog.upkeep.export.transaction_repair import read_through

@@ -11,9 +11,9 @@ from tests.support.buckets import Bucket, message
 from tests.support.replica_server import replica
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition, Uuid
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.kafka.client_keys import client_settings
 from tierlog.runtime.kafka.topic_admin import LeaderLog, TopicAdmin
 from tierlog.runtime.machine import Machine

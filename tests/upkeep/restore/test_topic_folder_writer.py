@@ -15,9 +15,9 @@ from tierlog.remote.api import (
     RemoteLogSegmentMetadataUpdate,
     Uuid,
 )
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.upkeep.export.broker_directory import TargetCluster
 from tierlog.upkeep.restore.bucket_metadata import BucketMetadata, RestoredSegment

@@ -16,11 +16,11 @@ from tierlog.remote.api import (
     RemoteLogSegmentState,
     RetriableRemoteStorageException,
 )
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.metadata.records.record_serde import decode_record, encode_record
 from tierlog.remote.metadata.topic_backed.memory_log import MemoryMetadataTopic
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.upkeep.restore.bucket_metadata import BucketMetadata, RestoredSegment
 from tierlog.upkeep.restore.segment_records import records_of

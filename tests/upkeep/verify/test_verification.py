@@ -12,10 +12,10 @@ from typing_extensions import Buffer
 from tests.support.buckets import Bucket, message
 from tierlog.errors import StoreUnavailableError, UnknownTopicError
 from tierlog.log.checks.findings import Finding, Severity
-from tierlog.remote.storage import Tier
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.layouts.aiven import AivenLayout
-from tierlog.remote.storage.layouts.listing import Scope
+from tierlog.remote.tier import Tier
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.layouts.aiven import AivenLayout
+from tierlog.remote.tier.layouts.listing import Scope
 from tierlog.runtime.machine.scheduling import Event
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

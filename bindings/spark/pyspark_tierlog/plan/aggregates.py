@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tierlog.errors import TierlogError
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.scan.planning.plan import PreparedScan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, find_first_offset, find_last_offset

@@ -6,10 +6,10 @@ from collections.abc import Generator
 from typing import Final
 
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.chunks.segment import StoredSegment
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.requests.awaiting import WaitingThreads
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

@@ -11,7 +11,7 @@ from tierlog.broker.partitions import UNKNOWN, EpochEndOffset, OffsetSnapshot
 from tierlog.errors import CorruptDataError
 from tierlog.log.formats.leader_epochs import LeaderEpochs
 from tierlog.remote.api import IndexType, RemoteLogSegmentId
-from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.scan.history import PartitionHistory, StoredSpan
 
 #: A segment answers for the span that holds its first offset, or for one soon behind it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment import StoredSegment
 
 #: Readers that are remembered: the connections of a server, some partitions each.
 _HINTS_MAX: Final = 16384

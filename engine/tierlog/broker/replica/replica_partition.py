@@ -19,7 +19,7 @@ from tierlog.broker.replica.partition_view import PartitionView
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.transaction_history import find_last_stable_offset

@@ -18,14 +18,14 @@ from tierlog.broker.replica.position_hints import LogVersion, PositionHints, log
 from tierlog.broker.replica.recent_pieces import RecentPieces
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, WeightedCache
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.chunks.segment_log import PIECE_BYTES, SegmentLog
-from tierlog.remote.storage.config import StorageConfig, read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.layouts.segment_lookup import NoLookup
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment_log import PIECE_BYTES, SegmentLog
+from tierlog.remote.tier.layouts.segment_lookup import NoLookup
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter

@@ -38,8 +38,8 @@ from tierlog.broker.server.metrics.server_metrics import ServerMetrics
 from tierlog.broker.server.running import run_server
 from tierlog.broker.server.server import Server
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.tier.tier import Tier
-from tierlog.remote.storage.tier.tier_paths import open_tier
+from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.log_starts import parse_log_starts
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from tierlog.cli.bench.measuring import Measurement, Task, measure
 from tierlog.errors import ConfigError
-from tierlog.remote.storage.tier.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE_WINDOW_BYTES, Tier
+from tierlog.remote.tier.tier import LOCAL_WINDOW_BYTES, REMOTE_PREFETCH, REMOTE_WINDOW_BYTES, Tier
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.machine.scheduling import Scheduler, run_all
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore

@@ -27,11 +27,11 @@ from tierlog.log.formats.segment_files import (
 )
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
+from tierlog.remote.tier.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import FileInfo, Files
 
 if TYPE_CHECKING:
-    from tierlog.remote.storage import StoredSegment, Tier
+    from tierlog.remote.tier import StoredSegment, Tier
 
 WINDOW_BYTES = 4 << 20
 #: Everything but a log is read whole: an index of a 1 GiB segment has 2 MiB.

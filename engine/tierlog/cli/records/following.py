@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tierlog.errors import ObjectNotFoundError, TierlogError, UnknownTopicError
 from tierlog.remote.api import Uuid
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.scan.planning.plan import ScanPlan, plan_scan
 from tierlog.scan.scan_request import LATEST, ScanRequest

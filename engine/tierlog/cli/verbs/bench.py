@@ -139,7 +139,7 @@ def _groups(
     """A limit and our calls, group by group as they are measured; PATH first, so that a wrong PATH fails soon."""
     from tierlog.cli.bench.memory import measure_memory
     from tierlog.cli.bench.store import measure_path
-    from tierlog.remote.storage import open_tier
+    from tierlog.remote.tier import open_tier
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
     from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tierlog.cli.records.record_output import RecordOutput
     from tierlog.cli.records.record_search import RecordSearch
     from tierlog.cli.topics import TopicChoice
-    from tierlog.remote.storage import Tier
+    from tierlog.remote.tier import Tier
     from tierlog.scan.history import PartitionHistory
     from tierlog.scan.planning.plan import ScanPlan
     from tierlog.scan.reading.parallel_scan import ParallelScan

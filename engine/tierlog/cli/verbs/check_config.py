@@ -40,11 +40,11 @@ def check_config(
     Each request ends within store.retry_timeout plus one store.timeout (120 s), even if the store never answers. After
     a step without an answer no other step is tried: only the objects are removed.
     """
-    from tierlog.remote.storage.chunks.key_ring import read_key_ring
-    from tierlog.remote.storage.config import read_storage_config
+    from tierlog.remote.config import read_storage_config
     from tierlog.remote.storage.plugins import open_backend
-    from tierlog.remote.storage.store_check import CheckResult, StoreCheck
-    from tierlog.remote.storage.store_stack import stack_store
+    from tierlog.remote.tier.chunks.key_ring import read_key_ring
+    from tierlog.remote.tier.store_check import CheckResult, StoreCheck
+    from tierlog.remote.tier.store_stack import stack_store
     from tierlog.runtime.machine import Machine
     from tierlog.runtime.stores.wrappers.masked_store import MASK
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tierlog.cli.topics import TopicChoice
     from tierlog.remote.api import TopicIdPartition
     from tierlog.remote.metadata.metadata_view import MetadataView
-    from tierlog.remote.storage import Tier
-    from tierlog.remote.storage.layouts import Candidate
+    from tierlog.remote.tier import Tier
+    from tierlog.remote.tier.layouts import Candidate
     from tierlog.scan.history import PartitionHistory, TierHistory
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
     from tierlog.upkeep.metadata_comparison import ComparedSegment
@@ -367,7 +367,7 @@ def _warn_of_prefixes(tier: Tier, history: PartitionHistory) -> None:
 
 def _key_prefix(tier: Tier, key: str) -> str:
     """What stands before the topic's folder in an object's key."""
-    from tierlog.remote.storage.objects.object_keys import PARSERS
+    from tierlog.remote.tier.objects.object_keys import PARSERS
 
     configured = tier.scope.key_prefix
     if configured and key.startswith(configured):

@@ -30,7 +30,7 @@ from tierlog.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
     from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-    from tierlog.remote.storage import Tier
+    from tierlog.remote.tier import Tier
     from tierlog.runtime.machine import Machine
     from tierlog.upkeep.export.broker_directory import TargetCluster
     from tierlog.upkeep.restore.bucket_metadata import (
@@ -254,7 +254,7 @@ def _bucket(
     partitions: list[int] | None,
     mapped: TopicMap,
 ) -> Iterator[BucketMetadata]:
-    from tierlog.remote.storage.config import read_storage_config
+    from tierlog.remote.config import read_storage_config
     from tierlog.scan.topic_name import TopicName
     from tierlog.upkeep.restore.bucket_metadata import BucketMetadata
 

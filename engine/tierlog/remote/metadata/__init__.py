@@ -2,5 +2,5 @@
 
 What belongs here: deciding which offsets of which stored segments are the log (``lineage``, pure), and the metadata
 topic's record format. What does not: asking a tier for the checkpoints and snapshots that this needs, and decoding log
-bytes for a user (``tierlog.scan``), object layouts and stores (``remote.storage``).
+bytes for a user (``tierlog.scan``), object layouts and stores (``remote.tier``).
 """

@@ -7,8 +7,8 @@ from contextlib import closing
 
 from tierlog.errors import CorruptRecordError, SizeLimitError
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX, BatchRun, BatchRuns
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 
 CONTROL_ATTRIBUTE = 0x20
 TRANSACTIONAL_ATTRIBUTE = 0x10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tierlog.remote.api import RemoteLogMetadataManager
-from tierlog.remote.storage.config.class_names import METADATA_MANAGERS
+from tierlog.remote.config.class_names import METADATA_MANAGERS
 from tierlog.remote.storage.plugins import load_manager
 
 MANAGER_KEY: Final = "remote.log.metadata.manager.class.name"

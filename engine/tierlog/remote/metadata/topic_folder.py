@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from tierlog.errors import ConfigError
 from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC, BatchRun
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
-from tierlog.remote.storage.tier.tier_paths import open_tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
+from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
 
 #: Takes a run, with the name of the file that it is from.

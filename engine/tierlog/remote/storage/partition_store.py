@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tierlog.remote.storage.layouts.aiven import MANIFEST
-from tierlog.remote.storage.layouts.kafka import DESCRIPTION
+from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.metrics.partition_metrics import PartitionMetrics
-from tierlog.remote.storage.objects.object_keys import PARSERS
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier.layouts.aiven import MANIFEST
+from tierlog.remote.tier.layouts.kafka import DESCRIPTION
+from tierlog.remote.tier.objects.object_keys import PARSERS
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore, answer_bytes
 
 Result = TypeVar("Result")
 #: What an object counts as, by the suffix of its key.
 _KINDS: Final = {"log": "log", MANIFEST: "manifest", DESCRIPTION: "manifest"}
+
+
+def counted_by_partition(store: ObjectStore, config: StorageConfig, metrics: StorageMetrics) -> ObjectStore:
+    """The store, with its calls counted by partition where the configuration's level of metrics asks for it.
+
+    Outside of all other layers: partitions are taken from keys that are asked for, never from messages, and a read
+    counts once, into however many pieces it is cut.
+    """
+    if config.metrics_recording_level == "INFO":
+        return store
+    return PartitionStore(store, config.layout, metrics.record_partitions())
 
 
 class PartitionStore(PassingStore):

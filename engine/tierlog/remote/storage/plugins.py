@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageManager
-from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.config.class_names import STORAGE_MANAGERS, our_name
-from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.remote.config import StorageConfig
+from tierlog.remote.config.class_names import STORAGE_MANAGERS, our_name
+from tierlog.remote.tier.store_stack import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

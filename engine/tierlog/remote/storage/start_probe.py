@@ -13,7 +13,7 @@ import logging
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreNotReachedError, StoreUnavailableError
-from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine

@@ -85,10 +85,11 @@ class TieredStorageManager(RemoteStorageManager):
                 does not know us or refuses, or this is a second call. NoThreadError. After an error the manager is as
                 it was, and can be configured anew.
         """
-        from tierlog.remote.storage.config import read_storage_config
+        from tierlog.remote.config import read_storage_config
+        from tierlog.remote.storage.partition_store import counted_by_partition
         from tierlog.remote.storage.plugins import open_backend
-        from tierlog.remote.storage.store_stack import stack_store
         from tierlog.remote.storage.wiring import ManagerParts
+        from tierlog.remote.tier.store_stack import stack_store
 
         require_type("configs", configs, Mapping, "a mapping")
         config = read_storage_config(configs, machine=self._machine)
@@ -101,9 +102,8 @@ class TieredStorageManager(RemoteStorageManager):
             try:
                 store = open_backend(config, machine=self._machine)
                 opened.callback(store.close)
-                store = stack_store(
-                    store, config, machine=self._machine, wrap_store=self._wrap_store, metrics=self.metrics
-                )
+                store = stack_store(store, config, machine=self._machine, wrap_store=self._wrap_store)
+                store = counted_by_partition(store, config, self.metrics)
                 parts = ManagerParts(config, store, self._machine, self.metrics)
             except StoreError as cause:
                 raise ConfigError(str(cause)) from cause

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from tierlog._native.codecs import drop_contexts
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunks.key_ring import read_key_ring
-from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers
 from tierlog.remote.storage.copy.segment_copies import SegmentCopies
 from tierlog.remote.storage.copy.segment_delete import delete_segment
@@ -21,6 +20,7 @@ from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.kip_errors import error_kind, kip_error
 from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMetrics
 from tierlog.remote.storage.start_probe import StartProbe
+from tierlog.remote.tier.chunks.key_ring import read_key_ring
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.bounded_calls import ENDING_SECONDS, BoundedCalls
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.plan import plan_scan, prepare_scan

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tierlog.errors import ConfigError
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import find_offset_by_timestamp

@@ -29,8 +29,8 @@ from tierlog.log.checks.index_checks import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from tierlog.records.batch_runs import BatchRun
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, StoredSpan
 from tierlog.scan.planning.batch_borders import BatchBorders
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tierlog.errors import DataLossError, TierlogError
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, StoredSpan, TierHistory
 from tierlog.scan.planning.offset_bounds import OffsetBounds, check_named, resolve_bounds
 from tierlog.scan.planning.range_cutting import RangeCutter, WantedOffsets

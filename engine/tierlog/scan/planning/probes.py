@@ -14,7 +14,7 @@ import numpy as np
 
 from tierlog._native.decoding import RecordDecoder
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.scan.planning.batch_borders import BatchBorders
 from tierlog.scan.planning.offset_lookup import fetch_borders

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import Future, Pool
 from tierlog.scan.history import PartitionHistory, StoredSpan
 from tierlog.scan.planning.batch_borders import BatchBorders

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tierlog.errors import CorruptDataError
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.reading.read import range_decoder
 from tierlog.scan.scan_range import ScanRange
 

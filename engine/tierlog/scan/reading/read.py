@@ -24,8 +24,8 @@ from tierlog.errors import (
     SizeLimitError,
     TierlogError,
 )
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS

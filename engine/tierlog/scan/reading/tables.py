@@ -18,8 +18,8 @@ from tierlog.remote.metadata.batch_stream import (
     TRANSACTIONAL_ATTRIBUTE,
     iter_batch_runs,
 )
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, StoredSpan
 from tierlog.scan.reading.read import segment_label
 from tierlog.scan.scan_range import ScanRange

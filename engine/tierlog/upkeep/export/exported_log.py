@@ -7,7 +7,7 @@ import numpy as np
 from tierlog.errors import CorruptRecordError
 from tierlog.log.checks.index_builder import IndexBuilder
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
-from tierlog.remote.storage.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.runtime.machine.files import Files
 from tierlog.upkeep.verify.file_windows import iter_file_windows
 

@@ -14,8 +14,8 @@ from tierlog.log.checks.index_builder import IndexBuilder
 from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 
 
 def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:

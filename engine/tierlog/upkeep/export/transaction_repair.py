@@ -20,8 +20,8 @@ from tierlog.log.checks.transactions import ABORT, TransactionReplay, read_marke
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchRuns
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
 
 
 def read_through(tier: Tier, segment: StoredSegment) -> tuple[bytes, bytes | None]:

@@ -31,15 +31,15 @@ from tierlog.errors import (
     TierlogError,
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.config import StorageConfig
-from tierlog.remote.storage.layouts import Candidate
-from tierlog.remote.storage.objects.custom_metadata import SegmentCustomMetadata
-from tierlog.remote.storage.objects.object_keys import PARSERS
-from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_NEEDED_SUFFIXES, LOG
-from tierlog.remote.storage.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
-from tierlog.remote.storage.tier.tier import CONCURRENCY, Tier
+from tierlog.remote.config import StorageConfig
+from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.layouts import Candidate
+from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
+from tierlog.remote.tier.objects.object_keys import PARSERS
+from tierlog.remote.tier.objects.part_suffixes import LOCAL_TIERED_NEEDED_SUFFIXES, LOG
+from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
+from tierlog.remote.tier.tier import CONCURRENCY, Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.upkeep.restore.partition_folders import PartitionFolder, PartitionFolders

@@ -13,7 +13,7 @@ from typing import Final
 
 from tierlog.errors import ConfigError
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 
 _ID: Final = r"[A-Za-z0-9_-]{22}"
 _BY_TOPIC: Final = re.compile(rf"(?P<lead>(?:[^/]*/)*)(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/")

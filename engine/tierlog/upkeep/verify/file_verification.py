@@ -23,7 +23,7 @@ from tierlog.log.formats.segment_files import (
     RECOVERY_POINTS,
     SegmentFileKind,
 )
-from tierlog.remote.storage.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
+from tierlog.remote.tier.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import Files
 from tierlog.upkeep.verify.file_windows import iter_file_windows
 from tierlog.upkeep.verify.log_walk import LogWalk

@@ -29,9 +29,9 @@ from tierlog.log.checks.index_checks import (
 from tierlog.log.formats.leader_epochs import parse_leader_epochs
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.objects.object_keys import parse_log_dir
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.objects.object_keys import parse_log_dir
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import Event, Lock
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS

@@ -7,9 +7,9 @@ from functools import partial
 
 from tierlog.errors import TierlogError, UnknownTopicError
 from tierlog.log.checks.findings import Report, fault, finding_of, note
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.objects.object_keys import parse_log_dir
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.objects.object_keys import parse_log_dir
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import Arrivals, Event, Pool
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory

@@ -16,7 +16,7 @@ from tests.support.task_reader import Store, TaskReaderProcess, Unavailable, pla
 from tierlog import open_tier
 from tierlog.errors import TierlogError
 from tierlog.records import scan
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.aggregates import RecordSummary, SummaryField, summarise_range
 from tierlog.scan.reading.read import read_scan_range

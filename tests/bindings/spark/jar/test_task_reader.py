@@ -19,7 +19,7 @@ from tests.support.golden import config_of, log_folders, tiered_topics
 from tests.support.task_reader import Answer, Store, TaskReaderProcess, Unavailable, plan_of, rows_as_text
 from tierlog import open_tier
 from tierlog.errors import TierlogError
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import COLUMNS, ScanCounters, read_scan_range
 from tierlog.scan.scan_range import ScanRange

@@ -20,7 +20,7 @@ from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
 from tierlog.broker.replica.catalog.saved_listing import ListingSaver, SavedListing
 from tierlog.broker.replica.catalog.tier_listing import ListedPartition, TierListing, list_tier
 from tierlog.errors import StoreError, StoreUnavailableError
-from tierlog.remote.storage import Tier
+from tierlog.remote.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.failing_disk import PowerCut

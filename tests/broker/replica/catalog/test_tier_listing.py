@@ -18,8 +18,8 @@ from tierlog.broker.replica.catalog.tier_listing import (
     list_tier,
     relist_partition,
 )
-from tierlog.remote.storage import Tier
-from tierlog.remote.storage.layouts import Candidate, SegmentFilter
+from tierlog.remote.tier import Tier
+from tierlog.remote.tier.layouts import Candidate, SegmentFilter
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.fetchers import FORMS, MIB, fetcher_over, segment_of
 from tests.support.tiered_segments import Bucket
 from tierlog.remote.storage.cache.chunk_cache import MemoryChunkCache
-from tierlog.remote.storage.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 

@@ -10,9 +10,9 @@ from tests.support.fetchers import fetcher_over
 from tests.support.tiered_segments import INDEXES, Bucket, Segment, make_segment, sound_log, throwaway_keys
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.cache.index_cache import TOGETHER_BYTES_MAX
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier import open_tier
 
 
 def segment_with(offsets_bytes: int) -> Segment:

@@ -23,18 +23,18 @@ from tierlog.log.formats.remote_log_index_entry import (
     parse_identifier,
 )
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteResourceNotFoundException, RemoteStorageException
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.log_index.partition_index import RemoteLogIndex, append_segments
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.config import read_storage_config
 from tierlog.remote.storage.copy.log_index_object import (
     OBJECT_BYTES_MAX,
     fetch_log_index,
     first_timestamp_ms,
     segment_entry,
 )
-from tierlog.remote.storage.layouts.writing import log_index_keys
-from tierlog.remote.storage.objects.custom_metadata import decode_custom_metadata
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
+from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.layouts.writing import log_index_keys
+from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.memory_files import MemoryFiles

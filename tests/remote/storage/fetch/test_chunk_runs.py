@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.remote.storage.chunks.segment_log import ChunkView
 from tierlog.remote.storage.fetch.chunk_runs import MissingChunk, neighbours
+from tierlog.remote.tier.chunks.segment_log import ChunkView
 
 
 def chunk(number: int, size: int) -> MissingChunk:

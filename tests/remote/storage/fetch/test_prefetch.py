@@ -10,9 +10,9 @@ from tests.support.fetchers import MIB, fetcher_over
 from tests.support.tiered_segments import Bucket, Segment, make_segment, sound_log
 from tests.support.waiting import wait_until
 from tierlog.remote.api import RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunks.segment_log import ChunkView, SegmentLog
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier.chunks.segment_log import ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 
 CACHE = {

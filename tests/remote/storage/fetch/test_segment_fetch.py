@@ -14,10 +14,10 @@ from tests.support.golden import config_of
 from tests.support.tiered_segments import Bucket
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, InvalidRangeError
-from tierlog.remote.storage import open_tier
-from tierlog.remote.storage.chunks.key_ring import read_key_ring
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
+from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.chunks.key_ring import read_key_ring
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
 

@@ -182,7 +182,7 @@ def test_slow_stores_late_errors_and_closes(data: pathlib.Path, seed: int) -> No
                 key, start_position=start_position, end_position_exclusive=end_position_exclusive
             )
 
-    from tierlog.remote.storage.config import read_storage_config
+    from tierlog.remote.config import read_storage_config
 
     with scheduler:
         bucket = Slow()

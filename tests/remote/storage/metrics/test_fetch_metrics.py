@@ -12,10 +12,10 @@ from tests.support.tiered_segments import Bucket, chunk_key, make_segment, sound
 from tests.support.waiting import wait_until
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.config import read_storage_config
+from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.store_stack import address_configured_store
+from tierlog.remote.config import read_storage_config
+from tierlog.remote.tier.store_stack import address_configured_store
 from tierlog.runtime.stores.store_urls import StoreAddress, address_store, local_path, open_store, split_last
 
 

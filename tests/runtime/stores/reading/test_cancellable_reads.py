@@ -16,8 +16,8 @@ import pytest
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.remote.config import read_storage_config
+from tierlog.remote.tier.store_stack import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler

@@ -10,8 +10,8 @@ import pytest
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
-from tierlog.remote.storage.config import read_storage_config
-from tierlog.remote.storage.store_stack import open_configured_store
+from tierlog.remote.config import read_storage_config
+from tierlog.remote.tier.store_stack import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

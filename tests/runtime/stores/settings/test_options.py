@@ -11,7 +11,7 @@ import obstore
 import pytest
 
 from tierlog.errors import ConfigError
-from tierlog.remote.storage.config.reference_page import configuration_page
+from tierlog.remote.config.reference_page import configuration_page
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.settings import options as store_options

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.buckets import Bucket, message
 from tierlog.errors import ObjectNotFoundError
-from tierlog.remote.storage import open_tier
 from tierlog.remote.storage.copy.copy_target import open_copy_target
+from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.local.store import LocalStore

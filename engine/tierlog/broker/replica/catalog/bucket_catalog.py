@@ -23,7 +23,7 @@ from tierlog.broker.replica.catalog.tier_listing import TierKeys, TierListing
 from tierlog.broker.replica.partition_histories import PartitionHistories
 from tierlog.errors import TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)

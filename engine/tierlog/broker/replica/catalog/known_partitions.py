@@ -10,9 +10,9 @@ import xxhash
 
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
-from tierlog.remote.storage.layouts import Candidate
-from tierlog.remote.storage.layouts.known_segments import KnownLayout
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.layouts import Candidate
+from tierlog.remote.tier.layouts.known_segments import KnownLayout
+from tierlog.remote.tier.tier import Tier
 
 if TYPE_CHECKING:
     from tierlog.remote.metadata.metadata_view import MetadataView

@@ -21,11 +21,11 @@ from tierlog.broker.replica.catalog.empty_logs import empty_history
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.metadata.lineage import Gap
-from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.layouts import Candidate
-from tierlog.remote.storage.objects.part_suffixes import LOG
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.layouts import Candidate
+from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, TierHistory
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
 from tierlog.errors import StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.storage.chunks.ordered_calls import OrderedCalls
-from tierlog.remote.storage.tier.tier import CONCURRENCY
+from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
+from tierlog.remote.tier.tier import CONCURRENCY
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import NotSubmitted, Pool

@@ -25,7 +25,7 @@ from tierlog.broker.replica.catalog.tier_listing import (
 )
 from tierlog.errors import ObjectNotFoundError, StoreError
 from tierlog.remote.api import TopicIdPartition, Uuid
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from typing import Final
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.storage.layouts import Candidate
-from tierlog.remote.storage.layouts.listing import Listing
-from tierlog.remote.storage.objects.object_keys import PARSERS
-from tierlog.remote.storage.objects.part_suffixes import LOG
-from tierlog.remote.storage.tier.tier import Tier
+from tierlog.remote.tier.layouts import Candidate
+from tierlog.remote.tier.layouts.listing import Listing
+from tierlog.remote.tier.objects.object_keys import PARSERS
+from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS

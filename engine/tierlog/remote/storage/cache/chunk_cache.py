@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
-from tierlog.remote.storage.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 
 

@@ -28,7 +28,7 @@ import xxhash
 
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
 from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
-from tierlog.remote.storage.chunks.segment_log import ChunkKey
+from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileInfo
 

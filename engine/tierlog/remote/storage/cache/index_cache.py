@@ -8,14 +8,14 @@ from typing import Final
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
-from tierlog.remote.storage.chunks.decoding import open_part, part_name
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.preallocation import without_preallocation
-from tierlog.remote.storage.chunks.segment import StoredPart, StoredSegment
-from tierlog.remote.storage.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.storage.requests.awaiting import Waits
 from tierlog.remote.storage.requests.single_flight import Flight, Flights
-from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.remote.tier.chunks.decoding import open_part, part_name
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.preallocation import without_preallocation
+from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
+from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
 

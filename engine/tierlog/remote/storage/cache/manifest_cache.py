@@ -7,19 +7,19 @@ from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.chunks.segment_log import SegmentLog, open_log
-from tierlog.remote.storage.layouts.segment_lookup import (
+from tierlog.remote.storage.requests.awaiting import Waits
+from tierlog.remote.storage.requests.single_flight import Flight, Flights
+from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment_log import SegmentLog, open_log
+from tierlog.remote.tier.layouts.segment_lookup import (
     DescriptionRead,
     FoundSegment,
     LookupSteps,
     SegmentLookup,
     run_lookup,
 )
-from tierlog.remote.storage.requests.awaiting import Waits
-from tierlog.remote.storage.requests.single_flight import Flight, Flights
-from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
 

@@ -15,11 +15,11 @@ from typing import Final
 from tierlog._native.checksums import crc32c
 from tierlog._native.codecs import compress_bound
 from tierlog.errors import CorruptObjectError
-from tierlog.remote.storage.chunks.decoding import UNIT_OVERHEAD_BYTES
 from tierlog.remote.storage.copy.part_stream import PartStream
 from tierlog.remote.storage.copy.running_copies import RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer
-from tierlog.remote.storage.layouts.segment_objects import SegmentObjects, StoredLog
+from tierlog.remote.tier.chunks.decoding import UNIT_OVERHEAD_BYTES
+from tierlog.remote.tier.layouts.segment_objects import SegmentObjects, StoredLog
 from tierlog.runtime.machine.files import ReadableFile
 from tierlog.runtime.machine.scheduling import Future, Pool
 from tierlog.runtime.stores.protocol.object_store import ObjectStore, UploadLimits

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers
 from tierlog.remote.storage.copy.running_copies import RunningCopies
 from tierlog.remote.storage.copy.segment_copy import SegmentCopier
 from tierlog.remote.storage.copy.upload_buffers import process_buffers
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter

@@ -29,8 +29,7 @@ from typing import Final
 
 from tierlog.errors import ObjectConflictError, StoreError
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.config import StorageConfig
+from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copy_checks import (
     LogCheck,
     SourceFiles,
@@ -46,14 +45,15 @@ from tierlog.remote.storage.copy.part_stream import PartStream
 from tierlog.remote.storage.copy.previous_copy import CopiedSegment, find_copied_before
 from tierlog.remote.storage.copy.running_copies import CopyDeadlineError, RunningCopies, RunningCopy
 from tierlog.remote.storage.copy.upload_buffers import LentBuffer, UploadBuffers
-from tierlog.remote.storage.layouts.segment_objects import (
+from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.layouts.segment_objects import (
     SegmentObjects,
     StoredLog,
     custom_metadata_of,
     largest_custom_metadata_bytes,
 )
-from tierlog.remote.storage.layouts.writing import plan_objects, plan_removal
-from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
+from tierlog.remote.tier.layouts.writing import plan_objects, plan_removal
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine.scheduling import Future, PoolClosedError

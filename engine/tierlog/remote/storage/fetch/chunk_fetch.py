@@ -12,14 +12,14 @@ from functools import partial
 from typing import Final
 
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
-from tierlog.remote.storage.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.remote.storage.fetch.ahead_loads import AheadLoads
 from tierlog.remote.storage.fetch.chunk_landing import ChunkLanding
 from tierlog.remote.storage.fetch.chunk_loads import ChunkLoads
 from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight, MissingChunk
 from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
 from tierlog.remote.storage.requests.single_flight import Flights
-from tierlog.remote.storage.requests.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
+from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 
 #: Closing waits so long for chunks that are being opened.

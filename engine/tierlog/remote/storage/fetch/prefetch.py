@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
-from tierlog.remote.storage.chunks.segment_log import SegmentLog
 from tierlog.remote.storage.fetch.ahead_loads import AheadLoads
+from tierlog.remote.tier.chunks.segment_log import SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
 

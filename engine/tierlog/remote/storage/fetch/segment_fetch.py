@@ -11,25 +11,25 @@ from functools import partial
 from tierlog._native.files import ReadyFile
 from tierlog.errors import ConfigError, CorruptDataError, StoreError, TierlogError
 from tierlog.remote.api import IndexType, InvalidRangeError, RemoteLogSegmentMetadata
+from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCache
 from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
 from tierlog.remote.storage.cache.index_cache import IndexCache
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
 from tierlog.remote.storage.cache.weighted_cache import CacheFigures
-from tierlog.remote.storage.chunks.key_ring import KeyRing
-from tierlog.remote.storage.chunks.segment import StoredSegment
-from tierlog.remote.storage.chunks.segment_log import SegmentLog, open_log
-from tierlog.remote.storage.config import StorageConfig
 from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
 from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
 from tierlog.remote.storage.fetch.range_reader import RangeReader, StreamLimits
 from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, same_error
-from tierlog.remote.storage.layouts.segment_lookup import SegmentLookup, make_lookup
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.storage.requests.awaiting import WaitingThreads, Waits
-from tierlog.remote.storage.requests.store_requests import BLOCKING_THREADS, StoreRequests
+from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.segment_log import SegmentLog, open_log
+from tierlog.remote.tier.layouts.segment_lookup import SegmentLookup, make_lookup
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

@@ -1,0 +1,315 @@
+"""A tier: what a bucket prefix holds, as segments and their untransformed bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tierlog.errors import ObjectNotFoundError, TierlogError
+from tierlog.remote.api import IndexType, Uuid
+from tierlog.remote.tier.chunks.decoding import fetch_part
+from tierlog.remote.tier.chunks.key_ring import KeyRing
+from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.chunks.windows import iter_windows
+from tierlog.remote.tier.layouts import Candidate, Layout, SegmentFilter
+from tierlog.remote.tier.layouts.listing import Scope
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+
+#: Store calls that one tier has under way at once.
+CONCURRENCY = 16
+#: Window of a local disk: small enough to be decoded while it is in the processor's cache.
+LOCAL_WINDOW_BYTES = 2 << 20
+#: Window of an object store: large enough that the latency of a GET does not count.
+REMOTE_WINDOW_BYTES = 8 << 20
+REMOTE_PREFETCH = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoredTopic:
+    """A topic as the keys of a tier show it. ``topic_id`` is ZERO_UUID where the layout has none."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[int, ...]
+
+
+class Tier:
+    """One folder of a store under one layout. Made by ``open_tier``; a context manager.
+
+    Attributes:
+        url: Of the store, as ``open_store`` takes it: keys of segments are relative to it. "" if nobody said.
+        scope: Where in the store the segments are.
+
+    Thread safety: any number of threads; nothing is locked across a store call. Iterators belong to one thread each.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: Layout,
+        *,
+        key_ring: KeyRing | None = None,
+        machine: Machine | None = None,
+        url: str = "",
+        scope: Scope | None = None,
+        listed: Iterable[ObjectInfo] | None = None,
+    ) -> None:
+        self.url = url
+        self.scope = scope or Scope()
+        self._store = store
+        self._layout = layout
+        self._key_ring = key_ring or KeyRing({})
+        self._machine = machine or Machine()
+        self._listed = listed
+        self._calls = OrderedCalls(CONCURRENCY, self._machine)
+
+    @property
+    def layout(self) -> str:
+        """Name of the layout, as ``open_tier`` takes it: give it to an executor, so that it need not look again."""
+        return self._layout.name
+
+    @property
+    def listing(self) -> Layout:
+        """What lists and describes the tier's segments."""
+        return self._layout
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._store
+
+    @property
+    def key_ring(self) -> KeyRing:
+        """Opens its encrypted segments."""
+        return self._key_ring
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the tier's work runs on."""
+        return self._machine
+
+    @property
+    def foreign_objects(self) -> int:
+        """Objects of the last listing that belong to no whole segment: foreign keys, incomplete uploads."""
+        return self._layout.foreign_objects
+
+    def describe(self) -> str:
+        """The tier's URL and layout for messages, without secrets."""
+        return f"{self._store.describe()} ({self.layout})"
+
+    def topics(self, candidates: Iterable[Candidate] | None = None) -> tuple[StoredTopic, ...]:
+        """The topics that keys name, by name and id.
+
+        Args:
+            candidates: The segments of an earlier listing; None lists, and reads nothing else.
+        """
+        found: dict[tuple[str, Uuid], set[int]] = {}
+        for candidate in self.find_candidates() if candidates is None else candidates:
+            partition = candidate.topic_id_partition
+            found.setdefault((partition.topic, partition.topic_id), set()).add(partition.partition)
+        return tuple(
+            StoredTopic(name, topic_id, tuple(sorted(found[name, topic_id]))) for name, topic_id in sorted(found)
+        )
+
+    def iter_segments(
+        self,
+        topic: str | None = None,
+        topic_pattern: str | re.Pattern[str] | None = None,
+        *,
+        partitions: Collection[int] | None = None,
+        faults: list[TierlogError] | None = None,
+    ) -> Iterator[StoredSegment]:
+        """The whole segments of the tier, by topic, partition, start offset and segment id.
+
+        The listing comes first, then the descriptions of the wanted segments (manifests, checkpoints, index ends),
+        several at a time; nothing of other topics is fetched. Uploads that never became whole are no segments.
+
+        Args:
+            topic: One topic by name.
+            topic_pattern: A regular expression that the whole name must match; excludes ``topic``.
+            partitions: Only these.
+            faults: Where errors of single segments go, which are then left out; None raises the first.
+
+        Raises:
+            CorruptObjectError: a manifest is unreadable or belongs to another segment; names its key.
+            ObjectNotFoundError: an object of a listed segment is gone; names the segment's age.
+            EncryptionKeyError: only of a segment whose manifest lacks its description, which is then in its bytes.
+            ConfigError: both a topic and a pattern. StoreError and its kinds.
+        """
+        candidates = self.find_candidates(SegmentFilter.of(topic, topic_pattern, partitions))
+        with closing(self.iter_loads(candidates)) as loads:
+            for outcome in loads:
+                if isinstance(outcome, TierlogError):
+                    if faults is None:
+                        raise outcome
+                    faults.append(outcome)
+                elif outcome is not None:
+                    yield outcome
+
+    def find_candidates(
+        self, wanted: SegmentFilter | None = None, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
+        """The whole segments of a listing, as its keys show them, ordered as ``iter_segments``.
+
+        Args:
+            wanted: Which of them; None for all.
+            objects: What somebody else listed; then nothing is listed here, and at most the small file is fetched that
+                says the topic id of a log directory's partition.
+
+        Raises:
+            StoreError and its kinds.
+        """
+        if objects is None:  # who opened the tier may have listed it just now
+            objects, self._listed = self._listed, None
+        return self._layout.find_candidates(wanted or SegmentFilter(), objects)
+
+    def iter_loads(
+        self, candidates: Iterable[Candidate], *, ahead: int | None = None, calls: OrderedCalls | None = None
+    ) -> Generator[StoredSegment | TierlogError | None]:
+        """For each candidate in order what ``load`` returns or raises.
+
+        Args:
+            candidates: Of this tier.
+            ahead: How many are loaded beyond the one that is waited for; 0 loads in the calling thread. By default 0 of
+                a local disk, else enough that latency does not count.
+            calls: Where they are loaded, so that they do not stand in the line of others; by default the tier's own.
+        """
+        if ahead is None:
+            ahead = 0 if self._store.is_local else 2 * CONCURRENCY
+        return (calls or self._calls).map(self._layout.load, candidates, ahead=ahead)
+
+    def load(self, candidate: Candidate) -> StoredSegment | None:
+        """The segment of objects that somebody else listed: its description is fetched.
+
+        Returns:
+            None if it is gone since it was listed, or there is nothing to read in it.
+
+        Raises:
+            As ``iter_segments``, for this segment.
+        """
+        return self._layout.load(candidate)
+
+    def fetch_index(self, segment: StoredSegment, index_type: IndexType) -> bytes | memoryview | None:
+        """A part of a segment beside its log, decrypted: the bytes that the broker had.
+
+        Returns:
+            None if the part is known to be absent (always possible for TRANSACTION; for the others where a layout
+            lacks them); b"" for an empty one, without a request.
+
+        Raises:
+            CorruptObjectError: shorter than its description says, or not authentic.
+            ObjectNotFoundError: the object is gone; names the segment's age.
+            EncryptionKeyError: no key of the ring opens it. StoreError and its kinds.
+        """
+        with self._aged(segment):
+            return fetch_part(self._store, self._key_ring, segment, segment.part(index_type))
+
+    def iter_log_windows(
+        self,
+        segment: StoredSegment,
+        start_position: int = 0,
+        end_position_exclusive: int | None = None,
+        *,
+        window_bytes: int | None = None,
+        prefetch: int | None = None,
+        store: ObjectStore | None = None,
+    ) -> Generator[tuple[int, memoryview]]:
+        """The untransformed bytes of a range of the log, in order, contiguous, as (position, bytes).
+
+        Neighbouring chunks come in one GET a window; ``prefetch`` windows are under way while one is used. Memory:
+        (prefetch + 2) windows, each at least one chunk. Closing the iterator drops what is under way. A window is the
+        caller's for as long as it holds it.
+
+        Args:
+            segment: Of this tier.
+            start_position: First byte, in the untransformed log.
+            end_position_exclusive: Behind the last byte; None is the end of what counts.
+            window_bytes: About the size of one window; by default 2 MiB on a local disk, else 8 MiB.
+            prefetch: By default 0 for plain local files, else 3.
+            store: Read from in place of the tier's own: one around it that counts what this read asks.
+
+        Raises:
+            ValueError: not 0 <= start <= end <= ``segment.size_bytes``.
+            CorruptObjectError: the object is shorter than described, a chunk is not authentic or does not decompress
+                to its size; with the position in the object and what was expected and found.
+            ObjectNotFoundError: the object is gone; names the segment's age.
+            EncryptionKeyError: no key of the ring opens it. StoreError and its kinds.
+        """
+        end = segment.size_bytes if end_position_exclusive is None else end_position_exclusive
+        if not 0 <= start_position <= end <= segment.size_bytes:
+            raise ValueError(
+                f"range {start_position} … {end} is not within the {segment.size_bytes} bytes of {segment.name}"
+            )
+        plain_local = self._store.is_local and not segment.transformed
+        window = window_bytes or (LOCAL_WINDOW_BYTES if self._store.is_local else REMOTE_WINDOW_BYTES)
+        ahead = (0 if plain_local else REMOTE_PREFETCH) if prefetch is None else prefetch
+        return self._iter_aged(
+            segment,
+            iter_windows(
+                store or self._store,
+                self._key_ring,
+                self._calls,
+                segment,
+                start_position=start_position,
+                end_position_exclusive=end,
+                window_bytes=window,
+                prefetch=ahead,
+            ),
+        )
+
+    def _iter_aged(
+        self, segment: StoredSegment, windows: Generator[tuple[int, memoryview]]
+    ) -> Generator[tuple[int, memoryview]]:
+        with self._aged(segment):
+            yield from windows
+
+    def _aged(self, segment: StoredSegment) -> _Aged:
+        return _Aged(segment, self._machine.clock)
+
+    def close(self) -> None:
+        """Wait for what is under way and release threads and the store; idempotent."""
+        self._calls.close()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Aged:
+    """Adds the segment and its age to "not found": retention may have deleted it since it was listed."""
+
+    def __init__(self, segment: StoredSegment, clock: Clock) -> None:
+        self._segment = segment
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, ObjectNotFoundError):
+            age_ms = max(0, self._clock.time_ms() - self._segment.last_modified_ms)
+            told = ObjectNotFoundError(
+                f"{self._segment.name}: gone since it was listed (retention may have deleted it; it was written "
+                f"{_in_words(age_ms)} ago): {error}"
+            )
+            raise told from error
+
+
+def _in_words(age_ms: int) -> str:
+    minutes, hours, days = age_ms // 60_000, age_ms // 3_600_000, age_ms // 86_400_000
+    if days:
+        return f"{days} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
