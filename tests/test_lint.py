@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import collections
 import pathlib
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ pytestmark = needs_checkout
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
-FOLDER_MODULES_MAX = 15
 
 
 def sources(*patterns: str) -> list[pathlib.Path]:
@@ -72,14 +70,6 @@ def test_files_are_short() -> None:
         if (lines := len(path.read_text().splitlines())) > FILE_LINES_MAX
     }
     assert not long
-
-
-def test_rooms_are_small() -> None:
-    """In a folder of twenty modules nobody finds one by its name: there is a second room in it."""
-    modules = [path for root in PYTHON_ROOTS for path in root.rglob("*.py") if path.name != "__init__.py"]
-    assert len(modules) > 200
-    rooms = collections.Counter(str(path.parent.relative_to(ROOT)) for path in modules)
-    assert not {room: count for room, count in rooms.items() if count > FOLDER_MODULES_MAX}
 
 
 def test_functions_fit_a_screen() -> None:
