@@ -27,14 +27,15 @@ import numpy as np
 
 from bench.findings import Findings, ratios, spread
 from bench.local_log_data import BATCH_BYTES, INDEX_BASE, write_batches, write_index, write_questions
-from bench.peers import install
-from bench.peers.compiled import c_program, java_class_path
 from bench.peers.rounds import Peer, started
+from tests.support.peers import install
+from tests.support.peers.compiled import c_program, java_class_path
 from tierlog.log.formats.offset_index import OffsetIndex
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_offsets import FetchIsolation
 from tierlog.log.local.unified_log import UnifiedLog
 
+HERE = pathlib.Path(__file__).resolve().parent
 SEGMENT_BYTES = 64 << 20
 RECOVERED_BATCHES = (1 << 30) // BATCH_BYTES
 READ_BYTES = 1 << 20
@@ -348,7 +349,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tierlog-bench-", dir=chosen.folder) as name:
         folder = pathlib.Path(name)
-        classes = java_class_path("LogTurns.java", folder / "classes")
+        classes = java_class_path(HERE / "peers" / "LogTurns.java", folder / "classes")
         java = [install.java(), "-Xmx3g", "-cp", classes, "org.apache.kafka.storage.internals.log.LogTurns"]
         program = c_program(pathlib.Path(__file__).with_suffix(".c"), folder)
         with started("Kafka", java) as kafka, started("ours in C", [str(program)]) as c:

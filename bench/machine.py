@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.peers.install import version_here
+from tests.support.peers.install import version_here
 from tierlog._native.checksums import crc32c_implementation
 from tierlog._version import __version__
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from bench.metadata_events import event_values, partition_of
-from bench.peers import broker
+from tests.support.peers import broker
 from tierlog.remote.metadata.cluster_topic import read_cluster_topic
 from tierlog.remote.metadata.records.record_serde import decode_record
 from tierlog.remote.metadata.table.segment_table import SegmentTable

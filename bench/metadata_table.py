@@ -25,15 +25,16 @@ import numpy as np
 
 from bench.findings import Findings, ratios, spread
 from bench.metadata_events import QUESTION, partition_of, write_events, write_questions
-from bench.peers import install
-from bench.peers.compiled import c_program, java_class_path
 from bench.peers.rounds import Peer, started
+from tests.support.peers import install
+from tests.support.peers.compiled import c_program, java_class_path
 from tierlog.remote.metadata.records.event_runs import BatchRun
 from tierlog.remote.metadata.snapshots.snapshot_file import read_snapshot, write_snapshot
 from tierlog.remote.metadata.snapshots.snapshot_state import SnapshotState
 from tierlog.remote.metadata.table.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
 
+HERE = pathlib.Path(__file__).resolve().parent
 QUESTIONS = 1 << 20
 #: Of them from Python, one by one.
 FIRST = 1 << 17
@@ -48,7 +49,14 @@ def _sides(folder: pathlib.Path, partitions: int) -> Iterator[tuple[Peer, Peer]]
     classes = folder / "classes"
     classes.mkdir()
     main = "org.apache.kafka.server.log.remote.metadata.storage.MetadataCache"
-    java = [install.java(), "-Xmx10g", "-cp", java_class_path("MetadataCache.java", classes), main, *given]
+    java = [
+        install.java(),
+        "-Xmx10g",
+        "-cp",
+        java_class_path(HERE / "peers" / "MetadataCache.java", classes),
+        main,
+        *given,
+    ]
     with (
         started("Kafka's cache", java) as kafka,
         started("ours in C", [str(c_program(pathlib.Path(__file__).with_suffix(".c"), folder)), *given]) as ours,

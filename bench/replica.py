@@ -23,13 +23,13 @@ import tempfile
 import time
 
 from bench.findings import Findings, spread
-from bench.peers import install, plugin
-from bench.raw_client import RawClient, request_class
 from bench.replica_bucket import large_segment, many_segments
 from bench.replica_sides import PARTITION_BYTES, Client, cpu_seconds, replica_over
 from bench.replica_start import measure_memory, measure_start
 from bench.replica_tier import measure_tier, pread_server
 from bench.side_by_side import ROUNDS
+from tests.support.peers import install, plugin
+from tests.support.raw_client import RawClient, request_class
 
 #: Clients at once, and what each asks: of a hundred each goes on until the last one has begun.
 REQUESTS = {1: 2000, 100: 100}

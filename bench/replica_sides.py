@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bench.findings import Findings, ratios, spread
-from bench.peers import broker, compiled, install
 from bench.side_by_side import ROOT
+from tests.support.peers import broker, compiled, install
 
 PARTITION_BYTES = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")

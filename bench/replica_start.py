@@ -17,10 +17,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.findings import Findings, spread
-from bench.peers import broker
-from bench.raw_client import RawClient, request_class
 from bench.replica_bucket import many_segments
 from bench.replica_sides import PARTITION_BYTES, Client, replica_over, resident_mib, series
+from tests.support.peers import broker
+from tests.support.raw_client import RawClient, request_class
 from tests.support.servers import StoreServer, seaweed
 
 START_PARTITIONS, START_SEGMENTS = 1000, 10

@@ -16,7 +16,6 @@ import numpy as np
 from bench import spark
 from bench.bare_chunks import Bytes
 from bench.findings import Findings, ratios, spread
-from bench.peers import broker, plugin
 from bench.replica_sides import (
     PARTITION_BYTES,
     Client,
@@ -33,6 +32,7 @@ from bench.side_by_side import ROOT
 from bench.spark_tier import MONTH_MS, broker_settings, our_options, tiered
 from bench.storage_segment import CHUNK, FORMS
 from bench.turns_bare import BareChunks, Rooms
+from tests.support.peers import broker, plugin
 from tierlog import open_tier
 from tierlog.scan.history import TierHistory
 

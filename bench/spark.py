@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.machine import facts
-from bench.peers import broker, install
 from bench.report import table
 from bench.side_by_side import ROUNDS, Comparison, save
 from pyspark_tierlog import jar_path
+from tests.support.peers import broker, install
 
 GIGABYTES = 2
 VALUE_BYTES = 1000

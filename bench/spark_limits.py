@@ -21,9 +21,9 @@ from typing import Any
 from bench import spark
 from bench.bare import bare_codec
 from bench.machine import facts
-from bench.peers import broker, install
 from bench.side_by_side import ROUNDS, results_folder
 from pyspark_tierlog import jar_path
+from tests.support.peers import broker, install
 from tierlog.records import scan
 
 PARTS = (1, 2, 4, 8)

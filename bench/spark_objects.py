@@ -23,7 +23,6 @@ import numpy as np
 from bench.bare_chunks import versions
 from bench.findings import Findings, spread
 from bench.logs import MIB
-from bench.peers import install
 from bench.side_by_side import ROUNDS
 from bench.spark import QUERIES
 from bench.spark_limits import application
@@ -31,6 +30,7 @@ from bench.storage_segment import CHUNK, FORMS, folder_keys, form_keys, make_seg
 from bench.turns_bare import CORES, BareChunks, Rooms
 from pyspark_tierlog import jar_path
 from tests.support.closed_segments import ClosedSegment
+from tests.support.peers import install
 from tierlog.records import scan
 
 OF_BARE_MIN = 0.85

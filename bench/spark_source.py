@@ -1,6 +1,6 @@
 """Spark's Kafka source and Tierlog's two engines over the same records, in one Spark application, run in turn.
 
-Run by the peers' interpreter (see ``bench/peers/install.py``); prints one JSON object a line: the source, the query,
+Run by the peers' interpreter (``tests/support/peers/install.py``); prints one JSON object a line: the source, query,
 wall seconds with ``load()`` and planning, planning once more alone, CPU seconds of the whole process tree (JVM, Python
 workers and planner, broker), and the answer. The answers must be equal before a time counts.
 """

@@ -27,10 +27,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench import spark
 from bench.machine import facts
-from bench.peers import broker, install, plugin
 from bench.report import table
 from bench.side_by_side import ROUNDS, Comparison, save
 from bench.storage_segment import folder_keys, form_keys
+from tests.support.peers import broker, install, plugin
 
 FORMS = ("plain", "zstd + AES")
 PARQUET = {f"parquet-{codec}": f"Parquet, {codec}" for codec in ("none", "snappy", "zstd")}

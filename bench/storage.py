@@ -32,7 +32,6 @@ import numpy as np
 from bench.bare_chunks import BareGcm, BareZstd, Bytes, versions
 from bench.findings import Findings
 from bench.logs import MIB
-from bench.peers import plugin
 from bench.side_by_side import ROUNDS, scaled
 from bench.storage_plugin import WARM, BesidePlugin
 from bench.storage_segment import (
@@ -47,6 +46,7 @@ from bench.storage_segment import (
     s3_keys,
 )
 from tests.support.closed_segments import ClosedSegment
+from tests.support.peers import plugin
 from tests.support.servers import seaweed
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager

@@ -18,10 +18,10 @@ from typing import Any
 
 from bench.findings import Findings, ratios, spread
 from bench.logs import MIB
-from bench.peers.plugin import plugin, with_pem_keys
 from bench.storage_segment import folder_keys, form_keys, write_description
-from bench.turns import Side, ours, positions
+from bench.turns import Side, ours, plugin, positions
 from tests.support.closed_segments import ClosedSegment
+from tests.support.peers.plugin import with_pem_keys
 
 WARM, OUR_WARM = 15, 2
 RANDOM_READS, COPIES_AT_ONCE = 100, 10

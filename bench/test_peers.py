@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bench.logs import MIB, BenchLog
-from bench.peers import broker, install, rounds
+from bench.peers import rounds
 from bench.side_by_side import Comparison, scaled
 from bench.test_decode import decode, peak_of_arrow
+from tests.support.peers import broker, install
 from tierlog.records import decode as decode_all
 from tierlog.records import scan
 

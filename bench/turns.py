@@ -17,6 +17,8 @@ from typing import Any
 
 from bench.logs import MIB
 from bench.side_by_side import ROOT
+from tests.support.peers import install
+from tests.support.peers import plugin as plugin_peer
 
 #: What a side is asked, and the fields of it beside ``manager``, the name of one that was opened.
 OPERATIONS = {
@@ -83,6 +85,16 @@ def ours(segment_file: str) -> Iterator[Side]:
 @contextlib.contextmanager
 def bare(segment_file: str) -> Iterator[Side]:
     with started("bare calls", [sys.executable, "-m", "bench.turns_bare", segment_file]) as side:
+        yield side
+
+
+@contextlib.contextmanager
+def plugin(segment_file: str) -> Iterator[Side]:
+    """A JVM of its own until the block ends."""
+    java = [install.java(), "-Xmx2g", "-XX:+UseG1GC", "-cp", plugin_peer.class_path()]
+    with started(
+        "the plugin", [*java, str(ROOT / "bench" / "peers" / "PluginTurns.java"), segment_file, plugin_peer.MANAGER]
+    ) as side:
         yield side
 
 

@@ -155,9 +155,9 @@ def _replica(bucket: pathlib.Path) -> Iterator[str]:
 
 def _remote_journeys(trace: Trace, folder: pathlib.Path) -> Iterator[tuple[str, set[str]]]:
     """A copy, a range of it, and what two segments are to clients of a replica."""
-    from bench.raw_client import RawClient, request_class
     from tests.support.closed_segments import made_segment
     from tests.support.manager_configs import local_keys
+    from tests.support.raw_client import RawClient, request_class
     from tierlog import read
     from tierlog.remote import TieredStorageManager
 

@@ -215,7 +215,7 @@ def test_the_reader_feeds_what_the_page_names(data: pathlib.Path) -> None:
 
 def test_the_clients_of_a_replica_have_the_versions_that_are_tested() -> None:
     """Otherwise a user trusts a client in a version that nobody has tried."""
-    from bench.peers.install import PYSPARK
+    from tests.support.peers.install import PYSPARK
 
     page = (ROOT / "docs" / "replica.md").read_text()
     told = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE))
@@ -228,7 +228,7 @@ def test_the_clients_of_a_replica_have_the_versions_that_are_tested() -> None:
         "kafka-connect": ("Kafka Connect",),
     }
     for jars, clients in java.items():
-        listed = (ROOT / "bench" / "peers" / f"{jars}.xml").read_text()
+        listed = (ROOT / "tests" / "support" / "peers" / f"{jars}.xml").read_text()
         versions = re.findall(r"<kafka.version>(.+)</kafka.version>", listed)
         assert {version for client, version in told.items() if client.startswith(clients)} == set(versions)
     assert told["Spark's Kafka source"] == PYSPARK

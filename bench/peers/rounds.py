@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.peers import install
+from tests.support.peers import install
 
 
 class Peer:
@@ -62,7 +62,7 @@ def started(name: str, command: Sequence[str], *, environment: Mapping[str, str]
 @contextlib.contextmanager
 def decoders(log: pathlib.Path, bootstrap: str, topic: str) -> Iterator[dict[str, Peer]]:
     """All peers that decode: over the log file, or over the topic of the broker that wrote it."""
-    source = str(install.HERE / "RecordIterator.java")
+    source = str(pathlib.Path(__file__).with_name("RecordIterator.java"))
     java = [install.java(), "-Xmx2g", "-cp", install.class_path("kafka"), source, str(log)]
     python, environment = str(install.python()), install.environment()
     scripts = {"aiokafka": [str(log)], "kafka-python": [str(log)], "confluent-kafka": [bootstrap, topic]}

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.peers import broker
 from tests.support.command import run_process
+from tests.support.peers import broker
 
 pytestmark = pytest.mark.interop
 

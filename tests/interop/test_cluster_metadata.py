@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import tierlog
-from bench.peers import broker
 from tests.conftest import DATA
 from tests.support.command import Run
 from tests.support.command import tierlog as command  # noqa: F401 - a fixture
 from tests.support.golden import metadata_folders
 from tests.support.metadata_cluster import manager_config, needs_a_broker
+from tests.support.peers import broker
 from tierlog.errors import ConfigError
 from tierlog.records.decoding import decode
 from tierlog.remote.api import RemoteStorageException

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.peers import broker
 from tests.support.metadata_cluster import (
     PARTITIONS,
     admin_of,
@@ -19,6 +18,7 @@ from tests.support.metadata_cluster import (
     manager_config,
     needs_a_broker,
 )
+from tests.support.peers import broker
 from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.metadata.cluster_topic import read_cluster_topic

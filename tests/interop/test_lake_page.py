@@ -9,10 +9,10 @@ import subprocess
 
 import pytest
 
-from bench.peers import install
 from tests.support.batches import Batch
 from tests.support.buckets import Bucket
 from tests.support.checkout import ROOT, needs_checkout
+from tests.support.peers import install
 
 pytestmark = [pytest.mark.interop, needs_checkout]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from bench.peers import broker
 from tests.support.log_writer import (
     ABORTED,
     COMMITTED,
@@ -29,6 +28,7 @@ from tests.support.log_writer import (
     written_of,
 )
 from tests.support.metadata_cluster import admin_of, needs_a_broker
+from tests.support.peers import broker
 from tests.support.produce_requests import Produced, produce
 from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.local.log_directory import LogDirectory

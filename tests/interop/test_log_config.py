@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from bench.peers import install
+from tests.support.peers import install
 from tierlog.errors import ConfigError
 from tierlog.log.local.config.broker_keys import BROKER_KEYS
 from tierlog.log.local.config.topic_keys import TOPIC_KEYS

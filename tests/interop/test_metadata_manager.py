@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bench.peers import broker, metadata_peer
-from bench.peers.metadata_peer import MetadataPeer, PeerError
 from tests.contract.metadata_manager_suite import (
     DELETED,
     DELETING,
@@ -38,6 +36,8 @@ from tests.contract.metadata_manager_suite import (
     update,
 )
 from tests.support.metadata_cluster import PARTITIONS, admin_of, delete_topic, make_topic, manager_keys, needs_a_broker
+from tests.support.peers import broker, metadata_peer
+from tests.support.peers.metadata_peer import MetadataPeer, PeerError
 from tierlog.remote.api import (
     RemoteLogMetadataManager,
     RemoteLogSegmentMetadata,

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from bench.peers import broker
 from tests.support.connect_worker import connect_worker
 from tests.support.golden import ISOLATIONS, tiered_offsets
 from tests.support.golden_replicas import expected_reads, golden_replicas
 from tests.support.metadata_cluster import admin_of, needs_a_broker
+from tests.support.peers import broker
 from tests.support.replica_readers import ReadRow, confluent, expected_rows, plain_text
 
 pytestmark = pytest.mark.interop

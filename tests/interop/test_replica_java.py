@@ -7,11 +7,11 @@ import pathlib
 
 import pytest
 
-from bench.peers import install
 from tests.support.golden import ISOLATIONS, answers, tiered_offsets
 from tests.support.golden_replicas import golden_replicas
 from tests.support.line_process import LineProcess
 from tests.support.metadata_cluster import needs_a_broker
+from tests.support.peers import install
 from tests.support.replica_readers import CLIENTS, expected_rows, rows_of_lines
 
 pytestmark = pytest.mark.interop

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bench.peers import broker
 from tests.support.api_calls import make_request
 from tests.support.broker_servers import Client
 from tests.support.metadata_cluster import admin_of, needs_a_broker
@@ -31,6 +30,7 @@ from tests.support.oracle_requests import (
     difference,
     iter_requests,
 )
+from tests.support.peers import broker
 from tests.support.replica_server import replica
 
 pytestmark = pytest.mark.interop

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.peers import install
 from tests.support.golden import ISOLATIONS, tiered_offsets
 from tests.support.golden_replicas import golden_replicas
 from tests.support.line_process import LineProcess
 from tests.support.metadata_cluster import needs_a_broker
+from tests.support.peers import install
 from tests.support.replica_readers import ReadRow, expected_rows, rows_of_lines
 
 pytestmark = pytest.mark.interop

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.peers import broker, install, plugin
 from tests.support.command import Outcome, run_process
 from tests.support.golden import ISOLATIONS, tiered_offsets, tiered_topics
 from tests.support.metadata_topics import TopicRecords, read_topic
 from tests.support.pages import commands_of
+from tests.support.peers import broker, install, plugin
 from tests.support.replica_readers import expected_rows
 from tierlog.remote.api import IndexType
 from tierlog.remote.metadata.topic_backed.partitioner import metadata_partition

@@ -6,10 +6,10 @@ import pathlib
 
 import pytest
 
-from bench.peers import broker
 from tests.support.broker_servers import Client
 from tests.support.error_answers import ask_out_of_order, recorded
 from tests.support.metadata_cluster import needs_a_broker
+from tests.support.peers import broker
 
 pytestmark = pytest.mark.interop
 

@@ -17,7 +17,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as At
 
-from bench.peers import broker
 from tests.support.metadata_cluster import (
     TIERED_JARS,
     admin_of,
@@ -27,6 +26,7 @@ from tests.support.metadata_cluster import (
     needs_a_broker,
     tiered_broker,
 )
+from tests.support.peers import broker
 from tierlog.remote.api import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from bench.peers import install
+from tests.support.peers import install
 from tests.support.replica_server import free_port, write_properties
 
 _MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"

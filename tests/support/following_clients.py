@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from bench.peers import install
 from tests.support.checkout import ROOT
+from tests.support.peers import install
 
 CLIENTS = ROOT / "tests" / "interop" / "clients"
 #: Short of what clients wait by default for news of topics and after errors.

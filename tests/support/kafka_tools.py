@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.peers import install
 from tests.support.checkout import ROOT
 from tests.support.line_process import LineProcess
 from tests.support.metadata_cluster import needs_a_broker
+from tests.support.peers import install
 
 _SOURCE = ROOT / "tests" / "interop" / "clients" / "KafkaTools.java"
 _PACKAGE = "org.apache.kafka.tools."

@@ -11,9 +11,9 @@ import pathlib
 import subprocess
 from collections.abc import Callable, Mapping
 
-from bench.peers import install
-from bench.peers.compiled import java_class_path
 from tests.support.broker_logs import ToldClock
+from tests.support.peers import install
+from tests.support.peers.compiled import java_class_path
 from tierlog._native.checksums import crc32c
 from tierlog.errors import CorruptRecordError, TierlogError
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
@@ -33,7 +33,7 @@ EPOCHS = "leader-epoch-checkpoint"
 
 
 class KafkaPeer:
-    """A peer of bench/peers, in a package of Kafka's: one answer a line.
+    """A program of tests/support/peers, in a package of Kafka's: one answer a line.
 
     Args:
         folder: Where the peer is compiled.
@@ -47,7 +47,7 @@ class KafkaPeer:
         program: str = "LogPeer",
         package: str = "org.apache.kafka.storage.internals.log",
     ) -> None:
-        command = [install.java(), "-Xmx256m", "-cp", java_class_path(f"{program}.java", folder)]
+        command = [install.java(), "-Xmx256m", "-cp", java_class_path(install.HERE / f"{program}.java", folder)]
         command.append(f"{package}.{program}")
         pipe, self.errors = subprocess.PIPE, folder / "errors.txt"
         with self.errors.open("w") as errors:

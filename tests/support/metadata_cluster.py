@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.peers import install
+from tests.support.peers import install
 from tierlog.remote.metadata.topic_backed.config import TopicBasedConfig, read_topic_based_config
 from tierlog.remote.metadata.topic_backed.metadata_log import METADATA_TOPIC
 

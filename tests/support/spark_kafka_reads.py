@@ -2,8 +2,8 @@
 
     python -m tests.support.spark_kafka_reads JARS
 
-Run by the peers' interpreter (``bench.peers.install``): the source has no release for the newest Spark. A line of
-stdin is a question, ``{"bootstrap", "topic", "isolation", "out", "records_per_batch"}``. Records go to the file ``out``
+Run by the peers' interpreter (``tests.support.peers.install``): the source has no release for the newest Spark. A line
+of stdin asks, ``{"bootstrap", "topic", "isolation", "out", "records_per_batch"}``. Records go to the file ``out``
 in the form of the other readers; then the answer is the number of micro-batches, 0 for a batch read, which
 ``records_per_batch`` 0 asks for.
 """

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.peers import install
+from tests.support.peers import install
 from tierlog.remote.api import RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.metadata.records.record_serde import RemoteLogMetadataRecord, decode_record, encode_record
 

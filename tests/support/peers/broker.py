@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.peers import install
+from tests.support.peers import install
 
 CLUSTER_ID = "tierlogBenchCluster0001"
 START_SECONDS = 180.0

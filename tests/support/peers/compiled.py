@@ -7,16 +7,16 @@ import pathlib
 import shlex
 import subprocess
 
-from bench.peers import install
+from tests.support.peers import install
 
 
-def java_class_path(source: str, folder: pathlib.Path) -> str:
-    """Compile a source of this room into a folder; the class path with Kafka's jars. Compiled, not run from its source:
+def java_class_path(source: pathlib.Path, folder: pathlib.Path) -> str:
+    """Compile a source into a folder; the class path with Kafka's jars. Compiled, not run from its source:
     only so it is in the package of what it calls.
     """
     path = install.class_path("kafka")
     javac = pathlib.Path(install.java()).with_name("javac") if os.environ.get("JAVA_HOME") else "javac"
-    subprocess.run([str(javac), "-cp", path, "-d", str(folder), str(install.HERE / source)], check=True)
+    subprocess.run([str(javac), "-cp", path, "-d", str(folder), str(source)], check=True)
     return f"{folder}:{path}"
 
 

@@ -1,19 +1,16 @@
-"""The Java plugin as a side of :mod:`bench.turns`, where its jars are named: TIERLOG_PLUGIN_JARS, folders or jars."""
+"""The Java plugin, where its jars are named: TIERLOG_PLUGIN_JARS, folders or jars."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from bench.peers import install
-from bench.turns import Side, started
+from tests.support.peers import install
 
 VARIABLE = "TIERLOG_PLUGIN_JARS"
 MANAGER = "io.aiven.kafka.tieredstorage.RemoteStorageManager"
-HEAP = "2g"
 HOW = f"{VARIABLE} names no jars of the plugin (a folder of them, or several by ':'): nothing is set against it"
 
 
@@ -30,14 +27,6 @@ def jars() -> list[pathlib.Path]:
 def class_path() -> str:
     """The plugin's jars before Kafka's, which have the interface."""
     return os.pathsep.join([*map(str, jars()), install.class_path("kafka")])
-
-
-@contextlib.contextmanager
-def plugin(segment_file: str) -> Iterator[Side]:
-    """A JVM of its own until the block ends."""
-    java = [install.java(), f"-Xmx{HEAP}", "-XX:+UseG1GC", "-cp", class_path()]
-    with started("the plugin", [*java, str(install.HERE / "PluginTurns.java"), segment_file, MANAGER]) as side:
-        yield side
 
 
 def with_pem_keys(keys: Mapping[str, str], folder: pathlib.Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parents[2]
 PYSPARK = "4.2.0"
 #: The Python clients with all that makes them fast: without the package crc32c, kafka-python takes seconds a MiB.
 PACKAGES = ["confluent-kafka", "aiokafka[lz4,snappy,zstd]", "kafka-python[crc32c,lz4,zstd]"]
