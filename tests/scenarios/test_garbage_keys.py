@@ -17,7 +17,7 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
-from tierlog.upkeep.orphans import OrphanKind, OrphanSearch
+from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch
 
 COUNTS = pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 FOLDERS = 25

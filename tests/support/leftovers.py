@@ -9,7 +9,7 @@ from tierlog.remote.tier.layouts.kafka import KafkaLayout
 from tierlog.remote.tier.layouts.listing import Scope
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
-from tierlog.upkeep.orphans import Orphan, OrphanKind, OrphanSearch
+from tierlog.upkeep.orphan_search import Orphan, OrphanKind, OrphanSearch
 
 
 def search_of(store: ObjectStore, layout: str) -> OrphanSearch:

@@ -20,7 +20,7 @@ from tierlog.scan.planning.plan import plan_scan
 from tierlog.scan.reading.parallel_scan import ParallelScan
 from tierlog.scan.reading.read import read_scan_range
 from tierlog.scan.scan_request import ScanRequest, TopicSelection
-from tierlog.upkeep.verify.verification import Verification
+from tierlog.upkeep.verification.verification import Verification
 
 SEEDS = range(10)
 

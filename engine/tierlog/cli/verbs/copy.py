@@ -17,7 +17,7 @@ from tierlog.cli.tiers import config_keys, open_path
 from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierlog.upkeep.bucket_copy import BucketCopy, SegmentOutcome
+    from tierlog.upkeep.copying.bucket_copy import BucketCopy, SegmentOutcome
 
 _WORKERS = 4
 
@@ -92,8 +92,8 @@ def copy(
     """
     from tierlog.cli.topics import check_topic
     from tierlog.remote.storage.copy.copy_target import open_copy_target
-    from tierlog.upkeep.bucket_copy import BucketCopy
-    from tierlog.upkeep.topic_map import TopicMap
+    from tierlog.upkeep.copying.bucket_copy import BucketCopy
+    from tierlog.upkeep.copying.segment_source import TopicMap
 
     failed = 0
     mapped = TopicMap.parse(maps or ())

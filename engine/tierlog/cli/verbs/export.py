@@ -31,8 +31,8 @@ from tierlog.errors import ConfigError, StoreError
 if TYPE_CHECKING:
     from tierlog.remote.api import Uuid
     from tierlog.runtime.machine.files import Files
-    from tierlog.upkeep.export.broker_directory import TargetCluster
-    from tierlog.upkeep.export.exporting import PartitionExport
+    from tierlog.upkeep.exporting.broker_directory import TargetCluster
+    from tierlog.upkeep.exporting.partition_export import PartitionExport
 
 LOCK_NAME = ".tierlog-export.lock"
 #: Beside the logs: indexes (about one byte in 400), snapshots, checkpoints, and what a file system needs itself.
@@ -109,8 +109,8 @@ def export(
     from tierlog.runtime.machine import Machine
     from tierlog.scan.history import TierHistory
     from tierlog.scan.log_starts import parse_log_starts
-    from tierlog.upkeep.export.broker_directory import BrokerDirectory
-    from tierlog.upkeep.export.exporting import PartitionExport
+    from tierlog.upkeep.exporting.broker_directory import BrokerDirectory
+    from tierlog.upkeep.exporting.partition_export import PartitionExport
 
     check_topic(path, topic)
     machine = Machine()
@@ -152,7 +152,7 @@ def parsed_target(
     cluster_id: str | None, node_id: int | None, topic_id: str | None, directory_id: str | None
 ) -> TargetCluster | None:
     """The target cluster of the options. Raises ConfigError: one of the options lacks the others that it needs."""
-    from tierlog.upkeep.export.broker_directory import TargetCluster
+    from tierlog.upkeep.exporting.broker_directory import TargetCluster
 
     if cluster_id is None:
         if node_id is not None or topic_id is not None or directory_id is not None:

@@ -25,7 +25,7 @@ from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.remote.metadata.metadata_view import MetadataView
-    from tierlog.upkeep.orphans import Orphan, OrphanReport
+    from tierlog.upkeep.orphan_search import Orphan, OrphanReport
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +65,7 @@ def orphans(
     JSON: one object for each finding,
     {"kind","key","topic","partition","segmentId","sizeBytes","ageMs","reason","deleted"}.
     """
-    from tierlog.upkeep.orphans import OrphanSearch
+    from tierlog.upkeep.orphan_search import OrphanSearch
 
     check_command_config(metadata, command_config)
     older_than_ms = _age_ms(older_than)

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
     from tierlog.remote.tier import Tier
     from tierlog.runtime.machine import Machine
-    from tierlog.upkeep.export.broker_directory import TargetCluster
-    from tierlog.upkeep.restore.bucket_metadata import (
+    from tierlog.upkeep.copying.segment_source import TopicMap
+    from tierlog.upkeep.exporting.broker_directory import TargetCluster
+    from tierlog.upkeep.restoring.bucket_metadata import (
         BucketMetadata,
         LeftOutSegment,
         RestoredPartition,
         RestoredSegment,
     )
-    from tierlog.upkeep.restore.restore_target import RestoreTarget
-    from tierlog.upkeep.topic_map import TopicMap
+    from tierlog.upkeep.restoring.restore_targets import RestoreTarget
 
 _COPY_BYTES_MAX = 1 << 30
 _QUIET_MINUTES = 10
@@ -135,7 +135,7 @@ def restore(
     """
     from tierlog.cli.topics import check_topic
     from tierlog.runtime.machine import Machine
-    from tierlog.upkeep.topic_map import TopicMap
+    from tierlog.upkeep.copying.segment_source import TopicMap
 
     machine = Machine()
     mapped = TopicMap.parse(maps or ())
@@ -200,7 +200,7 @@ def _register_copied(
     path: str, target: RestoreTarget | None, to: str | None, machine: Machine, output: Output, *, dry_run: bool
 ) -> ExitCode:
     """The segments that ``tierlog copy`` printed, restored without a look at a bucket."""
-    from tierlog.upkeep.restore.copied_segments import read_copied
+    from tierlog.upkeep.restoring.copied_segments import read_copied
 
     data = machine.files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
     copied = list(read_copied(data.decode("utf-8", "replace").splitlines()))
@@ -256,7 +256,7 @@ def _bucket(
 ) -> Iterator[BucketMetadata]:
     from tierlog.remote.config import read_storage_config
     from tierlog.scan.topic_name import TopicName
-    from tierlog.upkeep.restore.bucket_metadata import BucketMetadata
+    from tierlog.upkeep.restoring.bucket_metadata import BucketMetadata
 
     names = [TopicName.parse(topic) for topic in topics or ()]
 
@@ -280,15 +280,14 @@ def _target(
     command_config: Path | None,
 ) -> Iterator[RestoreTarget]:
     from tierlog.remote.metadata.cluster_topic import is_bootstrap
-    from tierlog.upkeep.restore.snapshot_writer import SnapshotFile
-    from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
+    from tierlog.upkeep.restoring.restore_targets import SnapshotFile, TopicFolder
 
     there = machine.files.find(to)
     if there is None and is_bootstrap(to):
         from tierlog.remote.metadata.topic_backed.kafka_log import open_cluster_log
         from tierlog.runtime.kafka.client_keys import client_settings
         from tierlog.runtime.kafka.topic_admin import TopicAdmin
-        from tierlog.upkeep.restore.topic_writer import TopicWriter
+        from tierlog.upkeep.restoring.topic_writer import TopicWriter
 
         client_keys = command_keys(command_config)
         with ExitStack() as held:

@@ -70,12 +70,12 @@ def verify(
         check_topic(path, topic)
     if is_file(path) and topic is None and not metadata:
         from tierlog.runtime.machine import Machine
-        from tierlog.upkeep.verify.file_verification import verify_file
+        from tierlog.upkeep.verification.file_verification import verify_file
 
         printer.take(verify_file(Machine().files, path))
         return printer.end()
 
-    from tierlog.upkeep.verify.verification import Verification
+    from tierlog.upkeep.verification.verification import Verification
 
     with open_path(path, layout=layout, config=config, metadata=metadata, command_config=command_config) as tier:
         run = Verification(tier, topic=topic, partitions=partition, workers=jobs or tier.machine.scheduler.cores)

@@ -2,5 +2,5 @@
 
 Belongs here: an index held against its log or rebuilt from it, transactions found by replaying batches, and the
 findings that such a comparison reports. Does not belong here: the bytes of one file by itself (``log.formats``), or
-which files and objects are compared (``upkeep.verify``).
+which files and objects are compared (``upkeep.verification``).
 """

@@ -28,7 +28,7 @@ from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.simulated.failing_disk import FailingDisk, PowerCut
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 from tierlog.runtime.simulated.memory_files import MemoryFiles
-from tierlog.upkeep.restore.topic_folder_writer import TopicFolder
+from tierlog.upkeep.restoring.restore_targets import TopicFolder
 
 WAIT_SECONDS = 30.0
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -39,7 +39,7 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.local.store import LocalStore
-from tierlog.upkeep.orphans import OrphanKind, OrphanSearch
+from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch
 
 ON = {"log.index.object.enabled": "true"}
 SHAPES: Mapping[str, Mapping[str, str]] = {

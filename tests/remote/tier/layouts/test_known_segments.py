@@ -17,7 +17,7 @@ from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import StoredSegment, Tier, open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.counting_store import CountingStore
-from tierlog.upkeep.bucket_copy import BucketCopy
+from tierlog.upkeep.copying.bucket_copy import BucketCopy
 
 
 class Known:

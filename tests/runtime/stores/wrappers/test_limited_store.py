@@ -16,7 +16,7 @@ from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES, LimitedStore, limited_reads
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
-from tierlog.upkeep.bucket_copy import BucketCopy
+from tierlog.upkeep.copying.bucket_copy import BucketCopy
 
 MIB = 1 << 20
 CONFIG = {"download.rate.limit.bytes.per.second": str(MIB)}

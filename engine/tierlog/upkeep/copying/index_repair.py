@@ -1,0 +1,152 @@
+"""The indexes of a segment, compared with its log and built anew from it.
+
+Kafka makes a transaction index with a segment's first aborted transaction, so that a segment without the file is as a
+rule one without aborts: only the abort markers of the log itself tell. A broker that recovers a log builds the index
+from the batches, beginning with the transactions that were open at the segment's start: the producer snapshot of that
+offset has them.
+
+Source: Kafka LogSegment#recover, ProducerStateManager#completeTxn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+import xxhash
+from typing_extensions import Buffer
+
+from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, DataLossError, ObjectNotFoundError
+from tierlog.log.checks.checked_run import CheckedRun, SegmentCheck
+from tierlog.log.checks.findings import Finding, Severity
+from tierlog.log.checks.index_builder import IndexBuilder
+from tierlog.log.checks.index_checks import OffsetIndexCheck, TimeIndexCheck
+from tierlog.log.checks.transactions import ABORT, TransactionReplay, read_markers
+from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
+from tierlog.log.formats.transaction_index import encode_transaction_index
+from tierlog.records.batch_runs import BatchRuns
+from tierlog.remote.api import IndexType
+from tierlog.remote.metadata.batch_stream import iter_batch_runs, place_of
+from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.tier import Tier
+
+
+def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:
+    """The offset and the time index of a closed segment, from its batches: one pass over its log.
+
+    Raises:
+        CorruptRecordError: a batch is damaged: no index is built from a damaged log. StoreError and its kinds.
+    """
+    builder = IndexBuilder(segment.start_offset)
+    for run in iter_batch_runs(tier, segment, verify_crc=True):
+        wrong = np.flatnonzero(~run.columns["crc_ok"].astype(np.bool_))
+        if len(wrong):
+            batch = int(wrong[0])
+            raise CorruptRecordError(
+                "the batch does not match its checksum",
+                fault="BAD_CRC",
+                position=int(run.column("position")[batch]),
+                base_offset=int(run.column("base_offset")[batch]),
+                where=place_of(segment),
+            )
+        builder.add(run.columns)
+    return {IndexType.OFFSET: builder.offset_index(), IndexType.TIMESTAMP: builder.time_index()}
+
+
+@dataclass(slots=True)
+class _Walked:
+    """How far the log was followed; see Walk."""
+
+    end_position: int = 0
+    complete: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+
+def wrong_indexes(tier: Tier, segment: StoredSegment, parts: Mapping[IndexType, bytes]) -> dict[IndexType, str]:
+    """The indexes that do not fit the log, with the first fault of each.
+
+    Raises:
+        CorruptRecordError: the log itself ends in damage. StoreError and its kinds.
+    """
+    base = segment.start_offset
+    checks: dict[IndexType, SegmentCheck] = {
+        IndexType.OFFSET: OffsetIndexCheck(parts[IndexType.OFFSET], base, segment.name),
+        IndexType.TIMESTAMP: TimeIndexCheck(parts[IndexType.TIMESTAMP], base, segment.name),
+    }
+    found: dict[IndexType, str] = {}
+
+    def take(kind: IndexType, finding: Finding) -> None:
+        if finding.severity is not Severity.NOTE:
+            found.setdefault(kind, str(finding))
+
+    walked = _Walked()
+    for run in iter_batch_runs(tier, segment):
+        count = len(run.columns["position"])
+        checked = CheckedRun(run.columns, np.ones(count, np.bool_), np.full(count, -1, np.int64), {})
+        walked.end_position = checked.end_position
+        for kind, check in checks.items():
+            for finding in check.observe(checked):
+                take(kind, finding)
+    walked.complete = True
+    for kind, check in checks.items():
+        for finding in check.finish(walked):
+            take(kind, finding)
+    return found
+
+
+def read_through(tier: Tier, segment: StoredSegment) -> tuple[bytes, bytes | None]:
+    """Read a log of a log directory once: its XXH3 (128 bits), and the transaction index that it should have.
+
+    Returns:
+        The index is None if nothing was aborted. Of a damaged log, the index covers the batches before the damage,
+        which the copy reports elsewhere.
+
+    Raises:
+        DataLossError: a transaction was aborted, and the transactions that were open at the segment's start are not
+            known.
+        StoreError and its kinds.
+    """
+    digest = xxhash.xxh3_128()
+
+    def windows() -> Iterator[Buffer]:
+        with closing(tier.iter_log_windows(segment)) as drawn:
+            for _, window in drawn:
+                digest.update(window)
+                yield window
+
+    opened = _open_at_start(tier, segment)
+    replay = TransactionReplay({} if isinstance(opened, str) else opened)
+    has_abort = False
+    read = windows()
+    for run in BatchRuns(read):
+        try:
+            markers = read_markers(run.data, run.columns, base_position=run.position, verify_crc=False)
+        except CorruptDataError:
+            break
+        has_abort |= ABORT in markers.values()
+        replay.add(run.columns, markers)
+    for _ in read:
+        pass
+    if has_abort and isinstance(opened, str):
+        raise DataLossError(
+            f"{segment.name}: there is no transaction index, the log has aborted transactions, and what was open at "
+            f"its start is not known: {opened}. Without it read_committed would show what was aborted; a broker that "
+            "recovers the folder builds it anew"
+        )
+    rows = replay.aborted()
+    return digest.digest(), encode_transaction_index(rows) if rows.size else None
+
+
+def _open_at_start(tier: Tier, segment: StoredSegment) -> dict[int, int] | str:
+    """Producer id → first offset of its open transaction, or why that is not known."""
+    if segment.start_offset == 0:
+        return {}
+    key = f"{segment.log.key.rpartition('/')[0]}/{segment.start_offset:020d}.snapshot"
+    try:
+        return parse_producer_snapshot(tier.store.fetch(key.lstrip("/"))).open_transactions()
+    except ObjectNotFoundError:
+        return f"there is no producer snapshot {segment.start_offset:020d}.snapshot"
+    except CorruptIndexError as error:
+        return str(error.located(key))

@@ -1,5 +1,0 @@
-"""Verification that stored segments are whole and consistent.
-
-What belongs here: checks of every CRC, index entry, size, offset, epoch and producer. What does not: repair
-(``upkeep.export`` builds missing files).
-"""
