@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.layouts import Layout
 from tierlog.remote.tier.layouts.aiven import AivenLayout
 from tierlog.remote.tier.layouts.kafka import KafkaLayout
-from tierlog.remote.tier.layouts.listing import Scope
+from tierlog.remote.tier.layouts.listing import Layout, Scope
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.upkeep.orphan_search import Orphan, OrphanKind, OrphanSearch

@@ -20,8 +20,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.metadata.metadata_view import MetadataView
 from tierlog.remote.tier.layouts.segment_lookup import make_lookup
-from tierlog.remote.tier.objects.object_keys import PARSERS
-from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
 from tierlog.remote.tier.tier import Tier
 from tierlog.upkeep.object_groups import DESCRIPTIONS, ObjectGroup, Wholeness
 

@@ -11,12 +11,12 @@ from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId
 from tierlog.remote.tier.layouts.kafka import describe_kafka
 from tierlog.remote.tier.objects.manifest import parse_manifest
-from tierlog.remote.tier.objects.object_keys import ObjectKey
-from tierlog.remote.tier.objects.part_suffixes import (
+from tierlog.remote.tier.objects.object_keys import (
     LOCAL_TIERED_NEEDED_SUFFIXES,
     LOG,
     NEEDED_SUFFIXES,
     TRANSACTION_INDEX,
+    ObjectKey,
 )
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.scheduling import run_all

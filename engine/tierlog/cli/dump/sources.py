@@ -27,7 +27,7 @@ from tierlog.log.formats.segment_files import (
 )
 from tierlog.records.batch_runs import BatchColumns, BatchRuns
 from tierlog.remote.api import IndexType
-from tierlog.remote.tier.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
+from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import FileInfo, Files
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def check_config(
     from tierlog.remote.storage.plugins import open_backend
     from tierlog.remote.tier.chunks.key_ring import read_key_ring
     from tierlog.remote.tier.store_check import CheckResult, StoreCheck
-    from tierlog.remote.tier.store_stack import stack_store
+    from tierlog.remote.tier.tier_paths import stack_store
     from tierlog.runtime.machine import Machine
     from tierlog.runtime.stores.wrappers.masked_store import MASK
 

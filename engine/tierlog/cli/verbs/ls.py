@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tierlog.remote.api import TopicIdPartition
     from tierlog.remote.metadata.metadata_view import MetadataView
     from tierlog.remote.tier import Tier
-    from tierlog.remote.tier.layouts import Candidate
+    from tierlog.remote.tier.layouts.listing import Candidate
     from tierlog.scan.history import PartitionHistory, TierHistory
     from tierlog.scan.topic_info import PartitionInfo, TopicInfo
     from tierlog.upkeep.metadata_comparison import ComparedSegment

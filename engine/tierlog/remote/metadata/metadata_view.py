@@ -14,6 +14,7 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.metadata.table.segment_table import SegmentTable
+from tierlog.remote.tier.layouts.segment_lookup import KnownSegments
 
 #: A partition without the topic's name, which is no part of its identity.
 PartitionKey = tuple[Uuid, int]
@@ -23,7 +24,7 @@ def partition_key(partition: TopicIdPartition) -> PartitionKey:
     return partition.topic_id, partition.partition
 
 
-class MetadataView:
+class MetadataView(KnownSegments):
     """The segments of a table, with what the source covers. It is what ``open_tier`` takes as ``known``.
 
     Args:

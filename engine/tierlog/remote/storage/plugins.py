@@ -10,7 +10,7 @@ from tierlog.errors import ConfigError
 from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.config.class_names import STORAGE_MANAGERS, our_name
-from tierlog.remote.tier.store_stack import open_configured_store
+from tierlog.remote.tier.tier_paths import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

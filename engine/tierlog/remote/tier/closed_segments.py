@@ -28,11 +28,10 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
 from tierlog.remote.tier.layouts.file_parts import fetch_epochs
-from tierlog.remote.tier.layouts.listing import Scope
+from tierlog.remote.tier.layouts.listing import Candidate, Scope, SegmentFilter
 from tierlog.remote.tier.layouts.log_dir import LogDirLayout
-from tierlog.remote.tier.objects.part_suffixes import LOG, PART_SUFFIXES
+from tierlog.remote.tier.objects.object_keys import LOG, PART_SUFFIXES
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.local.store import LocalStore
 from tierlog.runtime.stores.store_urls import split_last

@@ -43,8 +43,8 @@ from tierlog.log.formats.transaction_index import encode_transaction_index
 from tierlog.records.batch_runs import BatchColumns, BatchRun, BatchRuns
 from tierlog.remote.api import ZERO_UUID, IndexType, Uuid
 from tierlog.remote.metadata.batch_stream import iter_batch_runs
-from tierlog.remote.tier.chunks.preallocation import without_preallocation
 from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.objects.segment_bounds import without_preallocation
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, WritableFile
 from tierlog.scan.history import PartitionHistory, StoredSpan

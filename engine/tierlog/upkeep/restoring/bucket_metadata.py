@@ -36,10 +36,9 @@ from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMe
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.layouts import Candidate
+from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
-from tierlog.remote.tier.objects.object_keys import PARSERS
-from tierlog.remote.tier.objects.part_suffixes import LOCAL_TIERED_NEEDED_SUFFIXES, LOG
+from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_NEEDED_SUFFIXES, LOG, PARSERS
 from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.remote.tier.tier import CONCURRENCY, Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo

@@ -23,7 +23,7 @@ from tierlog.log.formats.segment_files import (
     RECOVERY_POINTS,
     SegmentFileKind,
 )
-from tierlog.remote.tier.objects.part_suffixes import LOCAL_TIERED_CHECKPOINT
+from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_CHECKPOINT
 from tierlog.runtime.machine.files import Files
 from tierlog.upkeep.verification.log_walk import LogWalk, iter_file_windows
 from tierlog.upkeep.verification.segment_checks import ProducerChecks, RangeCheck

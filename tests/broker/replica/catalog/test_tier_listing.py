@@ -19,7 +19,7 @@ from tierlog.broker.replica.catalog.tier_listing import (
     relist_partition,
 )
 from tierlog.remote.tier import Tier
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
+from tierlog.remote.tier.layouts.listing import Candidate, SegmentFilter
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 

@@ -33,7 +33,7 @@ from tierlog.remote.storage.copy.log_index_object import (
 )
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.remote.tier import open_tier
-from tierlog.remote.tier.layouts.writing import log_index_keys
+from tierlog.remote.tier.layouts.segment_objects import log_index_keys
 from tierlog.remote.tier.objects.custom_metadata import decode_custom_metadata
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock

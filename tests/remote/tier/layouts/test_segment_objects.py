@@ -20,14 +20,15 @@ from tierlog.remote.config import StorageConfig, read_storage_config
 from tierlog.remote.tier import open_tier
 from tierlog.remote.tier.chunks.key_ring import SegmentKey
 from tierlog.remote.tier.chunks.segment import SegmentEncryption
-from tierlog.remote.tier.layouts.aiven_objects import AivenObjects, aiven_removal
-from tierlog.remote.tier.layouts.kafka_objects import KafkaObjects, kafka_removal
 from tierlog.remote.tier.layouts.segment_objects import (
+    AivenObjects,
+    KafkaObjects,
     StoredLog,
     custom_metadata_of,
     largest_custom_metadata_bytes,
+    plan_objects,
+    plan_removal,
 )
-from tierlog.remote.tier.layouts.writing import plan_objects, plan_removal
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
 from tierlog.remote.tier.objects.manifest import parse_manifest
 from tierlog.remote.tier.objects.object_keys import parse_aiven, parse_kafka
@@ -219,21 +220,23 @@ class TestRemoval:
 
     def test_the_configured_place(self) -> None:
         """If this fails, a delete leaves objects behind that cost money for ever."""
-        assert aiven_removal(METADATA, "p/").descriptions == (f"p/{PATH}.rsm-manifest",)
-        assert aiven_removal(METADATA, "p/").others == tuple(
+        assert plan_removal(config(key_prefix="p/"), METADATA).descriptions == (f"p/{PATH}.rsm-manifest",)
+        assert plan_removal(config(key_prefix="p/"), METADATA).others == tuple(
             f"p/{PATH}.{suffix}" for suffix in ("log", "indexes", "remoteLogIndex")
         )
-        assert len(kafka_removal(METADATA, "").others) == 7
+        assert len(plan_removal(config(layout="kafka"), METADATA).others) == 7
 
     def test_the_place_before_the_prefix_changed_comes_first(self) -> None:
         """If this fails, segments from before a change of key.prefix stay for ever, and delete says it removed them."""
         custom = SegmentCustomMetadata(object_prefix="old/", object_key="a/b/c").encode()
-        found = aiven_removal(changed(custom_metadata=custom), "new/")
+        found = plan_removal(config(key_prefix="new/"), changed(custom_metadata=custom))
         assert found.descriptions == ("old/a/b/c.rsm-manifest", f"new/{PATH}.rsm-manifest")
         suffixes = ("log", "indexes", "remoteLogIndex")
         assert found.others == tuple(f"{base}.{suffix}" for base in ("old/a/b/c", f"new/{PATH}") for suffix in suffixes)
         same = SegmentCustomMetadata(object_prefix="new/", object_key=PATH).encode()
-        assert aiven_removal(changed(custom_metadata=same), "new/").descriptions == (f"new/{PATH}.rsm-manifest",)
+        assert plan_removal(config(key_prefix="new/"), changed(custom_metadata=same)).descriptions == (
+            f"new/{PATH}.rsm-manifest",
+        )
 
     def test_a_topic_name_that_is_a_path_is_refused(self) -> None:
         """If this fails, a damaged metadata record deletes another topic's objects."""
@@ -243,7 +246,7 @@ class TestRemoval:
                 TopicIdPartition(partition.topic_id, topic, 0), METADATA.remote_log_segment_id.id
             )
             with pytest.raises(ValueError, match="topic name"):
-                aiven_removal(changed(remote_log_segment_id=identity), "")
+                plan_removal(config(), changed(remote_log_segment_id=identity))
 
 
 class TestCustomMetadata:

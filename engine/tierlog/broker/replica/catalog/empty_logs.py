@@ -6,9 +6,9 @@ from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.remote.api import RemoteLogSegmentId
 from tierlog.remote.metadata.lineage import Lineage
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.layouts import Candidate
 from tierlog.remote.tier.layouts.file_parts import described, fetch_epochs, id_of, whole_object
-from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.layouts.listing import Candidate
+from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory
 

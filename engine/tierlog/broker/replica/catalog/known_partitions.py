@@ -10,8 +10,8 @@ import xxhash
 
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.remote.api import RemoteLogSegmentState, TopicIdPartition
-from tierlog.remote.tier.layouts import Candidate
-from tierlog.remote.tier.layouts.known_segments import KnownLayout
+from tierlog.remote.tier.layouts.listing import Candidate
+from tierlog.remote.tier.layouts.segment_lookup import KnownLayout
 from tierlog.remote.tier.tier import Tier
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.metadata.lineage import Gap
 from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.layouts import Candidate
-from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.layouts.listing import Candidate
+from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
 from tierlog.scan.history import PartitionHistory, TierHistory
 

@@ -17,10 +17,8 @@ from typing import Final
 from tierlog.broker.replica.catalog.resolution import BucketListing, Listed
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.tier.layouts import Candidate
-from tierlog.remote.tier.layouts.listing import Listing
-from tierlog.remote.tier.objects.object_keys import PARSERS
-from tierlog.remote.tier.objects.part_suffixes import LOG
+from tierlog.remote.tier.layouts.listing import Candidate
+from tierlog.remote.tier.objects.object_keys import LOG, PARSERS
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.runtime.stores.protocol.resumed_listings import ResumedListings, find_resumed_listings
@@ -324,18 +322,17 @@ class _FolderReader:
         self.prefix = (tier.scope.folder or tier.scope.key_prefix) if prefix is None else prefix
         self.objects: Iterator[ObjectInfo] | None = None
         self.names_below = _NAMES_BELOW.get(tier.layout, 1)
-        parse = PARSERS.get(tier.layout)
-        self._keys = Listing(tier.store, tier.scope, parse, tier.machine) if parse else None
+        self._parse = PARSERS.get(tier.layout)
         self.foreign_objects = 0
 
     def __iter__(self) -> Iterator[ListedFolder]:
         packer, path = _Packer(""), ""
-        begun = self._keys is None
+        begun = self._parse is None
         for info in self._iter_listed():
-            if self._keys is not None and (not begun or self.path_of(info.key) != path):
+            if self._parse is not None and (not begun or self.path_of(info.key) != path):
                 if begun:
                     yield packer.packed()
-                begun = self._keys.parse(info.key) is not None
+                begun = self._tier.scope.parse(info.key, self._parse) is not None
                 if not begun:
                     self.foreign_objects += 1
                     continue
@@ -348,7 +345,7 @@ class _FolderReader:
     def _iter_listed(self) -> Iterator[ObjectInfo]:
         if self.objects is not None:  # somebody else lists
             yield from self.objects
-        elif self._keys is None:  # one file, with what lies beside it
+        elif self._parse is None:  # one file, with what lies beside it
             yield from self._tier.store.list_folder().objects
         else:
             yield from self._tier.store.iter_objects(self.prefix)

@@ -13,9 +13,9 @@ from tierlog.remote.storage.requests.single_flight import Flight, Flights
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.decoding import open_part, part_name
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.preallocation import without_preallocation
 from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
+from tierlog.remote.tier.objects.segment_bounds import without_preallocation
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
 

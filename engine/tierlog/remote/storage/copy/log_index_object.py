@@ -28,7 +28,7 @@ from tierlog.log.formats.remote_log_index_entry import (
 from tierlog.records.batch_table import HEADER_BYTES, LOG_APPEND_TIME
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.tier.layouts.writing import log_index_keys
+from tierlog.remote.tier.layouts.segment_objects import log_index_keys
 from tierlog.runtime.machine.files import ReadableFile
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

@@ -9,7 +9,7 @@ from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.tier.layouts.segment_lookup import look_up, make_lookup
-from tierlog.remote.tier.layouts.writing import log_index_keys
+from tierlog.remote.tier.layouts.segment_objects import log_index_keys
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 

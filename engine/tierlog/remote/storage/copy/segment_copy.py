@@ -52,8 +52,9 @@ from tierlog.remote.tier.layouts.segment_objects import (
     StoredLog,
     custom_metadata_of,
     largest_custom_metadata_bytes,
+    plan_objects,
+    plan_removal,
 )
-from tierlog.remote.tier.layouts.writing import plan_objects, plan_removal
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, ReadableFiles
 from tierlog.runtime.machine.scheduling import Future, PoolClosedError

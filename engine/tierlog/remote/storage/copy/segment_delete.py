@@ -12,8 +12,7 @@ from dataclasses import replace
 from tierlog.errors import CorruptObjectError, StoreError
 from tierlog.remote.api import RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.tier.layouts.segment_objects import Removal
-from tierlog.remote.tier.layouts.writing import plan_removal
+from tierlog.remote.tier.layouts.segment_objects import Removal, plan_removal
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 
 

@@ -18,9 +18,8 @@ from tierlog.remote.tier.chunks.decoding import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
-from tierlog.remote.tier.chunks.windows import iter_windows
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
-from tierlog.remote.tier.layouts.listing import Listing, Scope
+from tierlog.remote.tier.chunks.segment_log import iter_windows
+from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, Manifest, parse_manifest
 from tierlog.remote.tier.objects.object_keys import key_prefix_hint, parse_aiven
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
@@ -30,27 +29,21 @@ from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 MANIFEST = "rsm-manifest"
 
 
-class AivenLayout:
+class AivenLayout(ListedLayout):
     """Segments as the plugin stores them. An upload without a manifest is no segment."""
 
     name = "aiven"
 
     def __init__(self, store: ObjectStore, scope: Scope, key_ring: KeyRing, machine: Machine | None = None) -> None:
         self._machine = machine or Machine()
-        self._store = store
-        self._scope = scope
         self._key_ring = key_ring
-        self._listing = Listing(store, scope, parse_aiven, self._machine)
-
-    @property
-    def foreign_objects(self) -> int:
-        return self._listing.foreign_objects
+        super().__init__(store, scope, parse_aiven, self._machine)
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
         """As Layout says."""
-        yield from self._listing.find_whole(wanted, frozenset((MANIFEST,)), objects)
+        yield from self.find_whole(wanted, frozenset((MANIFEST,)), objects)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Fetch and read the manifest.

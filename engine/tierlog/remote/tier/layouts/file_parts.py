@@ -17,7 +17,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.tier.chunks.decoding import fetch_exactly
 from tierlog.remote.tier.chunks.segment import StoredPart
-from tierlog.remote.tier.objects.part_suffixes import LOG, OFFSET_INDEX, TIME_INDEX
+from tierlog.remote.tier.objects.object_keys import LOG, OFFSET_INDEX, TIME_INDEX
 from tierlog.remote.tier.objects.segment_bounds import (
     OFFSET_SPAN_MAX,
     UNKNOWN_TIMESTAMP_MS,

@@ -18,11 +18,9 @@ from tierlog.remote.api import (
     Uuid,
 )
 from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
-from tierlog.remote.tier.layouts.listing import Listing, Scope
+from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
 from tierlog.remote.tier.objects.json_object import INT64_MAX, INT64_MIN, JsonObject, parse_json_object
-from tierlog.remote.tier.objects.object_keys import key_prefix_hint, parse_kafka
-from tierlog.remote.tier.objects.part_suffixes import PART_SUFFIXES, TRANSACTION_INDEX
+from tierlog.remote.tier.objects.object_keys import PART_SUFFIXES, TRANSACTION_INDEX, key_prefix_hint, parse_kafka
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
@@ -32,19 +30,13 @@ _VERSION: Final = 1
 _CHECKSUM: Final = re.compile(r"[0-9a-fA-F]{8}")
 
 
-class KafkaLayout:
+class KafkaLayout(ListedLayout):
     """Segments of our own layout. An upload without ``segment.json`` is no segment."""
 
     name = "kafka"
 
     def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
-        self._store = store
-        self._scope = scope
-        self._listing = Listing(store, scope, parse_kafka, machine or Machine())
-
-    @property
-    def foreign_objects(self) -> int:
-        return self._listing.foreign_objects
+        super().__init__(store, scope, parse_kafka, machine or Machine())
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
@@ -53,14 +45,14 @@ class KafkaLayout:
         partitions: dict[str, TopicIdPartition] = {}
         starts: dict[str, int] = {}
         parts: dict[str, dict[str, ObjectInfo]] = {}
-        for key, info in self._listing.iter_objects(wanted, objects):
+        for key, info in self.iter_objects(wanted, objects):
             partitions[key.segment_path] = key.topic_id_partition
             parts.setdefault(key.segment_path, {})[key.suffix] = info
             if key.suffix == "log":
                 starts[key.segment_path] = key.start_offset
         whole = [path for path, found in parts.items() if DESCRIPTION in found]
         if objects is None:
-            self._listing.count_foreign(sum(len(found) for found in parts.values()) - sum(len(parts[p]) for p in whole))
+            self.count_foreign(sum(len(found) for found in parts.values()) - sum(len(parts[p]) for p in whole))
         for path in sorted(whole, key=lambda path: (partitions[path], starts.get(path, -1), path)):
             yield Candidate(partitions[path], starts.get(path, -1), path, parts[path])
 

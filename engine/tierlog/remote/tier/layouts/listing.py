@@ -1,11 +1,15 @@
-"""The part of a listing that may hold wanted segments: by scope, key prefix and topic folder."""
+"""What every layout has, and the listing of those that are listed: by scope, key prefix and topic folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
+from tierlog.errors import ConfigError
+from tierlog.remote.api import TopicIdPartition
+from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.objects.object_keys import ObjectKey, may_hold_topic
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -31,15 +35,93 @@ class Scope:
         """A key for messages; ``prefix`` is what stands before its topic folder."""
         return f"{MASK}{key[len(prefix) :]}" if self.mask and key.startswith(prefix) else key
 
+    def parse(self, key: str, parse: Callable[[str], ObjectKey | None]) -> ObjectKey | None:
+        """A key of the store taken apart, without the configured prefix; None for a foreign one."""
+        found = parse(key[len(self.key_prefix) :])
+        return None if found is None or (self.key_prefix and found.prefix) else found
 
-class Listing:
-    """Objects of a layout's keys below a scope. Thread safety: any number of threads."""
+
+@dataclass(frozen=True, slots=True)
+class SegmentFilter:
+    """Which segments are wanted; all if empty."""
+
+    topic: str | None = None
+    topic_pattern: re.Pattern[str] | None = None
+    partitions: frozenset[int] | None = None
+
+    @classmethod
+    def of(
+        cls, topic: str | None, topic_pattern: str | re.Pattern[str] | None, partitions: Collection[int] | None
+    ) -> SegmentFilter:
+        """From what a caller gave. Raises ConfigError for both a topic and a pattern, or a pattern that is none."""
+        if topic is not None and topic_pattern is not None:
+            raise ConfigError("give a topic or a topic pattern, not both")
+        try:
+            pattern = re.compile(topic_pattern) if topic_pattern is not None else None
+        except re.error as cause:
+            raise ConfigError(f"topic pattern {topic_pattern!r}: {cause}") from cause
+        return cls(topic, pattern, None if partitions is None else frozenset(partitions))
+
+    def accepts_topic(self, name: str) -> bool:
+        if self.topic is not None:
+            return name == self.topic
+        return self.topic_pattern is None or self.topic_pattern.fullmatch(name) is not None
+
+    def accepts(self, partition: TopicIdPartition) -> bool:
+        if self.partitions is not None and partition.partition not in self.partitions:
+            return False
+        return self.accepts_topic(partition.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A segment as the keys show it: its objects by suffix.
+
+    Args:
+        next_start_offset: Of the next segment in the same folder, where a layout goes by that; else None.
+    """
+
+    topic_id_partition: TopicIdPartition
+    start_offset: int
+    segment_path: str
+    objects: dict[str, ObjectInfo]
+    next_start_offset: int | None = None
+
+
+class Layout(ABC):
+    """Thread safety: ``load`` from any number of threads."""
+
+    name: str
+
+    @property
+    def foreign_objects(self) -> int:
+        """Objects of the last listing that belong to no segment; 0 where nothing is listed."""
+        return 0
+
+    @abstractmethod
+    def find_candidates(
+        self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
+    ) -> Iterator[Candidate]:
+        """From a listing alone, ordered by topic, partition, start offset, path. Incomplete uploads are left out.
+
+        Args:
+            wanted: Which segments.
+            objects: What somebody else listed, in place of a listing of the store; ``foreign_objects`` stays as it is.
+        """
+
+    @abstractmethod
+    def load(self, candidate: Candidate) -> StoredSegment | None:
+        """Fetch what describes it. None if there is nothing to read in it (an empty active segment)."""
+
+
+class ListedLayout(Layout):
+    """A layout whose segments are found by a listing of the objects below a scope."""
 
     def __init__(
         self, store: ObjectStore, scope: Scope, parse: Callable[[str], ObjectKey | None], machine: Machine
     ) -> None:
-        self.store = store
-        self.scope = scope
+        self._store = store
+        self._scope = scope
         self._parse = parse
         self._lock = machine.scheduler.lock()
         self._foreign_objects = 0
@@ -64,19 +146,13 @@ class Listing:
                 self._foreign_objects = 0
         foreign = 0
         for info in self._iter_listed(wanted) if objects is None else objects:
-            key = self.parse(info.key)
+            key = self._scope.parse(info.key, self._parse)
             if key is None:
                 foreign += 1
             elif wanted.accepts(key.topic_id_partition):
                 yield key, info
         if objects is None:
             self.count_foreign(foreign)
-
-    def parse(self, key: str) -> ObjectKey | None:
-        """A key of the store taken apart, without the configured prefix; None for a foreign one."""
-        prefix = self.scope.key_prefix
-        found = self._parse(key[len(prefix) :])
-        return None if found is None or (prefix and found.prefix) else found
 
     def find_whole(
         self, wanted: SegmentFilter, required: frozenset[str], objects: Iterable[ObjectInfo] | None = None
@@ -96,12 +172,12 @@ class Listing:
 
     def _iter_listed(self, wanted: SegmentFilter) -> Iterator[ObjectInfo]:
         """All objects of the scope but those in the folder of a topic that is not wanted."""
-        prefix = self.scope.key_prefix
-        if (wanted.topic is None and wanted.topic_pattern is None) or self.scope.folder:
-            yield from self.store.iter_objects(self.scope.folder or prefix)
+        prefix = self._scope.key_prefix
+        if (wanted.topic is None and wanted.topic_pattern is None) or self._scope.folder:
+            yield from self._store.iter_objects(self._scope.folder or prefix)
             return
-        level = self.store.list_folder(prefix[: prefix.rfind("/") + 1])
+        level = self._store.list_folder(prefix[: prefix.rfind("/") + 1])
         yield from (info for info in level.objects if info.key.startswith(prefix))
         for folder in level.folders:
             if folder.startswith(prefix) and may_hold_topic(folder[len(prefix) :], wanted.accepts_topic):
-                yield from self.store.iter_objects(folder)
+                yield from self._store.iter_objects(folder)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
 from tierlog.remote.tier.layouts.file_parts import (
     described,
     end_of,
@@ -16,38 +15,32 @@ from tierlog.remote.tier.layouts.file_parts import (
     measure,
     whole_object,
 )
-from tierlog.remote.tier.layouts.listing import Listing, Scope
-from tierlog.remote.tier.objects.object_keys import parse_local_tiered
-from tierlog.remote.tier.objects.part_suffixes import (
+from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
+from tierlog.remote.tier.objects.object_keys import (
     LOCAL_TIERED_CHECKPOINT,
     LOCAL_TIERED_NEEDED_SUFFIXES,
     LOCAL_TIERED_SUFFIXES,
     LOG,
     TRANSACTION_INDEX,
+    parse_local_tiered,
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 
-class LocalTieredLayout:
+class LocalTieredLayout(ListedLayout):
     """Segments of Kafka's test storage. One without all required files is an incomplete upload."""
 
     name = "local-tiered"
 
     def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
-        self._store = store
-        self._scope = scope
-        self._listing = Listing(store, scope, parse_local_tiered, machine or Machine())
-
-    @property
-    def foreign_objects(self) -> int:
-        return self._listing.foreign_objects
+        super().__init__(store, scope, parse_local_tiered, machine or Machine())
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
         """As Layout says."""
-        yield from self._listing.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES, objects)
+        yield from self.find_whole(wanted, LOCAL_TIERED_NEEDED_SUFFIXES, objects)
 
     def load(self, candidate: Candidate) -> StoredSegment | None:
         """Find where the segment ends. None if a file was deleted since it was listed."""

@@ -18,7 +18,6 @@ from tierlog.log.formats.partition_metadata import parse_partition_metadata
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from tierlog.remote.api import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
 from tierlog.remote.tier.layouts.file_parts import (
     described,
     epochs_of,
@@ -28,9 +27,8 @@ from tierlog.remote.tier.layouts.file_parts import (
     measure,
     whole_object,
 )
-from tierlog.remote.tier.layouts.listing import Listing, Scope
-from tierlog.remote.tier.objects.object_keys import parse_log_dir
-from tierlog.remote.tier.objects.part_suffixes import LOG, PART_SUFFIXES, SNAPSHOT, TRANSACTION_INDEX
+from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
+from tierlog.remote.tier.objects.object_keys import LOG, PART_SUFFIXES, SNAPSHOT, TRANSACTION_INDEX, parse_log_dir
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
@@ -49,29 +47,21 @@ class _Folder:
     shared: dict[str, ObjectInfo] = field(default_factory=dict)
 
 
-class LogDirLayout:
+class LogDirLayout(ListedLayout):
     """A broker's disk. Files that Kafka has renamed (``.deleted``, ``.cleaned``, ``.swap``) are no keys of it."""
 
     name = "log-dir"
 
     def __init__(self, store: ObjectStore, scope: Scope, machine: Machine | None = None) -> None:
-        machine = machine or Machine()
-        self._store = store
-        self._scope = scope
-        self._listing = Listing(store, scope, parse_log_dir, machine)
-        self._lock = machine.scheduler.lock()
+        super().__init__(store, scope, parse_log_dir, machine or Machine())
         self._checkpoints: dict[str, LeaderEpochs] = {}
-
-    @property
-    def foreign_objects(self) -> int:
-        return self._listing.foreign_objects
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None
     ) -> Iterator[Candidate]:
         """As Layout says; the topic id is in ``partition.metadata``, which is read here."""
         folders: dict[str, _Folder] = {}
-        for key, info in self._listing.iter_objects(wanted, objects):
+        for key, info in self.iter_objects(wanted, objects):
             folder = folders.setdefault(key.segment_path, _Folder(key.topic_id_partition))
             if key.suffix in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
                 folder.shared[key.suffix] = info
@@ -90,7 +80,7 @@ class LogDirLayout:
         starts = sorted(start for start, objects in folder.segments.items() if LOG in objects)
         if is_listing:
             orphans = [objects for objects in folder.segments.values() if LOG not in objects]
-            self._listing.count_foreign(sum(len(objects) for objects in orphans))
+            self.count_foreign(sum(len(objects) for objects in orphans))
         for start in starts:
             place = bisect.bisect_right(starts, start)
             following = starts[place] if place < len(starts) else None

@@ -3,31 +3,50 @@
 Custom metadata of the segment names prefix and key where they were another when it was copied; then the configured
 prefix is tried. The plugin looks for manifests under the configured one only, so that its segments become
 unreadable when ``key.prefix`` changes (docs/formats/objects.md, Where Tierlog and the plugin differ).
+
+``KnownLayout`` reads the segments that metadata names. A listing shows what lies in a bucket, and metadata what counts:
+a segment whose deletion has begun still lies there, and so do the remains of a failed copy.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
-from tierlog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, SizeLimitError, StoreError
-from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
-from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.errors import (
+    ConfigError,
+    CorruptDataError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+    SizeLimitError,
+    StoreError,
+)
+from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.tier.layouts.aiven import MANIFEST, check_identity, describe_aiven
 from tierlog.remote.tier.layouts.kafka import DESCRIPTION, DESCRIPTION_BYTES_MAX, describe_kafka
-from tierlog.remote.tier.layouts.listing import Scope
+from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter
 from tierlog.remote.tier.layouts.local_tiered import describe_local_tiered
-from tierlog.remote.tier.objects.candidate_keys import SegmentPlace, places_of
-from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata, decode_custom_metadata
+from tierlog.remote.tier.objects.custom_metadata import (
+    SegmentCustomMetadata,
+    SegmentPlace,
+    decode_custom_metadata,
+    places_of,
+)
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
-from tierlog.remote.tier.objects.object_keys import aiven_segment_path, kafka_segment_path, local_tiered_segment_path
-from tierlog.remote.tier.objects.part_suffixes import LOG
-from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.remote.tier.objects.object_keys import (
+    LOG,
+    aiven_segment_path,
+    kafka_segment_path,
+    local_tiered_segment_path,
+)
+from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 
 #: Of a part whose size nobody knows: its object is fetched whole.
 UNKNOWN_SIZE: Final = -1
@@ -53,9 +72,10 @@ class DescriptionRead(NamedTuple):
 LookupSteps = Generator[DescriptionRead, memoryview, FoundSegment]
 
 
-class SegmentLookup(Protocol):
-    """Thread safety: any number of threads."""
+class SegmentLookup(ABC):
+    """Finds segments of a layout by their ids. Thread safety: any number of threads."""
 
+    @abstractmethod
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """What the keys of its objects begin with, at each place where they may lie, the likeliest first.
 
@@ -64,8 +84,9 @@ class SegmentLookup(Protocol):
                 metadata is unreadable.
         """
 
+    @abstractmethod
     def steps(self, metadata: RemoteLogSegmentMetadata) -> LookupSteps:
-        """What is to be read to describe it, one read after another, by who drives this.
+        """The reads that describe a segment, one after another, for a driver such as ``run_lookup``.
 
         Raises:
             ObjectNotFoundError: it is not there, under none of its names.
@@ -74,8 +95,8 @@ class SegmentLookup(Protocol):
         """
 
 
-class NoLookup:
-    """For who has every segment from a listing: nothing is looked up."""
+class NoLookup(SegmentLookup):
+    """Finds nothing: for a reader that has every segment from a listing."""
 
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """No place: it is not known."""
@@ -172,7 +193,7 @@ def _check_manifest(
     check_identity(found, identity, metadata.start_offset, where)
 
 
-class _Places(ABC):
+class _Places(SegmentLookup):
     """Looks in one place after another where a segment's description may lie."""
 
     def __init__(self, scope: Scope) -> None:
@@ -261,7 +282,7 @@ class _KafkaLookup(_Places):
         return FoundSegment(replace(segment, metadata=metadata), len(data))
 
 
-class _LocalTieredLookup:
+class _LocalTieredLookup(SegmentLookup):
     """Kafka's LocalTieredStorage describes nothing: the metadata does, and indexes are as large as their files."""
 
     def __init__(self, scope: Scope) -> None:
@@ -277,3 +298,130 @@ class _LocalTieredLookup:
     def bases(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """As SegmentLookup says."""
         return [self._scope.key_prefix + _path_of(local_tiered_segment_path, metadata)]
+
+
+class KnownSegments(ABC):
+    """The segments that count, by metadata. Thread safety: any number of threads."""
+
+    @abstractmethod
+    def partitions(self) -> Iterable[TopicIdPartition]:
+        """The partitions that have, or had, segments, in any order."""
+
+    @abstractmethod
+    def readable(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments of a partition that may be read (COPY_SEGMENT_FINISHED), by start offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCandidate(Candidate):
+    """A segment as metadata has it."""
+
+    metadata: RemoteLogSegmentMetadata | None = None
+
+
+class KnownLayout(Layout):
+    """The known segments of a store, described as its layout has them.
+
+    Args:
+        store: Stays the caller's.
+        name: Of the layout: one whose segments are found by their ids.
+        scope: Where the segments are; those that lie elsewhere are left out.
+        known: Which segments there are.
+
+    Raises:
+        ConfigError: the layout has no ids.
+
+    Thread safety: any number of threads.
+    """
+
+    def __init__(self, store: ObjectStore, name: str, scope: Scope, known: KnownSegments) -> None:
+        self.name = name
+        self._store = store
+        self._scope = scope
+        self._known = known
+        self._lookup = make_lookup(name, key_prefix=scope.key_prefix, mask=scope.mask)
+
+    def find_candidates(
+        self,
+        wanted: SegmentFilter,
+        objects: Iterable[ObjectInfo] | None = None,  # noqa: ARG002 - the metadata says what there is
+    ) -> Iterator[Candidate]:
+        """As Layout says, without a request."""
+        for partition in sorted(filter(wanted.accepts, self._known.partitions())):
+            yield from self.candidates_of(partition)
+
+    def finds_any(self, tried_max: int) -> bool:
+        """Whether any of a few known segments is there: the newest of some partitions, which retention takes last.
+
+        Raises:
+            StoreError and its kinds.
+        """
+        partitions = sorted(self._known.partitions())
+        newest = (found[-1] for partition in partitions if (found := self.candidates_of(partition)))
+        for candidate in itertools.islice(newest, tried_max):
+            try:
+                self.load(candidate)
+            except ObjectNotFoundError:
+                continue
+            except CorruptDataError:
+                return True  # there, and whoever reads it is told what is wrong with it
+            return True
+        return False
+
+    def candidates_of(self, partition: TopicIdPartition) -> list[KnownCandidate]:
+        """The segments of one partition that lie in the scope, by start offset and path, without a request."""
+        found = []
+        for metadata in self._known.readable(partition):
+            try:
+                bases = self._lookup.bases(metadata)
+            except CorruptDataError:
+                bases = [f"{self._scope.folder}{metadata.remote_log_segment_id.id}"]  # loading it tells what is wrong
+            if any(base.startswith(self._scope.folder) for base in bases):
+                found.append(KnownCandidate(partition, metadata.start_offset, bases[0], {}, metadata=metadata))
+        return sorted(found, key=lambda candidate: (candidate.start_offset, candidate.segment_path))
+
+    def load(self, candidate: Candidate) -> StoredSegment:
+        """Find its objects and read what describes it.
+
+        Raises:
+            ObjectNotFoundError: they are gone: a loss, or a deletion that the metadata does not know yet.
+            CorruptObjectError: unreadable, or of another segment or size. SizeLimitError. StoreError and its kinds.
+        """
+        assert isinstance(candidate, KnownCandidate)
+        assert candidate.metadata is not None
+        metadata = candidate.metadata
+        try:
+            segment = look_up(self._lookup, self._store, metadata).segment
+            if self.name == "local-tiered":
+                segment = self._measured(segment)
+        except ObjectNotFoundError as error:
+            segment_id = metadata.remote_log_segment_id
+            raise ObjectNotFoundError(
+                f"{segment_id.topic_id_partition} {self._scope.name(candidate.segment_path, self._scope.key_prefix)}: "
+                f"the metadata says that it is there: {error}"
+            ) from error
+        # Nobody asked the store how old it is: then as old as what the metadata says of it.
+        return replace(segment, last_modified_ms=metadata.event_timestamp_ms)
+
+    def _measured(self, segment: StoredSegment) -> StoredSegment:
+        """With the sizes of its parts, which nothing in this layout describes. A transaction index may be absent."""
+        log = self._found(segment.log)
+        if log is None or log.size_bytes != segment.size_bytes:
+            if log is None:
+                raise ObjectNotFoundError(f"{segment.log.key}: not there")
+            text = f"a log of {log.size_bytes} bytes, its metadata says {segment.size_bytes}"
+            raise CorruptObjectError(
+                text, fault="BAD_SIZE", expected=segment.size_bytes, found=log.size_bytes, where=segment.name
+            )
+        parts = []
+        for kind, part in segment.parts:
+            found = self._found(part)
+            if found is not None:
+                parts.append((kind, found))
+            elif kind is not IndexType.TRANSACTION:
+                raise ObjectNotFoundError(f"{part.key}: not there")
+        return replace(segment, log=log, parts=tuple(parts))
+
+    def _found(self, part: StoredPart) -> StoredPart | None:
+        info = self._store.find(part.key)
+        return None if info is None else replace(part, size_bytes=info.size_bytes, object_size_bytes=info.size_bytes)

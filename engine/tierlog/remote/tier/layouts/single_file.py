@@ -14,7 +14,6 @@ from tierlog.errors import ObjectNotFoundError
 from tierlog.log.formats.segment_files import LEADER_EPOCH_CHECKPOINT
 from tierlog.remote.api import ZERO_UUID, RemoteLogSegmentId, TopicIdPartition
 from tierlog.remote.tier.chunks.segment import StoredSegment
-from tierlog.remote.tier.layouts import Candidate, SegmentFilter
 from tierlog.remote.tier.layouts.file_parts import (
     described,
     end_of,
@@ -25,13 +24,15 @@ from tierlog.remote.tier.layouts.file_parts import (
     reader_of,
     whole_object,
 )
-from tierlog.remote.tier.objects.object_keys import PARSERS, ObjectKey
-from tierlog.remote.tier.objects.part_suffixes import (
+from tierlog.remote.tier.layouts.listing import Candidate, Layout, SegmentFilter
+from tierlog.remote.tier.objects.object_keys import (
     LOCAL_TIERED_CHECKPOINT,
     LOCAL_TIERED_SUFFIXES,
     LOG,
+    PARSERS,
     SNAPSHOT,
     TRANSACTION_INDEX,
+    ObjectKey,
 )
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, first_offset
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
@@ -39,7 +40,7 @@ from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
 _OFFSET_NAME: Final = re.compile(r"(\d{20})(?:-[A-Za-z0-9_-]{22})?")
 
 
-class SingleFileLayout:
+class SingleFileLayout(Layout):
     """One log file as a tier of one segment.
 
     Args:
@@ -56,7 +57,6 @@ class SingleFileLayout:
         self._path = path
         self._stem = file_name.removesuffix(".log")
         self._key = _find_key(path)
-        self.foreign_objects = 0
 
     def find_candidates(
         self, wanted: SegmentFilter, objects: Iterable[ObjectInfo] | None = None

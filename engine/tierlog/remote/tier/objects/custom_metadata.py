@@ -196,3 +196,30 @@ class _Reader:
             return self.whole(size - 1).decode("utf-8")
         except UnicodeDecodeError as cause:
             raise self.corrupt("a string that is not UTF-8", start) from cause
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlace:
+    """The part that all keys of a segment share, and the prefix of it that messages mask."""
+
+    prefix: str
+    path: str
+
+    @property
+    def base(self) -> str:
+        return self.prefix + self.path
+
+
+def places_of(custom: SegmentCustomMetadata, segment_path: str, key_prefix: str) -> list[SegmentPlace]:
+    """The places where a segment may be: one or two, to be tried in this order.
+
+    Args:
+        custom: Of the segment.
+        segment_path: As its ids give it, without the prefix.
+        key_prefix: As configured.
+    """
+    named = SegmentPlace(
+        key_prefix if custom.object_prefix is None else custom.object_prefix,
+        segment_path if custom.object_key is None else custom.object_key,
+    )
+    return list(dict.fromkeys((named, SegmentPlace(key_prefix, segment_path))))

@@ -14,10 +14,14 @@ from typing import Final
 
 import numpy as np
 
+from tierlog._native import indexes
 from tierlog._native.batches import find_batch_header, find_batch_size, scan_batches
 from tierlog.errors import CorruptRecordError
+from tierlog.log.formats.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
+from tierlog.log.formats.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tierlog.records.batch_runs import BATCH_SIZE_BYTES_MAX
 from tierlog.records.batch_table import HEADER_BYTES
+from tierlog.remote.api import IndexType
 
 #: A segment's offsets lie within an int32 of its first one: the offset index cannot hold more.
 OFFSET_SPAN_MAX: Final = 2**31 - 1
@@ -157,3 +161,21 @@ def _add_epochs(epochs: dict[int, int], leader_epochs: np.ndarray, base_offsets:
         last_epoch, last_offset = next(reversed(epochs.items()), (-1, -1))
         if epoch > last_epoch and offset > last_offset:  # both rise in a sound log; damage must not look like lineage
             epochs[epoch] = offset
+
+
+def without_preallocation(index_type: IndexType, data: bytes, *, leaves_mark: bool = False) -> bytes:
+    """The entries of an offset or time index; any other part of a segment as it is.
+
+    Args:
+        index_type: Of the part.
+        data: The part's bytes.
+        leaves_mark: Leave one zero entry where there were any: ``is_untrimmed`` goes on to say that entries which a
+            truncation took back may stand behind those in use.
+    """
+    if index_type is IndexType.OFFSET:
+        entries, size_bytes = indexes.offset_index_entries(data), OFFSET_ENTRY_BYTES
+    elif index_type is IndexType.TIMESTAMP:
+        entries, size_bytes = indexes.time_index_entries(data), TIME_ENTRY_BYTES
+    else:
+        return data
+    return data[: (entries + leaves_mark) * size_bytes]
