@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.cache_policies import Arc, Lirs, Lru, Policy, Sieve, WTinyLfu
-from tierlog.remote.storage.cache.weighted_cache import WeightedCache
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.weighted_cache import WeightedCache
 
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB

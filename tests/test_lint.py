@@ -107,8 +107,6 @@ BANNED_MODULES = {
 }
 #: Where ruff's list is set aside above runtime, and why.
 EXCEPTIONS = {
-    "engine/tierlog/aio/side_by_side.py": "many calls at once on a loop that is a server's",
-    "engine/tierlog/aio/waiting.py": "the storage manager for programs on an event loop, which is theirs",
     "engine/tierlog/broker/server/accepting.py": "a listening socket, and what its lack of descriptors does",
     "engine/tierlog/broker/server/connection.py": "a protocol of the loop: bytes come and go by its calls",
     "engine/tierlog/broker/server/loop_timers.py": "the loop's own timers, behind the protocol Timers",

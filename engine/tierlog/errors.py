@@ -133,6 +133,13 @@ class DataLossError(TierlogError, LookupError):
     """Offsets or objects that should be there are gone (deleted meanwhile, or never complete)."""
 
 
+class PoolClosedError(TierlogError, RuntimeError):
+    """A call was submitted to threads that were closed, or had not begun when they were."""
+
+    def __init__(self) -> None:
+        super().__init__("its threads were closed")
+
+
 class ForkedProcessError(TierlogError, RuntimeError):
     """What was opened in the parent process is used in a fork of it, where its threads are not: open it anew."""
 

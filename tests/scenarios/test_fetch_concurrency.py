@@ -18,11 +18,11 @@ from tierlog.errors import StoreUnavailableError
 from tierlog.remote.api import IndexType
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.requests.awaiting import Wait, Waits
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import PROCESS_BUFFERS
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.waiting.waits import Wait, Waits
 
 SEEDS = range(8)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tierlog._native.files import open_ready
-from tierlog.aio.waiting import Worker
 from tierlog.broker.file_part import FilePart
+from tierlog.runtime.waiting.loops import Worker
 
 
 def bytes_of(buffers: Iterable[Any]) -> bytes:

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import uvloop
 
-from tierlog.aio.side_by_side import LoopShare, OneATurn
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.side_by_side import LoopShare, OneATurn
 
 Result = TypeVar("Result")
 

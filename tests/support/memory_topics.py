@@ -12,7 +12,6 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.batches import Batch, encode
 from tests.support.manual_timers import ManualTimers
-from tierlog.aio.waiting import Alarm
 from tierlog.broker.partitions import (
     UNKNOWN,
     Catalog,
@@ -25,6 +24,7 @@ from tierlog.broker.partitions import (
 )
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.remote.api import TopicIdPartition, Uuid
+from tierlog.runtime.waiting.loops import Alarm
 
 
 @dataclass(frozen=True)

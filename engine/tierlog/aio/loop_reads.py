@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TypeVar
 
-from tierlog.aio.waiting import Alarm, Worker
 from tierlog.errors import StoreUnavailableError
 from tierlog.remote.storage.fetch.segment_stream import ViewStream
-from tierlog.remote.storage.requests.awaiting import LOOK_SECONDS, Interruptible, Wait, Waits, seconds_left
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Alarm, Worker
+from tierlog.runtime.waiting.waits import LOOK_SECONDS, Interruptible, Wait, Waits, seconds_left
 
 Value = TypeVar("Value")
 

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from tierlog.aio.waiting import Worker
+from tierlog.aio.manager_calls import ManagerWorker
 from tierlog.remote.api import (
     RemoteLogMetadataManager,
     RemoteLogSegmentMetadata,
@@ -48,7 +48,7 @@ class AsyncLogMetadataManager:
         self._scheduler = (machine or Machine()).scheduler
         self.manager = manager or TopicBasedRemoteLogMetadataManager(machine=machine)
         self._answers_at_once = isinstance(self.manager, TopicBasedRemoteLogMetadataManager)
-        self._worker = Worker(self._scheduler.pool(_THREADS, name="tierlog-aio-metadata"))
+        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio-metadata"))
 
     async def configure(self, configs: Mapping[str, object]) -> None:
         """Configure the manager, in a thread."""

@@ -9,8 +9,8 @@ from typing import Protocol, Self
 
 from typing_extensions import Buffer
 
-from tierlog.aio.waiting import TaskCancelledError
 from tierlog.arguments import require_int, require_writable
+from tierlog.runtime.waiting.loops import TaskCancelledError
 
 
 class ViewSource(Protocol):

@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from tierlog.aio.loop_reads import LoopReads, drive
+from tierlog.aio.manager_calls import ManagerWorker, ThreadReads
 from tierlog.aio.segment_stream import AsyncSegmentStream, ViewSource
-from tierlog.aio.thread_reads import ThreadReads
-from tierlog.aio.waiting import TaskCancelledError, Worker
 from tierlog.remote.api import (
     CustomMetadata,
     IndexType,
@@ -22,6 +21,7 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import TaskCancelledError
 
 #: Kafka copies with so many threads at once (remote.log.manager.copier.thread.pool.size).
 COPIES: Final = 10
@@ -63,8 +63,8 @@ class AsyncStorageManager:
         self._machine = machine or Machine()
         self._scheduler = self._machine.scheduler
         self.manager = manager or TieredStorageManager(machine=machine)
-        self._copier = Worker(self._scheduler.pool(copies, name="tierlog-aio-copy"))
-        self._worker = Worker(self._scheduler.pool(_THREADS, name="tierlog-aio"))
+        self._copier = ManagerWorker(self._scheduler.pool(copies, name="tierlog-aio-copy"))
+        self._worker = ManagerWorker(self._scheduler.pool(_THREADS, name="tierlog-aio"))
 
     async def configure(self, configs: Mapping[str, object]) -> None:
         """Configure the manager, in a thread. Arguments and errors are those of ``RemoteStorageManager.configure``."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from tierlog._native.files import ReadyFile
-from tierlog.aio.waiting import Worker
 from tierlog.runtime.machine.buffers import new_buffer
+from tierlog.runtime.waiting.loops import Worker
 
 
 class FilePart:
@@ -54,8 +54,8 @@ class FilePart:
         """As ``find``, by a thread that waits for the disk.
 
         Raises:
-            EOFError: the file was cut and ends before. OSError: it cannot be read. RemoteStorageException: no thread is
-            to be had.
+            EOFError: the file was cut and ends before. OSError: it cannot be read. PoolClosedError, NoThreadError:
+            there is no thread for it.
         """
         out = new_buffer(min(self.size_bytes - start, most_bytes))
         position = self._position + start

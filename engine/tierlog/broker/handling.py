@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 from kio.static.protocol import ResponsePayload
 from typing_extensions import Buffer
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.file_part import FilePart
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 
 def may_read_all(_topic: str) -> bool:

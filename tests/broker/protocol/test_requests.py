@@ -18,7 +18,6 @@ from kio.serial import entity_reader
 from tests.support.api_calls import make_request
 from tests.support.kafka_entities import kio_bytes, requests, served_versions
 from tests.support.loops import impatient_share
-from tierlog.aio.side_by_side import LoopShare, OneATurn
 from tierlog.broker.protocol import decoding
 from tierlog.broker.protocol import requests as requests_module
 from tierlog.broker.protocol.decoding import MAXIMUM_TAGGED_FIELDS
@@ -31,6 +30,7 @@ from tierlog.broker.protocol.requests import (
     read_body_in_turns,
     read_header,
 )
+from tierlog.runtime.waiting.side_by_side import LoopShare, OneATurn
 
 CORPUS = pathlib.Path(__file__).parents[2] / "fuzz_corpus" / "requests"
 METADATA, API_VERSIONS, LIST_OFFSETS, FETCH, DESCRIBE_TOPIC_PARTITIONS = 3, 18, 2, 1, 75

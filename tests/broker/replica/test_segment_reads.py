@@ -20,7 +20,6 @@ from tests.support.golden import bucket_root, config_of
 from tests.support.loops import run_on
 from tests.support.replica_reads import FarStore, Served, read_on, served
 from tests.support.tiered_segments import INDEXES, make_segment, sound_log, throwaway_keys
-from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.file_part import FilePart
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.replica.replica_partition import ReplicaPartition
@@ -32,6 +31,7 @@ from tierlog.records import scan
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.waiting.loops import Alarm, Begun
 from tierlog.scan.history import TierHistory
 
 MIB = 1 << 20

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import taken
 from tierlog.broker.apis.partition_answers import Question, answer_each
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, Partition
 from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import entities_of
+from tierlog.runtime.waiting.side_by_side import taken
 
 _SECONDS: Final = 10.0
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final, TypeAlias
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
-from tierlog.aio.side_by_side import sorted_in_turns
 from tierlog.broker.apis.server_identity import TOPIC_OPERATIONS, ServerIdentity
 from tierlog.broker.apis.topic_answers import (
     denied_topic,
@@ -26,6 +25,7 @@ from tierlog.broker.partitions import Catalog, Topic
 from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of
 from tierlog.broker.protocol.topic_ids import wire_id_of
+from tierlog.runtime.waiting.side_by_side import sorted_in_turns
 
 _TOPIC: Final = "DescribeTopicPartitionsResponseTopic"
 _PARTITION: Final = "DescribeTopicPartitionsResponsePartition"

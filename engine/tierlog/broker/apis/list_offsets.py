@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import taken
 from tierlog.broker.apis.partition_answers import Question, answer_each, current_offsets
 from tierlog.broker.handling import Answer, RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, FoundOffset, OffsetSnapshot, Partition
 from tierlog.broker.protocol.encoding import EncodedElements, FixedEncoder, append_in_turns
 from tierlog.broker.protocol.entities import entities_of, field_of
+from tierlog.runtime.waiting.side_by_side import taken
 
 LATEST: Final = -1
 EARLIEST: Final = -2

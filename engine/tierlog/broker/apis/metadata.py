@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import LoopShare, run_each
-from tierlog.aio.waiting import SharedCall
 from tierlog.broker.apis.partition_answers import CONCURRENCY, load_quietly
 from tierlog.broker.apis.server_identity import (
     CLUSTER_OPERATIONS,
@@ -32,6 +30,8 @@ from tierlog.broker.protocol.encoding import EncodedElements, MadeElements, appe
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 from tierlog.broker.protocol.topic_ids import topic_id_of, wire_id_of
 from tierlog.remote.api import ZERO_UUID, Uuid
+from tierlog.runtime.waiting.loops import SharedCall
+from tierlog.runtime.waiting.side_by_side import LoopShare, run_each
 
 _TOPIC: Final = "MetadataResponseTopic"
 _PARTITION: Final = "MetadataResponsePartition"

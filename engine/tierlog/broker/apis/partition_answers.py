@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import run_each
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.partitions import UNKNOWN, Catalog, OffsetSnapshot, Partition
 from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.told_errors import ToldErrors
+from tierlog.runtime.waiting.side_by_side import run_each
 
 LOGGER = logging.getLogger(__name__)
 _TOLD: Final = ToldErrors(LOGGER)

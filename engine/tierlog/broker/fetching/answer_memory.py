@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tierlog.aio.waiting import Alarm
 from tierlog.broker.handling import Timers
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget, Ticket
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Alarm
+from tierlog.runtime.waiting.memory_budget import MemoryBudget, Ticket
 
 
 class Grant:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import OneATurn
 from tierlog.broker.fetching.answer_memory import AnswerMemory, Grant
 from tierlog.broker.fetching.fetch_context import (
     ContextAnswer,
@@ -31,6 +30,7 @@ from tierlog.broker.protocol.fetch_response import (
     encode_fetch_response,
 )
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.side_by_side import OneATurn
 
 #: What an answer takes at least if it has records: one batch of the size that brokers allow (``message.max.bytes``).
 _LEAST_BYTES: Final = 1 << 20

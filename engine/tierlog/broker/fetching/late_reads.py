@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final
 
-from tierlog.aio.waiting import Alarm, Begun
+from tierlog.runtime.waiting.loops import Alarm, Begun
 
 #: Reads that go on for nobody at once; each holds some chunks at most.
 _READS_MAX: Final = 64

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import give_way
-from tierlog.aio.waiting import Alarm, Begun
 from tierlog.broker.fetching.fetch_context import NO_ERROR, PartitionAnswer
 from tierlog.broker.fetching.fetch_request import FetchPartition
 from tierlog.broker.fetching.late_reads import LateReads
@@ -25,6 +23,8 @@ from tierlog.broker.protocol.api_errors import ApiError, error_code_of
 from tierlog.broker.protocol.fetch_response import FetchablePartition
 from tierlog.broker.told_errors import ToldErrors
 from tierlog.remote.api import Uuid
+from tierlog.runtime.waiting.loops import Alarm, Begun
+from tierlog.runtime.waiting.side_by_side import give_way
 
 _TOLD: Final = ToldErrors(logging.getLogger(__name__))
 

@@ -10,7 +10,9 @@ from tierlog.errors import (
     ArchivedObjectError,
     CorruptDataError,
     EncryptionKeyError,
+    ForkedProcessError,
     NoThreadError,
+    PoolClosedError,
     StoreError,
     TierlogError,
     UnknownTopicError,
@@ -54,6 +56,8 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (CorruptDataError, ErrorCode.corrupt_message),
     (RemoteStorageException, ErrorCode.kafka_storage_error),
     (StoreError, ErrorCode.kafka_storage_error),
+    (PoolClosedError, ErrorCode.kafka_storage_error),
+    (ForkedProcessError, ErrorCode.kafka_storage_error),
     (NoThreadError, ErrorCode.kafka_storage_error),
     (TimeoutError, ErrorCode.request_timed_out),
 )

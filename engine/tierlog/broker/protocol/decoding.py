@@ -16,9 +16,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.fields import EntityClass, Shape, WireField, wire_fields
 from tierlog.errors import TierlogError
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 #: Elements of all arrays of one request together. Kafka 4.4 allows a million in each array; an element of a few bytes
 #: becomes an object of a hundred, so what bounds memory is the sum.

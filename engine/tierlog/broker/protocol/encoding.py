@@ -14,8 +14,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.fields import FIXED_CODES, EntityClass, Shape, WireField, wire_fields
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _INT16: Final = struct.Struct(">h")

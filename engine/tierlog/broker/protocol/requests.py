@@ -14,10 +14,10 @@ from kio.index import KioIndexError, load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.decoding import MAXIMUM_ELEMENTS, Cursor, MalformedRequestError, decoder_of
 from tierlog.broker.protocol.fields import EntityClass, Shape, wire_fields
 from tierlog.broker.protocol.skimming import regular_elements
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 __all__ = [
     "MalformedRequestError",

@@ -9,9 +9,9 @@ from typing import Final
 from kio.index import load_response_schema
 from kio.static.protocol import ResponsePayload
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.encoding import append_entity, append_in_turns
 from tierlog.broker.protocol.requests import RequestHeader
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 _PLAIN: Final = struct.Struct(">ii")
 #: Behind the correlation id: no tagged fields.

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tierlog._native.indexes import find_upper_bound_offset, read_transaction_index
-from tierlog.aio.waiting import SharedCall
 from tierlog.broker.replica.batch_reads import FoundBatches
 from tierlog.broker.replica.partition_view import PartitionView
 from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, CorruptIndexError
 from tierlog.remote.api import IndexType
+from tierlog.runtime.waiting.loops import SharedCall
 from tierlog.scan.history import StoredSpan
 from tierlog.scan.transaction_history import aborted_transactions
 

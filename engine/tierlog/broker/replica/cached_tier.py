@@ -7,11 +7,11 @@ from typing import Final
 
 from tierlog.remote.api import IndexType
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
-from tierlog.remote.storage.requests.awaiting import WaitingThreads
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.waiting.waits import WaitingThreads
 
 _WINDOW_BYTES: Final = 1 << 20
 

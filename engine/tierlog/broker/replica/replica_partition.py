@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import SharedCall, Turns
 from tierlog.broker.partitions import EpochEndOffset, FetchedRecords, FoundOffset, OffsetSnapshot
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.aborted_transactions import AbortedTransactions
@@ -20,6 +19,7 @@ from tierlog.broker.replica.segment_reads import SegmentReads
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.runtime.waiting.loops import SharedCall, Turns
 from tierlog.scan.history import PartitionHistory
 from tierlog.scan.planning.offset_lookup import TimestampedOffset, find_max_timestamp, find_offset_by_timestamp
 from tierlog.scan.transaction_history import find_last_stable_offset

@@ -10,7 +10,6 @@ from typing import Final, Protocol, TypeVar
 
 from tierlog._native.files import ReadyFile
 from tierlog.aio.loop_reads import drive
-from tierlog.aio.waiting import Turns, Worker
 from tierlog.broker.file_part import FilePart
 from tierlog.broker.replica.batch_checks import BatchChecks
 from tierlog.broker.replica.cached_tier import CachedTier
@@ -19,7 +18,6 @@ from tierlog.broker.replica.recent_pieces import RecentPieces
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.api import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from tierlog.remote.config import StorageConfig, read_storage_config
-from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, WeightedCache
 from tierlog.remote.storage.fetch.segment_fetch import SegmentFetcher
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.segment import StoredSegment
@@ -29,6 +27,8 @@ from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.loops import Turns, Worker
+from tierlog.runtime.weighted_cache import UNBOUNDED, WeightedCache
 
 #: What a server has where the configuration does not say it: 256 MiB of chunks in memory (``fetch.chunk.cache.class``
 #: and ``.size``; a size of 0 keeps nothing), and 64 MiB of indexes (``fetch.indexes.cache.size``), since every reader

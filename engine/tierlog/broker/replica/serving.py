@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from tierlog.aio.waiting import LoopCalls, Worker
 from tierlog.broker.apis.describe_cluster import DescribeClusterHandler
 from tierlog.broker.apis.describe_configs import DescribeConfigsHandler
 from tierlog.broker.apis.describe_log_dirs import DescribeLogDirsHandler
@@ -41,6 +40,7 @@ from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.tier.tier import Tier
 from tierlog.remote.tier.tier_paths import open_tier
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import LoopCalls, Worker
 from tierlog.scan.log_starts import parse_log_starts
 
 #: Threads that open and close what the server needs.

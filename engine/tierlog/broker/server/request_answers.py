@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tierlog.aio.side_by_side import LoopShare, OneATurn
 from tierlog.broker.handling import Answer, EncodedBody, Handler, RequestContext, may_read_all
 from tierlog.broker.protocol.requests import RequestHeader, api_name, let_go, read_header
 from tierlog.broker.protocol.responses import encode_prefix, encode_response, encode_response_in_turns
@@ -27,6 +26,7 @@ from tierlog.broker.server.security.sasl_authenticator import SaslAuthenticator
 from tierlog.broker.server.security.topic_access import TopicAccess
 from tierlog.errors import ConfigError
 from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.waiting.side_by_side import LoopShare, OneATurn
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import collections
 from dataclasses import dataclass
 from typing import Protocol
 
-from tierlog.aio.waiting import Reply
-from tierlog.remote.storage.requests.fair_queue import FairQueue
+from tierlog.runtime.waiting.fair_queue import FairQueue
+from tierlog.runtime.waiting.loops import Reply
 
 
 class MemoryWaiter(Protocol):

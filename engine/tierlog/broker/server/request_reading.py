@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tierlog.aio.side_by_side import LoopShare
 from tierlog.broker.protocol.requests import RequestBody, RequestHeader
 from tierlog.broker.server.request_memory import RequestMemory
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 #: Memory of some seven thousand elements.
 _LONG_BYTES: Final = 4 << 20

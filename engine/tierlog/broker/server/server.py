@@ -12,7 +12,6 @@ from typing import Final
 
 from kio.index import load_request_schema
 
-from tierlog.aio.waiting import Worker
 from tierlog.broker.handling import Handler
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.server.accepting import Acceptor, host_of, is_reachable
@@ -34,6 +33,7 @@ from tierlog.broker.server.security.users import Users, open_users
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.broker.server.turns import Turns
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Worker
 
 _log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.leftovers import Leftovers, Remains
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.bounded_calls import BoundedCalls
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
 from tierlog.runtime.stores.protocol.store_probe import PARTS_SUFFIX, identity_of, probe_key, probe_store, remove_probe
 from tierlog.runtime.stores.wrappers.masked_store import MASK
+from tierlog.runtime.waiting.bounded_calls import BoundedCalls
 
 _log = logging.getLogger(__name__)
 

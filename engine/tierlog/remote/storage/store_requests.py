@@ -14,9 +14,6 @@ from typing import Any, Final
 from tierlog._native.files import ReadyFile
 from tierlog.errors import CorruptObjectError, StoreError
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.requests.awaiting import GOES_ON, Wait
-from tierlog.remote.storage.requests.fair_queue import FairQueue
-from tierlog.remote.storage.requests.single_flight import Flight, closed_error, refusal
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by, require_wanted
@@ -26,6 +23,9 @@ from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.protocol.started_reads import Answer, Cancel, find_started_reads
 from tierlog.runtime.stores.wrappers.limited_store import LIMITED_REQUEST_BYTES
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.fair_queue import FairQueue
+from tierlog.runtime.waiting.single_flight import Flight, closed_error, refusal
+from tierlog.runtime.waiting.waits import GOES_ON, Wait
 
 #: Requests for chunks under way at once, where the store needs no thread for each.
 REQUESTS_MAX: Final = 512

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from tierlog.log.formats.remote_log_index_entry import RemoteLogIndexEntry
     from tierlog.remote.storage.fetch.segment_fetch import NextSegment
     from tierlog.remote.storage.fetch.segment_stream import ViewStream
-    from tierlog.remote.storage.requests.awaiting import Waits
     from tierlog.remote.storage.wiring import ManagerParts
     from tierlog.runtime.stores.protocol.object_store import ObjectStore
     from tierlog.runtime.stores.protocol.store_capabilities import StoreCapabilities
+    from tierlog.runtime.waiting.waits import Waits
 
 _log = logging.getLogger(__name__)
 

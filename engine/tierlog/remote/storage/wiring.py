@@ -22,9 +22,9 @@ from tierlog.remote.storage.metrics.storage_metrics import DIRECTIONS, StorageMe
 from tierlog.remote.storage.start_probe import StartProbe
 from tierlog.remote.tier.chunks.key_ring import read_key_ring
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.bounded_calls import ENDING_SECONDS, BoundedCalls
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.bounded_calls import ENDING_SECONDS, BoundedCalls
 
 #: That a copy without a deadline may take: more than a broker lives.
 _NO_DEADLINE_SECONDS = 10.0 * 365 * 24 * 3600

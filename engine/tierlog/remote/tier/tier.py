@@ -13,13 +13,13 @@ from tierlog.errors import ObjectNotFoundError, TierlogError
 from tierlog.remote.api import IndexType, Uuid
 from tierlog.remote.tier.chunks.decoding import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.chunks.segment_log import iter_windows
 from tierlog.remote.tier.layouts.listing import Candidate, Layout, Scope, SegmentFilter
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import Clock
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.waiting.ordered_calls import OrderedCalls
 
 #: Store calls that one tier has under way at once.
 CONCURRENCY = 16

@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from tierlog.errors import ForkedProcessError, NoThreadError
+from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -75,13 +75,6 @@ class PendingFuture(Future[Result], Protocol[Result]):
 
     def set_result(self, result: Result, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
-
-
-class PoolClosedError(RuntimeError):
-    """A call was submitted after the pool's close. Callers turn it into an error of their own room."""
-
-    def __init__(self) -> None:
-        super().__init__("the pool is closed")
 
 
 #: What ``Pool.submit`` raises: who has somebody waiting tells her so. All else is a fault of ours.

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from typing import Any, Final, TypeVar
 
-from tierlog.errors import NoThreadError
+from tierlog.errors import NoThreadError, PoolClosedError
 from tierlog.runtime.machine.forking import Origin
-from tierlog.runtime.machine.scheduling import Future, Pool, PoolClosedError, run_into
+from tierlog.runtime.machine.scheduling import Future, Pool, run_into
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 from greenlet import GreenletExit, greenlet
 
-from tierlog.runtime.machine.scheduling import Future, Pool, PoolClosedError
+from tierlog.errors import PoolClosedError
+from tierlog.runtime.machine.scheduling import Future, Pool
 
 Result = TypeVar("Result")
 

@@ -34,7 +34,6 @@ from tierlog.errors import (
 )
 from tierlog.remote.api import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
@@ -42,6 +41,7 @@ from tierlog.remote.tier.objects.object_keys import LOCAL_TIERED_NEEDED_SUFFIXES
 from tierlog.remote.tier.objects.segment_bounds import UNKNOWN_TIMESTAMP_MS
 from tierlog.remote.tier.tier import CONCURRENCY, Tier
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
+from tierlog.runtime.waiting.ordered_calls import OrderedCalls
 from tierlog.scan.history import PartitionHistory, TierHistory
 from tierlog.upkeep.copying.segment_source import TopicMap
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.group import Group, GroupState
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
@@ -14,6 +13,7 @@ from tierlog.broker.groups.members import Member
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
+from tierlog.runtime.waiting.loops import Reply
 
 #: The type of all groups here; "consumer" are those of the new protocol.
 _CLASSIC: Final = "classic"

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.members import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from tierlog.broker.handling import RequestContext
 from tierlog.broker.protocol.entities import entities_of, field_of
+from tierlog.runtime.waiting.loops import Reply
 
 NO_THROTTLE: Final = timedelta()
 _MILLISECOND: Final = timedelta(milliseconds=1)

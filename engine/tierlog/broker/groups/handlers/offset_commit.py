@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.committed_offsets import CommitRequest
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
@@ -18,6 +17,7 @@ from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import entities_of, field_of
 from tierlog.runtime.machine.clock import Clock
+from tierlog.runtime.waiting.loops import Reply
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.side_by_side import sorted_in_turns
-from tierlog.aio.waiting import Reply
 from tierlog.broker.groups.coordinator import GroupCoordinator
 from tierlog.broker.groups.handlers.membership_handlers import NO_THROTTLE
 from tierlog.broker.groups.handlers.named_topics import asked_topic, committed_for, echoed
@@ -19,6 +17,8 @@ from tierlog.broker.partitions import UNKNOWN, Catalog
 from tierlog.broker.protocol.encoding import MadeElements
 from tierlog.broker.protocol.entities import Entities, entities_of, field_of
 from tierlog.broker.protocol.topic_ids import wire_id_of
+from tierlog.runtime.waiting.loops import Reply
+from tierlog.runtime.waiting.side_by_side import sorted_in_turns
 
 #: Versions that ask for several groups, and those that name topics by their ids.
 _GROUPS_SINCE: Final = 8

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tierlog.aio.waiting import Broadcast, LoopCalls, TaskCancelledError, Worker
 from tierlog.broker.partitions import OffsetSnapshot, Partition, Topic
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.catalog_settings import CatalogSettings
@@ -25,6 +24,7 @@ from tierlog.errors import TierlogError
 from tierlog.remote.api import ZERO_UUID, TopicIdPartition, Uuid
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Broadcast, LoopCalls, TaskCancelledError, Worker
 
 _log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from tierlog.aio.waiting import Broadcast
 from tierlog.broker.protocol.api_errors import ApiError
 from tierlog.broker.replica.catalog.kept_histories import KeptHistories
 from tierlog.broker.replica.catalog.resolution import Listed, Resolution
 from tierlog.remote.api import TopicIdPartition
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Broadcast
 from tierlog.scan.history import PartitionHistory
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 
 from tierlog.errors import StoreError, TierlogError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.bounded_calls import BoundedCalls
 from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.waiting.bounded_calls import BoundedCalls
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Protocol
 
-from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED
+from tierlog.runtime.weighted_cache import UNBOUNDED
 
 
 class Histories(Protocol):

@@ -21,11 +21,11 @@ from tierlog.broker.replica.catalog.empty_logs import empty_history
 from tierlog.errors import ObjectNotFoundError, StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.remote.metadata.lineage import Gap
-from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.remote.tier.layouts.listing import Candidate
 from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.waiting.ordered_calls import OrderedCalls
 from tierlog.scan.history import PartitionHistory, TierHistory
 
 _log = logging.getLogger(__name__)

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from tierlog.aio.waiting import Alarm, LoopCalls, TaskCancelledError
 from tierlog.broker.replica.catalog.bucket_histories import BucketHistories
 from tierlog.broker.replica.catalog.resolution import Resolution, Resolver
 from tierlog.errors import StoreError, TierlogError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.tier import CONCURRENCY
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within
 from tierlog.runtime.machine.scheduling import NotSubmitted, Pool
+from tierlog.runtime.waiting.loops import Alarm, LoopCalls, TaskCancelledError
+from tierlog.runtime.waiting.ordered_calls import OrderedCalls
 
 _log = logging.getLogger(__name__)
 

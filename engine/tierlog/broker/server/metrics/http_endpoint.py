@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
-from tierlog.aio.waiting import Worker
 from tierlog.broker.server.accepting import Acceptor, is_reachable
 from tierlog.broker.server.refusals import Refusals
 from tierlog.broker.server.server_config import ServerConfig
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Worker
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

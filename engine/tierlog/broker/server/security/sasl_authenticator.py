@@ -10,8 +10,6 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
-from tierlog.aio.side_by_side import LoopShare
-from tierlog.aio.waiting import Worker
 from tierlog.broker.protocol.entities import entities_of
 from tierlog.broker.protocol.error_answers import error_answer
 from tierlog.broker.protocol.requests import (
@@ -29,6 +27,8 @@ from tierlog.broker.server.security.reloaded_files import ReloadedFiles
 from tierlog.broker.server.security.sasl_exchange import AuthenticationError, SaslExchange, begin_exchange
 from tierlog.broker.server.security.users import Users
 from tierlog.runtime.machine.randomness import Rng
+from tierlog.runtime.waiting.loops import Worker
+from tierlog.runtime.waiting.side_by_side import LoopShare
 
 _LENGTH: Final = struct.Struct(">i")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tierlog.aio.waiting import Worker
 from tierlog.broker.server.security.users import ScramCredential, Users
 from tierlog.errors import TierlogError
 from tierlog.runtime.machine.randomness import Rng
+from tierlog.runtime.waiting.loops import Worker
 
 #: What Kafka 4 refuses too; earlier brokers let it pass.
 _DOUBLED_NONCE: Final = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
 from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 
 class ChunkCache(Protocol):

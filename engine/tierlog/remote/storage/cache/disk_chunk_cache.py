@@ -27,10 +27,10 @@ from typing import Final, Literal
 import xxhash
 
 from tierlog.errors import ConfigError, ObjectNotFoundError, StoreError
-from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 from tierlog.remote.tier.chunks.segment_log import ChunkKey
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import FileInfo
+from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
 _log = logging.getLogger(__name__)
 

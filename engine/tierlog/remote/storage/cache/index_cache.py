@@ -7,9 +7,6 @@ from typing import Final
 
 from tierlog.errors import CorruptObjectError, ObjectNotFoundError
 from tierlog.remote.api import IndexType
-from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
-from tierlog.remote.storage.requests.awaiting import Waits
-from tierlog.remote.storage.requests.single_flight import Flight, Flights
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.decoding import open_part, part_name
 from tierlog.remote.tier.chunks.key_ring import KeyRing
@@ -18,6 +15,9 @@ from tierlog.remote.tier.layouts.segment_lookup import UNKNOWN_SIZE
 from tierlog.remote.tier.objects.segment_bounds import without_preallocation
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
+from tierlog.runtime.waiting.single_flight import Flight, Flights
+from tierlog.runtime.waiting.waits import Waits
+from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 #: Parts that lie side by side are fetched together up to this size.
 TOGETHER_BYTES_MAX: Final = 2 << 20

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata
-from tierlog.remote.storage.cache.weighted_cache import CacheFigures, WeightedCache
-from tierlog.remote.storage.requests.awaiting import Waits
-from tierlog.remote.storage.requests.single_flight import Flight, Flights
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredSegment
@@ -22,6 +19,9 @@ from tierlog.remote.tier.layouts.segment_lookup import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Pool
+from tierlog.runtime.waiting.single_flight import Flight, Flights
+from tierlog.runtime.waiting.waits import Waits
+from tierlog.runtime.weighted_cache import CacheFigures, WeightedCache
 
 #: What a parsed description takes beside its chunk sizes: objects of Python, keys, names.
 _OVERHEAD_BYTES: Final = 4096

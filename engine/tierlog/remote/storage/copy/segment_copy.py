@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tierlog.errors import ObjectConflictError, StoreError
+from tierlog.errors import ObjectConflictError, PoolClosedError, StoreError
 from tierlog.remote.api import IndexType, LogSegmentData, RemoteLogSegmentMetadata
 from tierlog.remote.config import StorageConfig
 from tierlog.remote.storage.copy.copy_checks import (
@@ -57,7 +57,7 @@ from tierlog.remote.tier.layouts.segment_objects import (
 )
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFile, ReadableFiles
-from tierlog.runtime.machine.scheduling import Future, PoolClosedError
+from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.stores.protocol.object_store import ABSENT, ObjectStore, StoredObject
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
 

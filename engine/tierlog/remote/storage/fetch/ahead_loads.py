@@ -14,12 +14,12 @@ from typing import Final
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
 from tierlog.remote.storage.fetch.chunk_loads import ChunkLoads
 from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight, ChunkRun, MissingChunk
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
-from tierlog.remote.storage.requests.single_flight import Flights, refusal
 from tierlog.remote.storage.store_requests import Lane, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import NotSubmitted
+from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.single_flight import Flights, refusal
 
 #: Chunks fetched ahead that nobody asked for yet, remembered for the metrics.
 _AWAITED_MAX: Final = 65536

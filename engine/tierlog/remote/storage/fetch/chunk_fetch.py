@@ -16,11 +16,11 @@ from tierlog.remote.storage.fetch.ahead_loads import AheadLoads
 from tierlog.remote.storage.fetch.chunk_landing import ChunkLanding
 from tierlog.remote.storage.fetch.chunk_loads import ChunkLoads
 from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight, MissingChunk
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
-from tierlog.remote.storage.requests.single_flight import Flights
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.single_flight import Flights
 
 #: Closing waits so long for chunks that are being opened.
 _CLOSE_SECONDS: Final = 1.0

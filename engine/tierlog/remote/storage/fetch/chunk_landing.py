@@ -14,12 +14,12 @@ from tierlog._native.buffers import copy_into
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
 from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight
-from tierlog.remote.storage.requests.single_flight import Flights
 from tierlog.remote.storage.store_requests import StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.scheduling import NotSubmitted
+from tierlog.runtime.waiting.single_flight import Flights
 
 #: Chunks that a slow cache has not taken yet, in all; what comes beyond that it does without.
 KEPT_LATER_BYTES_MAX: Final = 64 << 20

@@ -12,11 +12,11 @@ from functools import partial
 from tierlog.remote.storage.cache.chunk_cache import ChunkCache
 from tierlog.remote.storage.fetch.chunk_landing import ChunkLanding
 from tierlog.remote.storage.fetch.chunk_runs import ChunkRun, MissingChunk, neighbours
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
-from tierlog.remote.storage.requests.single_flight import Flights
 from tierlog.remote.storage.store_requests import Lane, ReadRequest, StoreRequests
 from tierlog.remote.tier.chunks.segment_log import ChunkKey, ChunkView, SegmentLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.single_flight import Flights
 
 
 class ChunkLoads:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from tierlog.remote.storage.requests.single_flight import Flight
 from tierlog.remote.storage.store_requests import ReadRequest
 from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkKey, ChunkView, SegmentLog
+from tierlog.runtime.waiting.single_flight import Flight
 
 ChunkFlight = Flight[ChunkKey, memoryview]
 

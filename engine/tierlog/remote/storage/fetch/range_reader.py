@@ -17,10 +17,10 @@ from tierlog._native.buffers import copy_into
 from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher, ChunkSource
 from tierlog.remote.storage.fetch.chunk_runs import ChunkFlight
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
-from tierlog.remote.storage.requests.awaiting import Wait, WaitingThreads, Waits
 from tierlog.remote.tier.chunks.segment_log import CHUNKS_TOGETHER_MAX, ChunkView, SegmentLog
 from tierlog.runtime.machine.scheduling import Condition
+from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.waits import Wait, WaitingThreads, Waits
 
 #: What a broker's fetch takes of a stream, as a rule: a mebibyte, and what it skips up to the offset that is wanted.
 FIRST_REQUEST_BYTES: Final = (1 << 20) + (64 << 10)

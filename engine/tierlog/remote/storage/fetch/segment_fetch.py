@@ -16,15 +16,12 @@ from tierlog.remote.storage.cache.chunk_cache import ChunkCache, MemoryChunkCach
 from tierlog.remote.storage.cache.disk_chunk_cache import DiskChunkCache
 from tierlog.remote.storage.cache.index_cache import IndexCache
 from tierlog.remote.storage.cache.manifest_cache import ManifestCache
-from tierlog.remote.storage.cache.weighted_cache import CacheFigures
 from tierlog.remote.storage.fetch.batch_check import BatchCheck
 from tierlog.remote.storage.fetch.chunk_fetch import ChunkFetcher
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget
 from tierlog.remote.storage.fetch.prefetch import Prefetcher
 from tierlog.remote.storage.fetch.range_reader import RangeReader, StreamLimits
 from tierlog.remote.storage.fetch.segment_stream import Translate, ViewStream, bytes_stream, same_error
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
-from tierlog.remote.storage.requests.awaiting import WaitingThreads, Waits
 from tierlog.remote.storage.store_requests import BLOCKING_THREADS, StoreRequests
 from tierlog.remote.tier.chunks.key_ring import KeyRing
 from tierlog.remote.tier.chunks.segment import StoredSegment
@@ -34,6 +31,9 @@ from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.runtime.stores.wrappers.rate_limiter import RateLimiter
+from tierlog.runtime.waiting.memory_budget import MemoryBudget
+from tierlog.runtime.waiting.waits import WaitingThreads, Waits
+from tierlog.runtime.weighted_cache import CacheFigures
 
 #: What the metadata of a partition says of the segment behind one: None if there is none, or nobody knows.
 NextSegment = Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata | None]

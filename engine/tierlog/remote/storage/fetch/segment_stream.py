@@ -16,10 +16,10 @@ from typing_extensions import Buffer
 from tierlog._native.buffers import copy_into, joined
 from tierlog.arguments import require_int, require_writable
 from tierlog.errors import ForkedProcessError, TierlogError
-from tierlog.remote.storage.requests.awaiting import Interruptible, Waits
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.machine.forking import Origin
 from tierlog.runtime.machine.scheduling import Condition
+from tierlog.runtime.waiting.waits import Interruptible, Waits
 
 Translate = Callable[[BaseException], BaseException]
 

@@ -18,10 +18,10 @@ from tierlog._native.chunks import ChunkIndex
 from tierlog.errors import CorruptObjectError
 from tierlog.remote.tier.chunks.decoding import UnitReader, fetch_exactly
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredSegment
 from tierlog.runtime.machine.buffers import new_buffer
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.waiting.ordered_calls import OrderedCalls
 
 #: What a log without chunks is cut into.
 PIECE_BYTES: Final = 1 << 20

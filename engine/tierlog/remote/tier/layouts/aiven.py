@@ -16,7 +16,6 @@ from tierlog.remote.api import (
 )
 from tierlog.remote.tier.chunks.decoding import fetch_part
 from tierlog.remote.tier.chunks.key_ring import KeyRing
-from tierlog.remote.tier.chunks.ordered_calls import OrderedCalls
 from tierlog.remote.tier.chunks.segment import StoredPart, StoredSegment
 from tierlog.remote.tier.chunks.segment_log import iter_windows
 from tierlog.remote.tier.layouts.listing import Candidate, ListedLayout, Scope, SegmentFilter
@@ -25,6 +24,7 @@ from tierlog.remote.tier.objects.object_keys import key_prefix_hint, parse_aiven
 from tierlog.remote.tier.objects.segment_bounds import OFFSET_SPAN_MAX, UNKNOWN_TIMESTAMP_MS, find_bounds
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo, ObjectStore
+from tierlog.runtime.waiting.ordered_calls import OrderedCalls
 
 MANIFEST = "rsm-manifest"
 

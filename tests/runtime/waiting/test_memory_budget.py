@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.remote.storage.fetch.memory_budget import MemoryBudget, Ticket
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.memory_budget import MemoryBudget, Ticket
 
 
 class Held:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bench.cache_trace import BEST_RATIO_MIN, LRU_RATIO_MIN, TRACES, hit_ratios
-from tierlog.remote.storage.cache.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.weighted_cache import UNBOUNDED, CacheFigures, WeightedCache
 
 
 def cache_of(limit: int, *, clock: ManualClock | None = None, **settings: int) -> WeightedCache[int, str]:

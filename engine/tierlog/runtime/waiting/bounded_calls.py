@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tierlog.errors import StoreUnavailableError
+from tierlog.errors import PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelScope, call_within, ended_by_scopes
-from tierlog.runtime.machine.scheduling import Future, PoolClosedError
+from tierlog.runtime.machine.scheduling import Future
 
 Result = TypeVar("Result")
 

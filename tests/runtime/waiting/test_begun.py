@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.loops import LOOPS, run_on
-from tierlog.aio.waiting import Alarm, Begun
+from tierlog.runtime.waiting.loops import Alarm, Begun
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 

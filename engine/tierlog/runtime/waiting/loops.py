@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID251 - this room is for event loops
+import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from tierlog.errors import ForkedProcessError, NoThreadError, StoreUnavailableError
-from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException
-from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool, PoolClosedError
+from tierlog.errors import PoolClosedError, StoreUnavailableError
+from tierlog.runtime.machine.scheduling import CancelledError, Future, Pool
 
 Result = TypeVar("Result")
 
 #: What a cancelled task gets where it waits.
 TaskCancelledError: Final = asyncio.CancelledError
-_CLOSED: Final = "the storage manager is closed"
 
 
 class Alarm:
@@ -136,23 +134,14 @@ class Worker:
         self._pool = pool
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Run a call in a thread when one is free. Raises RemoteStorageException: closed, in a fork, or no thread to be
-        had.
-        """
-        try:
-            return self._pool.submit(call)
-        except ForkedProcessError as error:
-            raise RemoteStorageException(str(error)) from error
-        except PoolClosedError:
-            raise RemoteStorageException(_CLOSED) from None
-        except NoThreadError as error:
-            raise RetriableRemoteStorageException(str(error)) from error
+        """Run a call in a thread when one is free. Raises PoolClosedError, ForkedProcessError, NoThreadError."""
+        return self._pool.submit(call)
 
     async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
         """The result of a submitted call, or the error that it raised. Cancelling ends the waiting, not the call.
 
         Raises:
-            StoreUnavailableError: there is none after ``seconds``.
+            StoreUnavailableError: there is none after ``seconds``. PoolClosedError: closed before the call began.
         """
         alarm = Alarm()
         future.add_done_callback(lambda _: alarm.ring())
@@ -162,7 +151,7 @@ class Worker:
         try:
             return future.result()
         except CancelledError:  # a close took it out of the line; it has nothing to do with a task's cancellation
-            raise RemoteStorageException(_CLOSED) from None
+            raise PoolClosedError from None
 
     async def run(self, call: Callable[[], Result], *, seconds: float | None = None) -> Result:
         """Submit a call and wait for its result. A call that is cancelled, or late, before it began does not run.

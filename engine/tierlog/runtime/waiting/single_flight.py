@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from tierlog.errors import StoreUnavailableError
+from tierlog.errors import PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import Lock, NotSubmitted, Pool, PoolClosedError
+from tierlog.runtime.machine.scheduling import Lock, NotSubmitted, Pool
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

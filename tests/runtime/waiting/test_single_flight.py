@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tierlog.errors import ForkedProcessError, NoThreadError, StoreUnavailableError
-from tierlog.remote.storage.requests.single_flight import Flights
+from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError, StoreUnavailableError
 from tierlog.runtime.machine import Machine
-from tierlog.runtime.machine.scheduling import InlinePool, PoolClosedError
+from tierlog.runtime.machine.scheduling import InlinePool
+from tierlog.runtime.waiting.single_flight import Flights
 
 
 class Refusing(InlinePool):

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from tierlog.errors import StoreUnavailableError
-from tierlog.remote.storage.requests.wake_line import Sleeper, WakeLine
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.scheduling import Condition
+from tierlog.runtime.waiting.wake_line import Sleeper, WakeLine
 
 Value = TypeVar("Value")
 

@@ -10,9 +10,9 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierlog.remote.storage.requests.wake_line import Sleeper, WakeLine
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
+from tierlog.runtime.waiting.wake_line import Sleeper, WakeLine
 
 AT_ONCE = 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID251 - this room is for event loops
+import asyncio
 import collections
 import heapq
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence

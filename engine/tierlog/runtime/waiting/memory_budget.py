@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
-from tierlog.remote.storage.requests.fair_queue import FairQueue
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.fair_queue import FairQueue
 
 #: What plenty leaves to others: a quarter of the total.
 _SHARE_LEFT: Final = 4

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from tests.support.loops import LOOPS, run_on
-from tierlog.aio.waiting import Broadcast, LoopCalls, SharedCall, Turns, Worker
 from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.waiting.loops import Broadcast, LoopCalls, SharedCall, Turns, Worker
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -1,14 +1,43 @@
-"""Awaitable reads of a blocking stream, by threads: for managers that offer nothing better."""
+"""Awaitable calls of a blocking manager, and of its streams."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import Final, Self, TypeVar
 
-from tierlog.aio.waiting import TaskCancelledError, Worker
-from tierlog.remote.api import SegmentStream
+from tierlog.errors import ForkedProcessError, NoThreadError, PoolClosedError
+from tierlog.remote.api import RemoteStorageException, RetriableRemoteStorageException, SegmentStream
 from tierlog.runtime.machine.scheduling import Future
+from tierlog.runtime.waiting.loops import TaskCancelledError, Worker
+
+Result = TypeVar("Result")
+
+_CLOSED: Final = "the storage manager is closed"
+
+
+class ManagerWorker(Worker):
+    """Threads that call a manager. Where they cannot, the error is one of the KIP's."""
+
+    def submit(self, call: Callable[[], Result]) -> Future[Result]:
+        """Run a call in a thread when one is free. Raises RemoteStorageException: closed, in a fork, or without a
+        thread.
+        """
+        try:
+            return super().submit(call)
+        except ForkedProcessError as error:
+            raise RemoteStorageException(str(error)) from error
+        except PoolClosedError:
+            raise RemoteStorageException(_CLOSED) from None
+        except NoThreadError as error:
+            raise RetriableRemoteStorageException(str(error)) from error
+
+    async def result(self, future: Future[Result], *, seconds: float | None = None) -> Result:
+        """The result of a submitted call, as Worker says. Raises RemoteStorageException: closed before it began."""
+        try:
+            return await super().result(future, seconds=seconds)
+        except PoolClosedError:
+            raise RemoteStorageException(_CLOSED) from None
 
 
 class ThreadReads:

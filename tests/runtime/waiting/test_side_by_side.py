@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.loops import LOOPS, impatient_share, loop_share, run_on
-from tierlog.aio import side_by_side
-from tierlog.aio.side_by_side import OneATurn, run_each, sorted_in_turns, taken
+from tierlog.runtime.waiting import side_by_side
+from tierlog.runtime.waiting.side_by_side import OneATurn, run_each, sorted_in_turns, taken
 
 
 class Calls:
