@@ -10,7 +10,7 @@ from tests.support.command import Outcome, Run, run_here
 from tests.support.interop_stores import SERVERS, write_config
 from tests.support.servers import StoreServer
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.tier.tier_paths import open_configured_store
+from tierlog.remote.tier.configured_store import open_configured_store
 from tierlog.runtime.machine import Machine
 
 pytestmark = pytest.mark.server

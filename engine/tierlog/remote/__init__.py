@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TopicPartition,
         Uuid,
     )
+    from tierlog.remote.config.class_loading import load_metadata_manager, load_storage_manager
     from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
     from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
     from tierlog.remote.storage.tiered_storage_manager import TieredStorageManager
@@ -80,14 +81,19 @@ __all__ = [
     "Uuid",
     "closed_segment",
     "closed_segments",
+    "load_metadata_manager",
+    "load_storage_manager",
 ]
 
 if not TYPE_CHECKING:
     _CLOSED = "tierlog.remote.tier.closed_segments"
+    _LOADING = "tierlog.remote.config.class_loading"
     _ELSEWHERE = {
         "ClosedSegment": _CLOSED,
         "closed_segment": _CLOSED,
         "closed_segments": _CLOSED,
+        "load_metadata_manager": _LOADING,
+        "load_storage_manager": _LOADING,
         "ConfigError": "tierlog.errors",
         "StorageMetrics": "tierlog.remote.storage.metrics.storage_metrics",
         "TierlogError": "tierlog.errors",

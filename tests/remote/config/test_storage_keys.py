@@ -10,7 +10,7 @@ import pytest
 from tierlog.errors import ConfigError
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.config.storage_keys import storage_options
-from tierlog.remote.tier.tier_paths import address_configured_store
+from tierlog.remote.tier.configured_store import address_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.settings.options import StoreOptions, read_store_options

@@ -20,7 +20,7 @@ from pyspark_tierlog.table_columns import chosen_schema, picked_schema
 from tierlog.errors import ConfigError, TierlogError
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.tier import Tier, open_tier
-from tierlog.remote.tier.tier_paths import address_configured_store
+from tierlog.remote.tier.configured_store import address_configured_store
 from tierlog.scan.planning.plan import PreparedScan, prepare_scan
 from tierlog.scan.planning.probes import ByteBudget, OverBudgetError, take_enough
 from tierlog.scan.scan_range import ScanRange

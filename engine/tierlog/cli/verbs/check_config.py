@@ -41,10 +41,9 @@ def check_config(
     a step without an answer no other step is tried: only the objects are removed.
     """
     from tierlog.remote.config import read_storage_config
-    from tierlog.remote.storage.plugins import open_backend
     from tierlog.remote.tier.chunks.key_ring import read_key_ring
+    from tierlog.remote.tier.configured_store import open_backend, stack_store
     from tierlog.remote.tier.store_check import CheckResult, StoreCheck
-    from tierlog.remote.tier.tier_paths import stack_store
     from tierlog.runtime.machine import Machine
     from tierlog.runtime.stores.wrappers.masked_store import MASK
 

@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tierlog.errors import ConfigError, StoreError
-from tierlog.remote.config.model import KNOWN_KEYS
-from tierlog.remote.config.segment_keys import BrokerKeys
+from tierlog.remote.config.keys import KNOWN_KEYS, BrokerKeys
 from tierlog.runtime.machine.files import Files
 from tierlog.runtime.machine.properties import parse_properties
 

@@ -87,9 +87,8 @@ class TieredStorageManager(RemoteStorageManager):
         """
         from tierlog.remote.config import read_storage_config
         from tierlog.remote.storage.partition_store import counted_by_partition
-        from tierlog.remote.storage.plugins import open_backend
         from tierlog.remote.storage.wiring import ManagerParts
-        from tierlog.remote.tier.tier_paths import stack_store
+        from tierlog.remote.tier.configured_store import open_backend, stack_store
 
         require_type("configs", configs, Mapping, "a mapping")
         config = read_storage_config(configs, machine=self._machine)

@@ -6,7 +6,7 @@ import pytest
 
 from tierlog.errors import ConfigError
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.tier.tier_paths import address_configured_store
+from tierlog.remote.tier.configured_store import address_configured_store
 from tierlog.runtime.stores.store_urls import StoreAddress, address_store, local_path, open_store, split_last
 
 

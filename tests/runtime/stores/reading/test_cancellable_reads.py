@@ -17,7 +17,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.tier.tier_paths import open_configured_store
+from tierlog.remote.tier.configured_store import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.cancelling import CancelledReadError, CancelScope, cancelled_by
 from tierlog.runtime.machine.thread_scheduler import ThreadScheduler

@@ -11,7 +11,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.servers import StoreServer
 from tierlog.errors import ObjectNotFoundError, StoreUnavailableError
 from tierlog.remote.config import read_storage_config
-from tierlog.remote.tier.tier_paths import open_configured_store
+from tierlog.remote.tier.configured_store import open_configured_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 

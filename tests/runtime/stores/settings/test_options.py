@@ -10,8 +10,8 @@ from datetime import timedelta
 import obstore
 import pytest
 
+from tests.support.checkout import ROOT, needs_checkout
 from tierlog.errors import ConfigError
-from tierlog.remote.config.reference_page import configuration_page
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.stores.settings import options as store_options
@@ -143,10 +143,11 @@ def test_an_address_is_what_obstore_would_be_given_without_this_machines_own_key
 class TestTheTableOfKeys:
     """What the reference page is made of."""
 
+    @needs_checkout
     def test_what_is_read_is_on_the_page(self) -> None:
         """A key that works and is nowhere to be found helps nobody."""
         assert {key.name for key in OWN_KEYS} == set(store_options._OWN)
-        page = configuration_page()
+        page = (ROOT / "docs" / "configuration.md").read_text()
         for key in (*OWN_KEYS, *CLIENT_KEYS, *itertools.chain(*KEYS_BY_SCHEME.values())):
             assert f"| `store.{key.name}` |" in page
 

@@ -15,8 +15,7 @@ from pydantic import Field, ValidationError
 
 from tierlog.arguments import require_text, require_type
 from tierlog.errors import ConfigError
-from tierlog.remote.config.shown_values import quoted
-from tierlog.remote.config.values import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key
+from tierlog.remote.config.key_facts import INT32_MAX, KafkaBoolean, KafkaInt, KeyGroup, key, quoted
 
 PREFIX: Final = "rlmm.config."
 COMMON_CLIENT: Final = "remote.log.metadata.common.client."

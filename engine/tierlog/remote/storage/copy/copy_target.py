@@ -15,6 +15,7 @@ from tierlog.remote.storage.copy.segment_delete import delete_segment
 from tierlog.remote.storage.metrics.storage_metrics import StorageMetrics
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.tier.chunks.segment import StoredSegment
+from tierlog.remote.tier.configured_store import as_it_is, open_configured_store, stack_store
 from tierlog.remote.tier.layouts.aiven import AivenLayout
 from tierlog.remote.tier.layouts.kafka import KafkaLayout
 from tierlog.remote.tier.layouts.listing import Layout, Scope
@@ -23,7 +24,6 @@ from tierlog.remote.tier.layouts.segment_objects import plan_removal
 from tierlog.remote.tier.objects.custom_metadata import SegmentCustomMetadata
 from tierlog.remote.tier.objects.object_keys import aiven_segment_path, kafka_segment_path
 from tierlog.remote.tier.tier import Tier
-from tierlog.remote.tier.tier_paths import as_it_is, open_configured_store, stack_store
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import ReadableFiles
 from tierlog.runtime.stores.protocol.object_store import ObjectStore

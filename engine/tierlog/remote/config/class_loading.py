@@ -1,18 +1,20 @@
-"""Java class names of the plugin's configuration, in our words: a broker's file works unchanged.
+"""Classes by name: the plugin's Java classes in our words, and classes of third parties by their dotted path.
 
-A class that has no counterpart here is an error: silence would be another store, another cache, or other credentials
-than the operator asked for.
+A broker's file works unchanged. A class that has no counterpart here is an error: silence would be another store,
+another cache, or other credentials than the operator asked for.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from tierlog.errors import ConfigError
-from tierlog.remote.config.shown_values import quoted
+from tierlog.remote.api import RemoteLogMetadataManager, RemoteStorageManager
+from tierlog.remote.config.key_facts import quoted
 
 _PLUGIN: Final = "io.aiven.kafka.tieredstorage"
 _AWS: Final = "software.amazon.awssdk.auth.credentials"
@@ -51,6 +53,12 @@ METADATA_MANAGERS: Final = {
     ),
 }
 
+#: Kafka's own default.
+DEFAULT_METADATA_MANAGER: Final = next(iter(METADATA_MANAGERS))
+STORAGE_MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
+METADATA_MANAGER_KEY: Final = "remote.log.metadata.manager.class.name"
+Manager = TypeVar("Manager")
+
 
 def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = False) -> str:
     """The counterpart of a class: our name for it, or the given one if it is ours already.
@@ -78,3 +86,58 @@ def our_name(key: str, given: str, known: Mapping[str, str], *, dotted: bool = F
     python = ", or the dotted path of a Python class" if dotted else ""
     shown = quoted(given, " ".join((names, *known)))
     raise ConfigError(f"Invalid value{shown} for configuration {key}: {what}{hint}; use one of {names}{python}")
+
+
+def load_class(path: str, *, key: str) -> type:
+    """The class of a dotted path, ``package.module.Class``.
+
+    Raises:
+        ConfigError: there is no such module or class, or the module fails to load; the message names the key.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as cause:  # the module's own code runs here: whatever it raises, the key is what is wrong
+        raise ConfigError(f"{key}: cannot load {module}: {type(cause).__name__}: {cause}") from cause
+    if not isinstance(found, type):
+        raise ConfigError(f"{key}: {module} has no class {name}")
+    return found
+
+
+def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[Manager]) -> Manager:
+    """An instance of a manager, not yet configured.
+
+    Args:
+        key: The configuration key, for messages.
+        name: Its value: a Java class that is known, or the dotted path of a Python class that takes no arguments.
+        known: Java class → the dotted path of ours.
+        interface: What the class must implement.
+
+    Raises:
+        ConfigError: the class cannot be loaded, or does not implement the interface.
+    """
+    kind = load_class(our_name(key, name, known, dotted=True), key=key)
+    if not issubclass(kind, interface):
+        raise ConfigError(f"{key}: {name} is no {interface.__name__}")
+    try:
+        return kind()
+    except TypeError as cause:
+        raise ConfigError(f"{key}: {name}: {cause}") from cause
+
+
+def load_storage_manager(name: str) -> RemoteStorageManager:
+    """A storage manager, not yet configured: by the plugin's Java class, or the dotted path of a Python class.
+
+    Raises:
+        ConfigError: as ``load_manager``.
+    """
+    return load_manager(STORAGE_MANAGER_KEY, name, STORAGE_MANAGERS, RemoteStorageManager)  # type: ignore[type-abstract]
+
+
+def load_metadata_manager(name: str = DEFAULT_METADATA_MANAGER) -> RemoteLogMetadataManager:
+    """A metadata manager, not yet configured: by Kafka's Java class, or the dotted path of a Python class.
+
+    Raises:
+        ConfigError: as ``load_manager``.
+    """
+    return load_manager(METADATA_MANAGER_KEY, name, METADATA_MANAGERS, RemoteLogMetadataManager)  # type: ignore[type-abstract]

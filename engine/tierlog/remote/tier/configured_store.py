@@ -1,71 +1,73 @@
-"""Classes of third parties, by their dotted path: stores and whole storage managers."""
+"""The store that a configuration names, and the one order in which wrappers are put around a store."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final
 
 from tierlog.errors import ConfigError
-from tierlog.remote.api import RemoteStorageManager
 from tierlog.remote.config import StorageConfig
-from tierlog.remote.config.class_names import STORAGE_MANAGERS, our_name
-from tierlog.remote.tier.tier_paths import open_configured_store
+from tierlog.remote.config.class_loading import load_class
+from tierlog.remote.config.storage_keys import storage_options
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.store_urls import StoreAddress, address_store, open_store
+from tierlog.runtime.stores.wrappers.limited_store import limited_reads
+from tierlog.runtime.stores.wrappers.masked_store import MaskedStore
 
-MANAGER_KEY: Final = "remote.log.storage.manager.class.name"
-Manager = TypeVar("Manager")
 _BACKEND_KEY: Final = "storage.backend.class"
 _STORAGE: Final = "storage."
 #: What a store must have, as far as its class shows it.
 _STORE_NAMES: Final = tuple(name for name in vars(ObjectStore) if not name.startswith("_"))
 
 
-def load_class(path: str, *, key: str) -> type:
-    """The class of a dotted path, ``package.module.Class``.
-
-    Raises:
-        ConfigError: there is no such module or class, or the module fails to load; the message names the key.
-    """
-    module, _, name = path.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception as cause:  # the module's own code runs here: whatever it raises, the key is what is wrong
-        raise ConfigError(f"{key}: cannot load {module}: {type(cause).__name__}: {cause}") from cause
-    if not isinstance(found, type):
-        raise ConfigError(f"{key}: {module} has no class {name}")
-    return found
+def open_configured_store(url: str, config: StorageConfig, *, machine: Machine) -> ObjectStore:
+    """The store of a URL, with all that a configuration says of it and nothing around it: see ``open_store``."""
+    return open_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
 
 
-def load_manager(key: str, name: str, known: Mapping[str, str], interface: type[Manager]) -> Manager:
-    """An instance of a manager, not yet configured.
+def address_configured_store(url: str, config: StorageConfig, *, machine: Machine | None = None) -> StoreAddress:
+    """Where that store is, for a reader in another process: see ``address_store``."""
+    return address_store(url, config.store_options, machine=machine, begin=storage_options(config.storage_keys))
+
+
+def as_it_is(store: ObjectStore) -> ObjectStore:
+    """The store, for callers who wrap nothing around it."""
+    return store
+
+
+def stack_store(
+    store: ObjectStore,
+    config: StorageConfig,
+    *,
+    machine: Machine,
+    wrap_store: Callable[[ObjectStore], ObjectStore] = as_it_is,
+    limited: bool = False,
+) -> ObjectStore:
+    """Put around a store what the configuration and the caller ask for.
+
+    From the bucket outwards:
+
+    1. ``wrap_store``, the caller's: it counts or breaks what is really asked of the bucket, and all others hold for it.
+    2. The download limit cuts large reads in pieces, each of which the caller's wrapper sees as the request it is.
+    3. The mask, outside of everything that raises errors with whole keys in them.
+
+    A layer that nothing asks for is not there.
 
     Args:
-        key: The configuration key, for messages.
-        name: Its value: a Java class that is known, or the dotted path of a Python class that takes no arguments.
-        known: Java class → the dotted path of ours.
-        interface: What the class must implement.
-
-    Raises:
-        ConfigError: the class cannot be loaded, or does not implement the interface.
+        store: The bucket, or the folder.
+        config: Its ``key.prefix.mask`` and download limit.
+        machine: The clock of the limit.
+        wrap_store: Gets the store, and gives the one to use.
+        limited: Whether the configuration's download limit holds for all reads here. The storage manager limits its
+            fetches itself: it puts no limit on the reads of its own that copies and deletions wait for.
     """
-    kind = load_class(our_name(key, name, known, dotted=True), key=key)
-    if not issubclass(kind, interface):
-        raise ConfigError(f"{key}: {name} is no {interface.__name__}")
-    try:
-        return kind()
-    except TypeError as cause:
-        raise ConfigError(f"{key}: {name}: {cause}") from cause
-
-
-def load_storage_manager(name: str) -> RemoteStorageManager:
-    """A storage manager, not yet configured: by the plugin's Java class, or the dotted path of a Python class.
-
-    Raises:
-        ConfigError: as ``load_manager``.
-    """
-    return load_manager(MANAGER_KEY, name, STORAGE_MANAGERS, RemoteStorageManager)  # type: ignore[type-abstract]
+    store = wrap_store(store)
+    if limited:
+        store = limited_reads(store, config.download_rate_limit_bytes_per_second, machine)
+    if config.key_prefix_mask and config.key_prefix:
+        store = MaskedStore(store, config.key_prefix)
+    return store
 
 
 def open_backend(config: StorageConfig, *, machine: Machine | None = None) -> ObjectStore:

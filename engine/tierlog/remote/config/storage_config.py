@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Self
+import difflib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from tierlog.arguments import require_text, require_type
 from tierlog.errors import ConfigError
-from tierlog.remote.config.backend_keys import (
+from tierlog.remote.config.class_loading import BACKENDS, CHUNK_CACHES, CREDENTIALS_PROVIDERS, our_name
+from tierlog.remote.config.key_facts import quoted
+from tierlog.remote.config.keys import (
     DEFAULT_PART_BYTES,
-    AzureKeys,
-    GcsKeys,
-    ProxyAndFileKeys,
-    S3Keys,
-    StoreKeys,
-)
-from tierlog.remote.config.class_names import BACKENDS
-from tierlog.remote.config.fetch_keys import ChunkCacheKeys, IndexCacheKeys, ManifestCacheKeys, PrefetchKeys
-from tierlog.remote.config.segment_keys import (
+    KNOWN_KEYS,
     PAIRS,
     PRIVATE_KEY_FILE,
     PUBLIC_KEY_FILE,
+    AzureKeys,
     BrokerKeys,
+    ChunkCacheKeys,
+    GcsKeys,
+    IndexCacheKeys,
+    ManifestCacheKeys,
+    PrefetchKeys,
+    ProxyAndFileKeys,
+    S3Keys,
     SegmentKeys,
+    StoreKeys,
     UploadKeys,
 )
-from tierlog.remote.config.values import KeyGroup
+from tierlog.remote.config.property_file import read_property_file
+from tierlog.remote.config.storage_keys import STORAGE_KEYS
+from tierlog.runtime.machine import Machine
 
-#: Groups of keys as the reference page shows them.
-KEY_GROUPS: Final[dict[str, type[KeyGroup]]] = {
-    "Segments": SegmentKeys,
-    "Uploads, copies and limits": UploadKeys,
-    "Manifest cache": ManifestCacheKeys,
-    "Index cache": IndexCacheKeys,
-    "Chunk cache": ChunkCacheKeys,
-    "Requests and prefetch": PrefetchKeys,
-    "Any store": StoreKeys,
-    "S3": S3Keys,
-    "Google Cloud Storage": GcsKeys,
-    "Azure Blob Storage": AzureKeys,
-    "Proxy and file store": ProxyAndFileKeys,
-    "Accepted, without effect": BrokerKeys,
-}
 _NEEDED_BY_BACKEND: Final = {
     "s3": ("storage_s3_bucket_name", "storage_s3_region"),
     "gcs": ("storage_gcs_bucket_name",),
@@ -239,10 +232,6 @@ class StorageConfig(
                 yield "storage.proxy.username and storage.proxy.password must be defined together"
 
 
-#: Field by key.
-KNOWN_KEYS: Final = {field.alias: name for name, field in StorageConfig.model_fields.items() if field.alias}
-
-
 def _missing_text(name: str) -> str:
     return f'Missing required configuration "{name}" which has no default value.'
 
@@ -250,3 +239,163 @@ def _missing_text(name: str) -> str:
 def missing(name: str) -> ConfigError:
     """The message for a missing key, in Kafka's words."""
     return ConfigError(_missing_text(name))
+
+
+FILE_KEY: Final = "rsm.config.file"
+#: What lies below these goes to Java classes of others, or is the broker's own: accepted, not read.
+_PASSED_OVER: Final = ("iceberg.catalog.", "structure.provider.serde.", "remote.log.")
+_CLASSES: Final[dict[str, tuple[dict[str, str], bool]]] = {
+    "storage.backend.class": (BACKENDS, True),
+    "fetch.chunk.cache.class": (CHUNK_CACHES, False),
+    "storage.aws.credentials.provider.class": (CREDENTIALS_PROVIDERS, False),
+}
+
+
+def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine | None = None) -> StorageConfig:
+    """Check a configuration.
+
+    Args:
+        given: Keys and values; ``rsm.config.file`` names a file with more, over which the given ones win. A value of
+            None counts as not given; lists and booleans are accepted.
+        machine: Has that file.
+
+    Raises:
+        ConfigError: an unknown key (the nearest known one is named), two keys that differ in case alone, a malformed
+            value, values that contradict each other, a class that has no counterpart, or a key pair without its
+            private key. Values that may be secret are not quoted. TypeError: no mapping, or a key that is no str.
+    """
+    keys = _normalised({} if given is None else require_type("config", given, Mapping, "a mapping"))
+    file = keys.pop(FILE_KEY, None)
+    if file is not None:
+        keys = _normalised(read_property_file(file, (machine or Machine()).files)) | keys
+    keys = with_todays_names(keys)
+    for name, (known, dotted) in _CLASSES.items():
+        if keys.get(name):
+            keys[name] = our_name(name, keys[name], known, dotted=dotted)
+    third_party = keys.get("storage.backend.class", "s3") not in BACKENDS.values()
+    pair_keys, others, values = {}, {}, {}
+    for name, value in keys.items():
+        if name.startswith(f"{PAIRS}."):
+            pair_keys[name] = value
+        elif name in KNOWN_KEYS:
+            values[name] = value
+        elif third_party and name.startswith("storage."):
+            others[name] = value
+        elif not name.startswith(("store.", *_PASSED_OVER)):
+            raise _unknown(name, [*KNOWN_KEYS, FILE_KEY])
+    for_the_store = {
+        "store_options": {name: value for name, value in keys.items() if _is_stores_own(name)},
+        "storage_keys": {name: value for name, value in keys.items() if name in STORAGE_KEYS},
+    }
+    config = _validated(values | {"other_storage_keys": others} | for_the_store)
+    return config.model_copy(update=_key_files(config.encryption_key_pairs, pair_keys))
+
+
+def _is_stores_own(name: str) -> bool:
+    return name.startswith("store.") and name not in KNOWN_KEYS
+
+
+def _normalised(given: Mapping[str, object]) -> dict[str, str]:
+    """The keys without prefix, in lower case. Raises ConfigError if two keys with different values become one."""
+    found: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    for given_key, value in given.items():
+        if value is None:
+            continue
+        name = require_text("each key of config", given_key).strip().lower()
+        if name != FILE_KEY:
+            name = name.removeprefix("rsm.").removeprefix("config.") if name.startswith("rsm.") else name
+        text = _text(value)
+        if found.get(name, text) != text:
+            raise ConfigError(f"{origin[name]} and {given_key} are one key, and their values differ")
+        found[name], origin[name] = text, given_key
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, SecretStr):
+        return value.get_secret_value().strip()
+    if isinstance(value, list | tuple):
+        return ",".join(_text(item) for item in value)
+    return str(value).strip()
+
+
+def _unknown(name: str, known: list[str]) -> ConfigError:
+    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
+    return ConfigError(f"unknown key {name}; the nearest known one is {nearest}")
+
+
+def _validated(values: Mapping[str, Any]) -> StorageConfig:
+    try:
+        return StorageConfig.model_validate(values)
+    except ValidationError as cause:
+        # Without its cause, which would quote every value.
+        first = cause.errors(include_url=False)[0]
+    if not first["loc"]:
+        raise ConfigError(first["msg"])
+    name = str(first["loc"][0])
+    shown = "" if is_secret(name) else quoted(str(values.get(name)), first["msg"])
+    raise ConfigError(f"Invalid value{shown} for configuration {name}: {first['msg']}")
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a key must never be shown."""
+    field = KNOWN_KEYS.get(name)
+    return field is None or "SecretStr" in str(StorageConfig.model_fields[field].annotation)
+
+
+def _key_files(ids: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Paths of both halves of each key pair by id. Each id needs its private key, which reads its segments."""
+    by_folded: dict[str, str] = {}
+    for key_id in ids:
+        if by_folded.setdefault(key_id.lower(), key_id) != key_id:
+            raise ConfigError(f"{PAIRS}: {by_folded[key_id.lower()]} and {key_id} differ in case alone")
+    allowed = {f"{PAIRS}.{folded}.{kind}" for folded in by_folded for kind in (PRIVATE_KEY_FILE, PUBLIC_KEY_FILE)}
+    for name in keys.keys() - allowed:
+        if not allowed:
+            raise ConfigError(f"unknown key {name}; {PAIRS} lists no key id")
+        raise _unknown(name, sorted(allowed))
+    private, public = {}, {}
+    for folded, key_id in by_folded.items():
+        if not keys.get(f"{PAIRS}.{folded}.{PRIVATE_KEY_FILE}"):
+            raise missing(f"{PAIRS}.{key_id}.{PRIVATE_KEY_FILE}")
+        private[key_id] = keys[f"{PAIRS}.{folded}.{PRIVATE_KEY_FILE}"]
+        if keys.get(f"{PAIRS}.{folded}.{PUBLIC_KEY_FILE}"):
+            public[key_id] = keys[f"{PAIRS}.{folded}.{PUBLIC_KEY_FILE}"]
+    return {"private_key_files": private, "public_key_files": public}
+
+
+_log = logging.getLogger(__name__)
+
+#: Released spelling (2023-11 to 2024-04) → today's.
+OLDER_PREFIXES: Final = {
+    "segment.manifest.cache.": "fetch.manifest.cache.",
+    "chunk.cache.": "fetch.chunk.cache.",
+}
+#: In the plugin's README and in tutorials, but no release ever read it: objects lie without a prefix.
+NEVER_READ: Final = "storage.key.prefix"
+
+
+def with_todays_names(keys: Mapping[str, str]) -> dict[str, str]:
+    """The keys under today's names. Keys that no release ever read are left out.
+
+    Raises:
+        ConfigError: both spellings of one key, with different values.
+    """
+    found = {key: value for key, value in keys.items() if not key.startswith(tuple(OLDER_PREFIXES))}
+    if found.pop(NEVER_READ, None) is not None:
+        _log.warning(
+            "%s is ignored, as the plugin ignores it: its objects lie without that prefix; today's name is key.prefix",
+            NEVER_READ,
+        )
+    for key, value in keys.items():
+        prefix = next((prefix for prefix in OLDER_PREFIXES if key.startswith(prefix)), None)
+        if prefix is None:
+            continue
+        name = OLDER_PREFIXES[prefix] + key.removeprefix(prefix)
+        _log.warning("%s is an older spelling: it is called %s today", key, name)
+        if found.setdefault(name, value) != value:
+            raise ConfigError(f"{key} and {name} are one key, and their values differ")
+    return found
