@@ -13,7 +13,7 @@ THREADS := build/threads
 FUZZ := build/fuzz
 FUZZ_SECONDS ?= 600
 PYTEST_ARGUMENTS ?=
-CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
+CORE_SOURCES := $(wildcard cext/core/*.[ch] cext/core/*/*.[ch] cext/core/include/tierlog/*.h cext/core/sources.txt cext/core/tests/* bindings/c/* CMakeLists.txt)
 ROOM_SOURCES := $(wildcard bindings/spark/java/native/*.[ch] bindings/spark/java/native/CMakeLists.txt bindings/spark/java/native/tests/*)
 JAVA := bindings/spark/java
 JAR := bindings/spark/pyspark_tierlog/jars/tierlog-spark.jar
@@ -83,7 +83,7 @@ lint: setup ## format, lint, types, imports, stubs, C style
 format: setup ## rewrite the sources as the formatters want them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	clang-format --style=file:cext/.clang-format -i cext/core/*.[ch] cext/core/*/*.[ch] bindings/spark/java/native/*.[ch] bindings/spark/java/native/*/*.[ch]
+	clang-format --style=file:cext/.clang-format -i cext/core/*.[ch] cext/core/*/*.[ch] cext/core/include/*/*.h bindings/spark/java/native/*.[ch] bindings/spark/java/native/*/*.[ch]
 
 fuzz: setup-fuzz ## libFuzzer over every entry point of the core (FUZZ_SECONDS each)
 	@cmake -S . -B $(FUZZ) -DCMAKE_C_COMPILER=clang -DTIERLOG_FUZZ=ON >/dev/null

@@ -28,7 +28,7 @@ from setuptools.command.editable_wheel import editable_wheel
 ROOT = pathlib.Path(__file__).resolve().parent
 CORE = pathlib.Path("cext/core")
 SOURCES = [str(CORE / line) for line in (ROOT / CORE / "sources.txt").read_text().split()]
-HEADERS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / CORE).glob("*.h"))]
+HEADERS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / CORE).rglob("*.h"))]
 MODULES = [
     "appends",
     "batches",
@@ -92,7 +92,11 @@ class BuildExt(build_ext):
         temp = pathlib.Path(self.build_temp)
         strict = ["-Wconversion"] + (["-Werror"] if os.environ.get("TIERLOG_WERROR") == "1" else [])
         objects = self.compiler.compile(
-            SOURCES, output_dir=str(temp), extra_postargs=[*compile_flags(), *strict], depends=HEADERS
+            SOURCES,
+            output_dir=str(temp),
+            include_dirs=[str(CORE / "include"), str(CORE)],
+            extra_postargs=[*compile_flags(), *strict],
+            depends=HEADERS,
         )
         archive = str(temp / "libtierlog_core.a")
         pathlib.Path(archive).unlink(missing_ok=True)
@@ -141,7 +145,7 @@ def extensions() -> list[Extension]:
         Extension(
             f"tierlog._native.{name}",
             [f"cext/{name}.pyx"],
-            include_dirs=[str(CORE), "cext"],
+            include_dirs=[str(CORE / "include"), str(CORE), "cext"],
             extra_compile_args=[*compile_flags(), "-Wno-unused-function"],
             extra_link_args=link_flags(),
             depends=[*HEADERS, *[str(p) for p in pathlib.Path("cext").glob("*.px[di]")]],

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "checksum.h"
+#include "tierlog/checksum.h"
 
 static void fail(const char *what) {
     fprintf(stderr, "fetch_client: %s: %s\n", what, strerror(errno));

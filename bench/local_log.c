@@ -6,7 +6,7 @@
  *   lookup INDEX BASE QUESTIONS AT_ONCE ANSWERS   offsets of a file of int64; ANSWERS "-": none are written
  *   checksum FILE                      pread by 1 MiB, and CRC-32C over it */
 #define _GNU_SOURCE 1
-#include "tierlog.h"
+#include "tierlog/tierlog.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
  * Built by bench/metadata_table.py; no part of the package. EVENTS QUESTIONS PARTITIONS FIRST: as its peer
  * (bench/peers/MetadataCache.java), and the same sums come out. */
 #define _GNU_SOURCE 1
-#include "metadata_events.h"
+#include "tierlog/metadata_events.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

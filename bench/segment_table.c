@@ -8,7 +8,7 @@
  * segment in its partition's order, the partitions interleaved at random. `random`: segments in random order. `worst`
  * takes the time of every single event. UNSETTLED=1: lookups on usual pages. */
 #define _GNU_SOURCE 1
-#include "segment_table.h"
+#include "tierlog/segment_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Batches on their way into a log, over ``cext/core/log_append.h``, ``index_append.h`` and ``log_end.h``."""
+"""Batches on their way into a log, over ``tierlog/log_append.h``, ``index_append.h`` and ``log_end.h``."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

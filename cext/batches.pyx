@@ -1,4 +1,4 @@
-"""Batch headers of a byte range as numpy columns, over ``cext/core/batch.h``."""
+"""Batch headers of a byte range as numpy columns, over ``tierlog/batch.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_SetFromErrno

@@ -1,4 +1,4 @@
-"""Pooled memory over ``cext/core/buffer_pool.h``."""
+"""Pooled memory over ``tierlog/buffer_pool.h``."""
 
 cimport cython
 from cpython.buffer cimport (

@@ -1,4 +1,4 @@
-"""Checksums of Kafka's files over ``cext/core/checksum.h``."""
+"""Checksums of Kafka's files over ``tierlog/checksum.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

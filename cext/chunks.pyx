@@ -1,4 +1,4 @@
-"""Chunk indexes of remote segments over ``cext/core/chunks.h``."""
+"""Chunk indexes of remote segments over ``tierlog/chunks.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""Compressed streams of record batches and chunks over ``cext/core/codec.h`` and ``compress.h``."""
+"""Compressed streams of record batches and chunks over ``tierlog/codec.h`` and ``compress.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport Py_DECREF, Py_XDECREF, PyObject

@@ -1,4 +1,4 @@
-"""Records of a byte range as Arrow record batches, over ``cext/core/decode.h``.
+"""Records of a byte range as Arrow record batches, over ``tierlog/decode.h``.
 
 The core writes into Arrow's own buffers; this module only gives it room, hands buffers over, and carries the one batch
 that straddles two inputs.

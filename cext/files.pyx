@@ -1,4 +1,4 @@
-"""Files that native code appends to, and files that are read without waiting, over ``cext/core/file_ops.h``."""
+"""Files that native code appends to, and files that are read without waiting, over ``tierlog/file_ops.h``."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,4 +1,4 @@
-"""Kafka's sparse indexes and aborted transactions over ``cext/core/index.h`` and ``aborted.h``."""
+"""Kafka's sparse indexes and aborted transactions over ``tierlog/index.h`` and ``aborted.h``."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t

@@ -1,4 +1,4 @@
-# Snapshots of the table (segments.pyx), over cext/core/segment_snapshot.h.
+# Snapshots of the table (segments.pyx), over tierlog/segment_snapshot.h.
 
 SNAPSHOT_HEAD_BYTES = TL_SNAPSHOT_HEAD_BYTES
 SNAPSHOT_SECTION_BYTES_MAX = TL_SNAPSHOT_SECTION_MAX

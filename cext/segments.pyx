@@ -1,4 +1,4 @@
-"""The table of tiered segments over ``cext/core/segment_table.h``, and its events over ``metadata_events.h``.
+"""The table of tiered segments over ``tierlog/segment_table.h``, and its events over ``metadata_events.h``.
 
 Any thread asks; who writes does so one at a time, which the caller sees to. A table that is closed while calls are
 under way goes when the last of them returns.

@@ -7,7 +7,7 @@ cdef extern from "stdbool.h" nogil:
     ctypedef bint tl_bool "bool"    # where C writes one through a pointer: a bint is an int
 
 
-cdef extern from "status.h" nogil:
+cdef extern from "tierlog/status.h" nogil:
     ctypedef enum tl_status:
         TL_OK, TL_FULL, TL_NEED_SCRATCH, TL_PARTIAL
         TL_TRUNCATED, TL_BAD_SIZE, TL_BAD_MAGIC, TL_BAD_CRC, TL_BAD_CODEC, TL_BAD_COUNT, TL_TRAILING_BYTES
@@ -26,7 +26,7 @@ cdef extern from "status.h" nogil:
     const char *tl_status_text(tl_status status) noexcept
 
 
-cdef extern from "checksum.h" nogil:
+cdef extern from "tierlog/checksum.h" nogil:
     uint32_t tl_crc32c(uint32_t crc, const uint8_t *data, size_t size) noexcept
     uint32_t tl_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) noexcept
     const char *tl_crc32c_implementation() noexcept
@@ -35,7 +35,7 @@ cdef extern from "checksum.h" nogil:
     uint32_t tl_xxhash32(const uint8_t *data, size_t size, uint32_t seed) noexcept
 
 
-cdef extern from "codec.h" nogil:
+cdef extern from "tierlog/codec.h" nogil:
     ctypedef struct tl_codecs:
         pass
     tl_status tl_codecs_create(tl_codecs **out) noexcept
@@ -49,7 +49,7 @@ cdef extern from "codec.h" nogil:
                              size_t capacity, size_t *out_size, tl_fault *fault) noexcept
 
 
-cdef extern from "compress.h" nogil:
+cdef extern from "tierlog/compress.h" nogil:
     ctypedef struct tl_compressor:
         pass
     tl_status tl_compressor_create(tl_compressor **out) noexcept
@@ -61,7 +61,7 @@ cdef extern from "compress.h" nogil:
                           size_t capacity, size_t *out_size, tl_fault *fault) noexcept
 
 
-cdef extern from "aborted.h" nogil:
+cdef extern from "tierlog/aborted.h" nogil:
     ctypedef struct tl_aborted:
         int64_t producer_id
         int64_t first_offset
@@ -70,7 +70,7 @@ cdef extern from "aborted.h" nogil:
     bint tl_is_aborted(const tl_aborted *entries, size_t count, int64_t producer_id, int64_t base_offset) noexcept
 
 
-cdef extern from "batch.h" nogil:
+cdef extern from "tierlog/batch.h" nogil:
     ctypedef struct tl_batch_header:
         int64_t base_offset
         int64_t base_timestamp
@@ -118,7 +118,7 @@ cdef extern from "batch.h" nogil:
     bint tl_batch_stream_open(const tl_batch_stream *stream) noexcept
 
 
-cdef extern from "file_ops.h" nogil:
+cdef extern from "tierlog/file_ops.h" nogil:
     ctypedef enum tl_open_mode:
         TL_OPEN_READY
 
@@ -136,7 +136,7 @@ cdef extern from "file_ops.h" nogil:
     tl_files tl_posix_files() noexcept
 
 
-cdef extern from "growing_file.h" nogil:
+cdef extern from "tierlog/growing_file.h" nogil:
     ctypedef struct tl_growing_file:
         tl_files files
         int64_t file
@@ -147,7 +147,7 @@ cdef extern from "growing_file.h" nogil:
     int64_t tl_growing_file_append(tl_growing_file *growing, const uint8_t *data, size_t size) noexcept
 
 
-cdef extern from "batch_search.h" nogil:
+cdef extern from "tierlog/batch_search.h" nogil:
     ctypedef struct tl_batch_search:
         int64_t position
         tl_batch_header header
@@ -179,7 +179,7 @@ cdef extern from "skim.h" nogil:
                       uint32_t elements_max, uint32_t *elements) noexcept
 
 
-cdef extern from "batch_walk.h" nogil:
+cdef extern from "tierlog/batch_walk.h" nogil:
     ctypedef struct tl_piece:
         const uint8_t *data
         size_t size
@@ -207,7 +207,7 @@ cdef extern from "batch_walk.h" nogil:
                                       int64_t *error, tl_fault *fault) noexcept
 
 
-cdef extern from "range_check.h" nogil:
+cdef extern from "tierlog/range_check.h" nogil:
     ctypedef enum tl_range_rule:
         TL_RULE_NONE, TL_RULE_HEADER, TL_RULE_CRC, TL_RULE_ORDER, TL_RULE_SIZE
 
@@ -228,7 +228,7 @@ cdef extern from "range_check.h" nogil:
                                      tl_batch_table *table, tl_fault *fault) noexcept
 
 
-cdef extern from "decode.h" nogil:
+cdef extern from "tierlog/decode.h" nogil:
     ctypedef struct tl_binary:
         int32_t *offsets
         uint8_t *data
@@ -316,7 +316,7 @@ cdef extern from "decode.h" nogil:
                              tl_decode_state *state, int32_t *size_bytes, tl_fault *fault) noexcept
 
 
-cdef extern from "index.h" nogil:
+cdef extern from "tierlog/index.h" nogil:
     enum:
         TL_OFFSET_ENTRY, TL_TIME_ENTRY, TL_TXN_ENTRY
 
@@ -355,7 +355,7 @@ cdef extern from "index.h" nogil:
                                    tl_fault *fault) noexcept
 
 
-cdef extern from "log_append.h" nogil:
+cdef extern from "tierlog/log_append.h" nogil:
     ctypedef enum tl_append_rule:
         TL_APPEND_SOUND, TL_APPEND_SIZE, TL_APPEND_MAGIC, TL_APPEND_CRC, TL_APPEND_CODEC, TL_APPEND_TOO_LARGE
         TL_APPEND_BASE_OFFSET, TL_APPEND_BATCHES, TL_APPEND_OLD_FORMAT, TL_APPEND_OFFSET_RANGE, TL_APPEND_COUNT
@@ -421,7 +421,7 @@ cdef extern from "log_append.h" nogil:
                               tl_fault *fault) noexcept
 
 
-cdef extern from "index_append.h" nogil:
+cdef extern from "tierlog/index_append.h" nogil:
     ctypedef struct tl_index_tail:
         int64_t base_offset
         int64_t interval_bytes
@@ -447,7 +447,7 @@ cdef extern from "index_append.h" nogil:
     void tl_index_close(tl_index_tail *tail, tl_index_entries *entries) noexcept
 
 
-cdef extern from "log_end.h" nogil:
+cdef extern from "tierlog/log_end.h" nogil:
     int64_t TL_NO_TIMESTAMP_KNOWN
 
     ctypedef struct tl_segment_end:
@@ -484,7 +484,7 @@ cdef extern from "log_end.h" nogil:
     void tl_producer_keep(tl_producer *known, const tl_producer_batch *batch) noexcept
 
 
-cdef extern from "chunks.h" nogil:
+cdef extern from "tierlog/chunks.h" nogil:
     ctypedef struct tl_chunk_index:
         int64_t original_chunk_size
         int64_t original_file_size
@@ -512,7 +512,7 @@ cdef extern from "chunks.h" nogil:
                                     tl_fault *fault) noexcept
 
 
-cdef extern from "buffer_pool.h" nogil:
+cdef extern from "tierlog/buffer_pool.h" nogil:
     ctypedef struct tl_buffer_pool:
         pass
 
@@ -542,12 +542,12 @@ cdef extern from "buffer_pool.h" nogil:
     void tl_buffer_pool_after_fork(tl_buffer_pool *pool, tl_bool is_child) noexcept
 
 
-cdef extern from "read_range.h" nogil:
+cdef extern from "tierlog/read_range.h" nogil:
     int64_t tl_read_range(tl_files files, tl_buffer_pool *pool, const char *path, uint64_t start,
                           uint64_t end_exclusive, tl_block **out) noexcept
     int64_t tl_read_range_into(tl_files files, const char *path, uint64_t start, uint8_t *out, size_t size) noexcept
 
 
-cdef extern from "tierlog.h" nogil:
+cdef extern from "tierlog/tierlog.h" nogil:
     int TIERLOG_ABI_VERSION
     int tl_abi_version() noexcept

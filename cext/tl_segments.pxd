@@ -5,7 +5,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from tl_core cimport tl_bool, tl_fault, tl_status
 
 
-cdef extern from "segment_table.h" nogil:
+cdef extern from "tierlog/segment_table.h" nogil:
     enum:
         TL_COPY_STARTED, TL_COPY_FINISHED, TL_DELETE_STARTED, TL_DELETE_FINISHED
 
@@ -106,7 +106,7 @@ cdef extern from "segment_table.h" nogil:
     tl_segment_table_figures tl_segment_table_figures_of(const tl_segment_table *table) noexcept
 
 
-cdef extern from "metadata_partitions.h" nogil:
+cdef extern from "tierlog/metadata_partitions.h" nogil:
     ctypedef struct tl_metadata_partitions:
         pass
 
@@ -132,7 +132,7 @@ cdef extern from "metadata_partitions.h" nogil:
                                        tl_metadata_partition *out, size_t capacity) noexcept
 
 
-cdef extern from "metadata_events.h" nogil:
+cdef extern from "tierlog/metadata_events.h" nogil:
     ctypedef struct tl_metadata_removal:
         int64_t offset
         int64_t event_timestamp_ms
@@ -183,7 +183,7 @@ cdef extern from "metadata_events.h" nogil:
                                       tl_metadata_report *report, tl_fault *fault) noexcept
 
 
-cdef extern from "segment_snapshot.h" nogil:
+cdef extern from "tierlog/segment_snapshot.h" nogil:
     enum:
         TL_SNAPSHOT_HEAD_BYTES, TL_SNAPSHOT_SECTION_MAX
         TL_SNAPSHOT_TOPIC, TL_SNAPSHOT_REMOVALS, TL_SNAPSHOT_PARTITIONS, TL_SNAPSHOT_SEGMENTS, TL_SNAPSHOT_END

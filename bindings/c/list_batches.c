@@ -1,7 +1,7 @@
 /* Prints the record batches of a Kafka log segment: what a program over libtierlog_core looks like.
  *
  *   cc list_batches.c $(pkg-config --cflags --libs tierlog_core) -o list_batches && ./list_batches SEGMENT.log */
-#include "tierlog.h"
+#include <tierlog/tierlog.h>
 
 #include <inttypes.h>
 #include <stdio.h>

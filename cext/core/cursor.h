@@ -5,10 +5,12 @@
 #ifndef TIERLOG_CURSOR_H
 #define TIERLOG_CURSOR_H
 
-#include "status.h"
+#include "tierlog/status.h"
 
 #include <assert.h>
 #include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "loads and bit positions are those of a little-endian host");
 
 typedef struct tl_cursor {
     const uint8_t *at, *end;

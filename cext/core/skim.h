@@ -6,7 +6,7 @@
 #ifndef TIERLOG_SKIM_H
 #define TIERLOG_SKIM_H
 
-#include "status.h"
+#include "tierlog/status.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,8 +41,8 @@ typedef struct tl_skim_step {
  *   TL_BAD_ARGUMENT      a step of no kind, or whose steps end behind the program
  *
  * On TL_OK `elements` is how many all arrays have together. */
-TL_API tl_status tl_skim(const tl_skim_step *steps, size_t count, const uint8_t *data, size_t size,
-                         uint32_t elements_max, uint32_t *elements);
+tl_status tl_skim(const tl_skim_step *steps, size_t count, const uint8_t *data, size_t size, uint32_t elements_max,
+                  uint32_t *elements);
 
 #ifdef __cplusplus
 }

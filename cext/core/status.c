@@ -1,6 +1,6 @@
 /* Names and meanings of the statuses; the version of the ABI. */
-#include "status.h"
-#include "tierlog.h"
+#include "tierlog/status.h"
+#include "tierlog/tierlog.h"
 
 const char *tl_status_name(tl_status status) {
     switch (status) {

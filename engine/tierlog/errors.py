@@ -24,7 +24,7 @@ class CorruptDataError(TierlogError, ValueError):
     """The bytes are wrong; reading them again cannot help.
 
     Attributes:
-        fault: The name of the core's status, as ``BAD_CRC`` (``cext/core/status.h`` lists them).
+        fault: The name of the core's status, as ``BAD_CRC`` (``tierlog/status.h`` lists them).
         position: Byte position of the batch or entry in its file; -1 if it does not apply.
         base_offset: Kafka offset of the batch or record; -1 if unknown.
         record: Index of the record in its batch; -1 if it does not apply.

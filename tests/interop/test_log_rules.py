@@ -26,7 +26,7 @@ CODECS = ["none", "none", "gzip", "snappy", "lz4", "zstd"]
 #: Position and size of header fields that are damaged, with a right checksum.
 FIELDS = [(23, 4), (57, 4), (27, 8), (35, 8), (53, 4), (43, 8)]
 #: Where Kafka stores, or answers otherwise: a record that it does not take apart, a stream that it reads bit by bit,
-#: offsets of records (see cext/core/log_append.h).
+#: offsets of records (see tierlog/log_append.h).
 DIFFERING = {"record", "compressed", "record_offsets"}
 
 

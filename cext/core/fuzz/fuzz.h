@@ -2,7 +2,7 @@
 #ifndef TIERLOG_FUZZ_H
 #define TIERLOG_FUZZ_H
 
-#include "tierlog.h"
+#include "tierlog/tierlog.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Any bytes as a log: the search stays inside them, and finds what a walk over whole batches finds, however the log is
  * cut into pieces. Input: bytes of a piece, wanted offset and timestamp, the log. */
-#include "batch_search.h"
 #include "fuzz.h"
+#include "tierlog/batch_search.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t piece = TL_HEADER_SIZE_V2 + (size_t)take_number(&data, &size, 1);

@@ -1,7 +1,7 @@
 /* Any bytes as a range of a log: the walk stays inside them, and says what a walk over whole batches says, however the
  * bytes lie in pieces. Input: bytes of a piece, wanted and end offset, most bytes, the log. */
-#include "batch_walk.h"
 #include "fuzz.h"
+#include "tierlog/batch_walk.h"
 
 #include <string.h>
 

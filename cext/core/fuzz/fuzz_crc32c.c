@@ -1,5 +1,5 @@
 /* Every kernel and every way to cut the bytes give the same checksum. */
-#include "crc32c.h"
+#include "codec/crc32c.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

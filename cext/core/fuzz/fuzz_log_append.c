@@ -4,9 +4,9 @@
  * Input: flags, 8 bytes of limits, the batches, whose checksums may be put right first. */
 #include "fuzz.h"
 
-#include "checksum.h"
-#include "index_append.h"
-#include "log_append.h"
+#include "tierlog/checksum.h"
+#include "tierlog/index_append.h"
+#include "tierlog/log_append.h"
 
 enum { LIMIT = 1 << 18, ROWS = 4 };
 

@@ -1,7 +1,7 @@
 /* Any values, or any bytes as batches, into a table. Input: what is done (one byte), then values behind their sizes
  * (two bytes), or the batches. */
 #include "fuzz.h"
-#include "metadata_events.h"
+#include "tierlog/metadata_events.h"
 
 enum { VALUES_MAX = 64, ROOM = 4 };
 

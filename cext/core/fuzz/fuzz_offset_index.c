@@ -1,6 +1,6 @@
 /* Any bytes as an offset index, one lookup and many. Input: base offset, target, the file. */
 #include "fuzz.h"
-#include "index.h"
+#include "tierlog/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t base = take_number(&data, &size, 8), target = take_number(&data, &size, 8), offset;

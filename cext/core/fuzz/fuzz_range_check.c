@@ -3,8 +3,8 @@
  * span of its offsets, the bytes, whose checksums may be put right first. */
 #include "fuzz.h"
 
-#include "checksum.h"
-#include "range_check.h"
+#include "tierlog/checksum.h"
+#include "tierlog/range_check.h"
 
 enum { ROWS = 8, SIZE_MAX_BYTES = 4096 };
 

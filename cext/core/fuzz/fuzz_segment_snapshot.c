@@ -1,7 +1,7 @@
 /* Any bytes as the sections of a snapshot, their checksums put right. Input: the mode, then sections, each behind three
  * bytes of its size. What is loaded must be what is written again. */
 #include "fuzz.h"
-#include "segment_snapshot.h"
+#include "tierlog/segment_snapshot.h"
 
 enum { PARTITIONS_MAX = 64, QUESTIONS = 8 };
 

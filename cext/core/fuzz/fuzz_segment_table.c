@@ -1,7 +1,7 @@
 /* Any bytes as the life of some segments, against a plain array. Input: a byte of options, then events: a byte of what
  * (2 bits: start, change, forget, ask), of which segment, and of how. */
 #include "fuzz.h"
-#include "segment_table.h"
+#include "tierlog/segment_table.h"
 
 enum { SEGMENTS = 48, PARTITIONS = 2, EPOCHS = 8, BATCH = 16 };
 

@@ -41,7 +41,7 @@ static bool by_headers(const uint8_t *log, size_t size, const tl_decode_options 
     while (state->in_batch >= 0 && state->at < size) {
         size_t left = size - (size_t)state->at, have = left < TL_HEADER_SIZE_V2 ? left : TL_HEADER_SIZE_V2;
         uint8_t *head = exact_copy(log + state->at, have);
-        tl_header_word word;
+        tl_header_verdict word;
         tl_status status = tl_decode_header(head, have, options, state, &columns, trust, &word, &fault);
         free(head);
         if (status != TL_OK || state->at > size) return false;

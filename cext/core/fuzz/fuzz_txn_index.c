@@ -1,6 +1,6 @@
 /* Any bytes as a transaction index, and what it gives as aborted ranges. Input: from, to, the file. */
 #include "fuzz.h"
-#include "index.h"
+#include "tierlog/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t from = take_number(&data, &size, 8), to = take_number(&data, &size, 8);

@@ -2,7 +2,7 @@
 #ifndef TIERLOG_TESTS_CHECK_H
 #define TIERLOG_TESTS_CHECK_H
 
-#include "status.h"
+#include "tierlog/status.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* A wrong answer shows a read_committed reader data that was rolled back, or hides data that was not. */
-#include "aborted.h"
 #include "check.h"
+#include "tierlog/aborted.h"
 
 enum { PRODUCERS = 5, OFFSETS = 200, RANGES_MAX = 64 };
 

@@ -1,7 +1,7 @@
 /* A search that passes a batch over hides its records; one that goes astray reads headers out of records. */
-#include "batch_search.h"
 #include "check.h"
-#include "memory_files.h"
+#include "files/memory_files.h"
+#include "tierlog/batch_search.h"
 
 #include <string.h>
 

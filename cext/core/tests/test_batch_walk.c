@@ -1,6 +1,6 @@
 /* A walk that counts one batch too many sends records of an abandoned branch; one too few hides records for ever. */
-#include "batch_walk.h"
 #include "check.h"
+#include "tierlog/batch_walk.h"
 
 #include <errno.h>
 #include <string.h>

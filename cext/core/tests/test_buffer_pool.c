@@ -2,8 +2,8 @@
  * a child of a fork has a pool that works. */
 #define _DEFAULT_SOURCE 1
 #include "check.h"
-#include "memory_files.h"
-#include "read_range.h"
+#include "files/memory_files.h"
+#include "tierlog/read_range.h"
 
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* A wrong checksum makes good data look corrupt, or corrupt data look good. */
 #include "check.h"
-#include "checksum.h"
-#include "crc32c.h"
+#include "codec/crc32c.h"
+#include "tierlog/checksum.h"
 
 /* The definition, a bit at a time. */
 static uint32_t by_bits(uint32_t state, const uint8_t *data, size_t size) {

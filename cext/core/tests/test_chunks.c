@@ -1,7 +1,7 @@
 /* A view that is a byte off hands Kafka's reader bytes of the wrong place. Vectors: lists that
  * the plugin packed. */
 #include "check.h"
-#include "chunks.h"
+#include "tierlog/chunks.h"
 
 static void expect_sizes(const char *hex, const int32_t *expected, int64_t count) {
     bytes packed = from_hex(hex);

@@ -1,8 +1,8 @@
 /* A stream that Kafka reads and we do not is lost data; one that we read past its end or its limit is an attack that
  * works. Vectors: streams that Kafka's own compressors wrote. */
 #include "check.h"
-#include "checksum.h"
-#include "codec.h"
+#include "tierlog/checksum.h"
+#include "tierlog/codec.h"
 
 #define RECORDS "26000000046b3104763104046831027804686e0110000a020104763200"
 #define SNAPPY_HEADER "82534e41505059000000000100000001"

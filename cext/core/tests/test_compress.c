@@ -1,7 +1,7 @@
 /* A frame that is a byte longer than its bound is written over the next chunk of the part. */
 #include "check.h"
-#include "codec.h"
-#include "compress.h"
+#include "tierlog/codec.h"
+#include "tierlog/compress.h"
 
 static const int LEVELS[] = {-7, 1, 3, 5, 19};
 

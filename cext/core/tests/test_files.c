@@ -1,9 +1,9 @@
 /* What runs over one table of file operations must see the same over the other, or the simulator proves nothing. */
 #define _XOPEN_SOURCE 700
 #include "check.h"
-#include "file_ops.h"
-#include "growing_file.h"
-#include "memory_files.h"
+#include "files/memory_files.h"
+#include "tierlog/file_ops.h"
+#include "tierlog/growing_file.h"
 
 #include <errno.h>
 #include <ftw.h>

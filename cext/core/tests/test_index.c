@@ -1,7 +1,7 @@
 /* A lookup that is one entry off starts a read behind the record that was asked for. Vectors: files that
  * Kafka's own classes wrote. */
 #include "check.h"
-#include "index.h"
+#include "tierlog/index.h"
 
 static const char OFFSET_INDEX[] = "00000005000010000000008200002468";               /* 105 @ 4096, 230 @ 9320 */
 static const char TIME_INDEX[] = "0000018bcfe56800000000050000018bcfe569f400000082"; /* .000 → 105, .500 → 230 */

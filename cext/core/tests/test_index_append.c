@@ -1,6 +1,6 @@
 /* A missing entry makes every lookup scan further; a wrong one sends it behind the record. */
 #include "check.h"
-#include "index_append.h"
+#include "tierlog/index_append.h"
 
 enum { BASE = 1000, ROWS = 6 };
 

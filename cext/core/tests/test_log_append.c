@@ -1,8 +1,8 @@
 /* A wrong answer puts a batch into a log that no reader can read, gives records offsets of others, or refuses a sound
  * producer. The vectors are Kafka's own bytes. */
 #include "check.h"
-#include "checksum.h"
-#include "log_append.h"
+#include "tierlog/checksum.h"
+#include "tierlog/log_append.h"
 
 static const char PLAIN[] =
     "00000000000000640000004e000000050298fc06fd0000000000010000018bcfe568000000018bcfe56805ffff"

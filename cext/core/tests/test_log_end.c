@@ -1,6 +1,6 @@
 /* A segment that is not rolled outgrows its index; a producer that is believed too much writes twice or with a gap. */
 #include "check.h"
-#include "log_end.h"
+#include "tierlog/log_end.h"
 
 enum { BASE = 1000 };
 

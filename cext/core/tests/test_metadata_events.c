@@ -1,9 +1,9 @@
 /* Records of the metadata topic into the table. An event that is lost, applied twice or read wrongly is a segment that
  * a broker no longer finds, or one that comes back after its deletion. */
 #include "check.h"
-#include "checksum.h"
-#include "compress.h"
-#include "metadata_events.h"
+#include "tierlog/checksum.h"
+#include "tierlog/compress.h"
+#include "tierlog/metadata_events.h"
 
 #include <stdbool.h>
 

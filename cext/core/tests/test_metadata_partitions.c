@@ -1,8 +1,8 @@
 /* Which partitions' events are taken, and under which names. A partition that is cut off in its table has no events any
  * more; a name that is none is an error that a Python caller cannot even print. */
 #include "check.h"
-#include "metadata_partitions.h"
-#include "metadata_record.h"
+#include "table/metadata_record.h"
+#include "tierlog/metadata_partitions.h"
 
 /* The partitions against an array. */
 static void test_partitions(void) {

@@ -1,7 +1,7 @@
 /* A wrong answer gives a consumer batches of another place, or refuses sound ones. */
 #include "check.h"
-#include "checksum.h"
-#include "range_check.h"
+#include "tierlog/checksum.h"
+#include "tierlog/range_check.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
  * read half before and half behind a change is seen: a broker would fetch the wrong object by it. */
 #define _XOPEN_SOURCE 700
 #include "check.h"
-#include "segment_table.h"
+#include "tierlog/segment_table.h"
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* A table that was written and loaded answers as the one that it was written from, and goes on as it does. A wrong
  * answer here is history that a broker loses at every restart. */
 #include "check.h"
-#include "segment_snapshot.h"
+#include "tierlog/segment_snapshot.h"
 
 enum { PARTITIONS = 5, SEGMENTS = 300, EPOCHS_MAX = 12, EPOCHS = 24, OFFSETS = 380, SECTIONS_MAX = 64 };
 

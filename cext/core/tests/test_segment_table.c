@@ -1,7 +1,7 @@
 /* The segment table against an array that is searched from end to end, in both ways of answering. A wrong answer here
  * is a fetch of the wrong segment, or history that a broker no longer finds. */
 #include "check.h"
-#include "segment_table.h"
+#include "tierlog/segment_table.h"
 
 enum { SEGMENTS_MAX = 400, EPOCHS_MAX = 12, PARTITIONS = 3 };
 

@@ -1,6 +1,6 @@
 /* A status without a name of its own reaches the user as a riddle. */
 #include "check.h"
-#include "tierlog.h"
+#include "tierlog/tierlog.h"
 
 int main(void) {
     int named = 0;

@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
         rule: Which one was broken: "size", "magic", "crc", "codec", "too_large", "base_offset", "batches",
             "old_format", "offset_range", "count", "count_range", "control", "sequence", "compressed", "content_size",
             "record", "records", "timestamps", "record_offsets"; of a follower's "order", "next_offset".
-            ``cext/core/log_append.h`` says what each means.
+            ``tierlog/log_append.h`` says what each means.
         error_code: Kafka's.
         fault: Where and what; position is that of the batch in the data.
         record_errors: (index in the batch, "no_key" | "timestamp" | "append_time_set", timestamp in ms), at most 1,000.

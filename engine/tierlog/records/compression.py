@@ -1,4 +1,4 @@
-"""Compressed streams as Kafka's clients and brokers write them (reading is native: ``cext/core/codec.h``).
+"""Compressed streams as Kafka's clients and brokers write them (reading is native: ``tierlog/codec.h``).
 
 gzip: one member, operating system 255. snappy: snappy-java's stream, blocks of 32 KiB. lz4: a frame of independent
 64 KiB blocks without checksums. zstd: one frame, by the core; it declares its content size, which Kafka's streams do

@@ -1,9 +1,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "headers.h"
 
-#include "checksum.h"
 #include "cursor.h"
 #include "local_file.h"
+#include "tierlog/checksum.h"
 
 #include <time.h>
 
@@ -76,27 +76,28 @@ static void need(tlj_decoder *decoder, tlj_walk *walk, int64_t position, int64_t
     walk->needed_to = next;
 }
 
-/* The header at the position, and its batch where it is checked. TL_OK: *word, and the decoder stands behind it. */
-static tl_status take(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_word *word) {
+/* The header at the position, and its batch where it is checked. TL_OK: *verdict, and the decoder stands behind it. */
+static tl_status take(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_verdict *verdict) {
     const uint8_t *head = NULL;
     int64_t size = 0;
     tl_status status = look(decoder, walk, position, TL_HEADER_SIZE_V2, TLJ_HEADER_BLOCK_BYTES, &head, &size);
     if (status != TL_OK) return status;
     status = tl_decode_header(head, (size_t)size, &decoder->options, &decoder->state, &decoder->buffers.columns,
-                              walk->checked ? NULL : &walk->trust, word, &decoder->fault);
+                              walk->checked ? NULL : &walk->trust, verdict, &decoder->fault);
     int64_t next = (int64_t)(decoder->options.base_position + decoder->state.at);
     if (status == TL_OK && next > walk->end_position) status = TL_TRUNCATED;
-    if (status != TL_OK || !walk->checked || *word != TL_HEADER_ENOUGH || decoder->state.in_batch < 0) return status;
+    if (status != TL_OK || !walk->checked || *verdict != TL_HEADER_ENOUGH || decoder->state.in_batch < 0) return status;
     return check(decoder, walk, head, position, next);
 }
 
 /* Puts the batch behind which the decoder stands where its header says. False: it ends a run of needed ones. */
-static bool place(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_word word, tl_summary before) {
+static bool place(tlj_decoder *decoder, tlj_walk *walk, int64_t position, tl_header_verdict verdict,
+                  tl_summary before) {
     bool sums = decoder->buffers.columns.summary, in_run = walk->in_run, ends = decoder->state.in_batch < 0;
     int64_t next = (int64_t)(decoder->options.base_position + decoder->state.at);
-    walk->in_run = word != TL_HEADER_ENOUGH;
+    walk->in_run = verdict != TL_HEADER_ENOUGH;
     if (walk->in_run) {
-        need(decoder, walk, position, ends ? walk->end_position : next, !sums || word == TL_HEADER_BREAK);
+        need(decoder, walk, position, ends ? walk->end_position : next, !sums || verdict == TL_HEADER_BREAK);
         walk->last_counted = false;
         return true;
     }
@@ -137,10 +138,10 @@ tl_status tlj_walk_headers(tlj_decoder *decoder, tlj_walk *walk) {
             return TL_OK;
         }
         walk->headers++;
-        tl_header_word word = TL_HEADER_ENOUGH;
+        tl_header_verdict verdict = TL_HEADER_ENOUGH;
         tl_summary before = decoder->summary;
-        status = take(decoder, walk, position, &word);
-        if (status == TL_OK && !place(decoder, walk, position, word, before)) return TL_OK;
+        status = take(decoder, walk, position, &verdict);
+        if (status == TL_OK && !place(decoder, walk, position, verdict, before)) return TL_OK;
     }
     return status;
 }

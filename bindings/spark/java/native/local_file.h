@@ -2,7 +2,7 @@
 #ifndef TLJ_LOCAL_FILE_H
 #define TLJ_LOCAL_FILE_H
 
-#include "file_ops.h"
+#include "tierlog/file_ops.h"
 
 /* A descriptor, a negative errno, or TL_NOT_REGULAR. */
 int tlj_file_open(const char *path);

@@ -2,7 +2,7 @@
 #ifndef TLJ_MEMORY_H
 #define TLJ_MEMORY_H
 
-#include "status.h"
+#include "tierlog/status.h"
 
 #include <stdatomic.h>
 

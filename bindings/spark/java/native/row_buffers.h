@@ -2,8 +2,8 @@
 #ifndef TLJ_ROW_BUFFERS_H
 #define TLJ_ROW_BUFFERS_H
 
-#include "decode.h"
 #include "memory.h"
+#include "tierlog/decode.h"
 
 /* The most rows of one batch, however narrow they are. */
 enum { TLJ_ROWS_MAX = 1 << 20 };

@@ -6,7 +6,7 @@
 #include "headers.h"
 #include "local_file.h"
 #include "report.h"
-#include "tierlog.h"
+#include "tierlog/tierlog.h"
 
 #include <errno.h>
 #include <jni.h>

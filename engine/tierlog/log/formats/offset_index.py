@@ -5,7 +5,7 @@ ends with *offset* (Kafka 4.3), or that the batch at *position* is the first of 
 (older brokers); both are sound. Offsets strictly rise. The file of an active segment is allocated ahead and zero
 behind its last entry.
 
-Source: Kafka OffsetIndex, AbstractIndex; the searching is native (``cext/core/index.h``).
+Source: Kafka OffsetIndex, AbstractIndex; the searching is native (``tierlog/index.h``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Entries of 12 bytes, big-endian: ``int64 timestamp in ms, int32 relative offset``. An entry (t, o) says that no record
 up to offset o is later than t. Timestamps strictly rise, offsets do not fall. Preallocated as the offset index is.
 
-Source: Kafka TimeIndex; the searching is native (``cext/core/index.h``).
+Source: Kafka TimeIndex; the searching is native (``tierlog/index.h``).
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ judging files by each other (``log.checks``), replication (which asks this room)
 From the bottom:
 
 - ``appending``: a batch is checked, and offset, epoch and timestamps are written into it in place: the bytes are read
-  once for the checksum and once for the records (C, ``cext/core/log_append.h``).
+  once for the checksum and once for the records (C, ``tierlog/log_append.h``).
 - ``producers``: idempotence and transactions, as a state machine, and its snapshots.
 - ``leader_epoch_cache``: the lineage, on disk before the first record of an epoch.
 - ``segments``: a ``.log`` and its indexes. An append is one write of the producer's own buffer, and for a leader's
   usual batch (no roll, no new epoch, the plain sequel of its producer or of none) one native call from the checks to
-  the index entries (``cext/core/log_end.h``); any other goes on step by step. Entries go to a tail in memory, which
+  the index entries (``tierlog/log_end.h``); any other goes on step by step. Entries go to a tail in memory, which
   readers search, and to the file behind their records, a page at a time. The row of segments is a value that is
   replaced as a whole: readers take it without a lock, and a file is closed when its last reader has gone.
 - ``recovery``: after an unclean stop one pass over what lies behind the recovery point; the torn tail is cut.

@@ -5,7 +5,7 @@ What belongs here: what is *right*, so that the native core can be held against 
 to which error is raised and where. What does not belong here: speed, and anything that production calls (an import
 contract forbids it).
 
-Faults carry the names of ``cext/core/status.h``. ``position`` is the byte position of the batch in the file, however
+Faults carry the names of ``tierlog/status.h``. ``position`` is the byte position of the batch in the file, however
 deep the fault lies; ``base_offset`` is that of the batch header (-1 where even that is not there); ``record`` is the
 index of the record in its batch, or -1 where the batch as a whole is at fault.
 

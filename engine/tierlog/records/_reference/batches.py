@@ -34,7 +34,7 @@ DELETE_HORIZON: Final = 0x40
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """A batch header under Kafka's names. Fields that magic 0/1 do not have are -1, as in ``cext/core/batch.h``."""
+    """A batch header under Kafka's names. Fields that magic 0/1 do not have are -1, as in ``tierlog/batch.h``."""
 
     position: int
     size_bytes: int

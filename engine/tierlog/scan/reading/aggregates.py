@@ -3,7 +3,7 @@
 An offset range is not a count: control records take offsets, compaction takes records away. A header says how many
 records its batch has; it does not say how many of them lie beyond a cut, nor the smallest timestamp of a producer's
 clock. Where a header does not say enough, its batch is decoded: the answer is exact either way. The rules are the
-core's (``cext/core/summary.c``), the same for every binding.
+core's (``cext/core/batch/summary.c``), the same for every binding.
 """
 
 from __future__ import annotations

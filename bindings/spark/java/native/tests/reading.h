@@ -2,8 +2,8 @@
 #ifndef TLJ_TESTS_READING_H
 #define TLJ_TESTS_READING_H
 
-#include "checksum.h"
 #include "decoder.h"
+#include "tierlog/checksum.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
     8 bytes "TLRLMSNP" | uint32 version = 1 | uint32 flags (1: with Kafka's marks) | sections
 
 A section has a head of 32 bytes with its kind, its size, its number and a CRC-32C of all of it, and a payload of at
-most 20 MiB (``cext/core/segment_snapshot.h``): the topic, removals, partitions, segments, the end. The end has the
+most 20 MiB (``tierlog/segment_snapshot.h``): the topic, removals, partitions, segments, the end. The end has the
 counts, the size of the file and a checksum over those of all sections, so that a file that was cut, or put together of
 two, is told. Neither writing nor reading needs more memory than one section, beside the table.
 

@@ -34,7 +34,7 @@ from tierlog.runtime.machine import Machine
 
 _log = logging.getLogger(__name__)
 
-#: What one segment may have, in every mode; Kafka has no such limits (``cext/core/segment_table.h``).
+#: What one segment may have, in every mode; Kafka has no such limits (``tierlog/segment_table.h``).
 EPOCHS_MAX: Final = 65_536
 CUSTOM_MAX: Final = 1 << 20
 _LISTED_AT_ONCE: Final = 256

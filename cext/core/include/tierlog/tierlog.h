@@ -1,0 +1,41 @@
+/* The C ABI of the Tierlog core: everything that touches bytes per record, per batch or per index entry.
+ * Plain C11, no globals, thread-safe: functions are pure but for the memory that the caller hands in. Files are reached
+ * through a table that the caller hands in too (file_ops.h), and nowhere else. */
+#ifndef TIERLOG_H
+#define TIERLOG_H
+
+#include "aborted.h"
+#include "batch.h"
+#include "batch_search.h"
+#include "batch_walk.h"
+#include "buffer_pool.h"
+#include "checksum.h"
+#include "chunks.h"
+#include "codec.h"
+#include "compress.h"
+#include "decode.h"
+#include "file_ops.h"
+#include "growing_file.h"
+#include "index.h"
+#include "index_append.h"
+#include "log_append.h"
+#include "log_end.h"
+#include "metadata_events.h"
+#include "metadata_partitions.h"
+#include "range_check.h"
+#include "read_range.h"
+#include "segment_snapshot.h"
+#include "segment_table.h"
+#include "status.h"
+
+#define TIERLOG_ABI_VERSION 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* TIERLOG_ABI_VERSION of the library that is loaded. */
+TL_API int tl_abi_version(void);
+#ifdef __cplusplus
+}
+#endif
+#endif
